@@ -15,7 +15,7 @@ from headscope.results.failures import KINDS
 from headscope.results.removal import Condition, Label
 from headscope.runs import encode, open_run
 from headscope.studies.verify.removal_run import describe_conditions
-from headscope.verify.removal.outputs import output_rows, translations
+from headscope.verify.removal.measures import output_rows, translations
 
 Command = Callable[..., Any]
 GOOD = {

@@ -28,8 +28,8 @@ from headscope.results.failures import KINDS
 from headscope.runs import open_run
 from headscope.studies.verify import failures_show
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
+from headscope.verify.failures.backing import akin, plain_words, size
 from headscope.verify.failures.classify import Case, Row, classify
-from headscope.verify.failures.support import akin, plain_words, size
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(os.environ.get("HEADSCOPE_SEEDS", ROOT.parent / "shared" / "seeds"))

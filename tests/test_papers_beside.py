@@ -47,7 +47,7 @@ from headscope.runs.parts import read_records
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.verify.copying import copies_written
 from headscope.verify.removal.losses import ReferenceLosses
-from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
+from headscope.verify.removal.single import interactions, pairs_of, planned_pairs
 from lm_helpers import folded
 from loss_helpers import data, of_sentence
 from verify_helpers import naive

@@ -12,8 +12,8 @@ import pytest
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.runs import encode
+from headscope.verify.failures.backing import Frequencies, Lexicon, akin, matches, plain_words
 from headscope.verify.failures.classify import Row, classify, shares
-from headscope.verify.failures.support import Frequencies, Lexicon, akin, matches, plain_words
 
 BENCH = Path(__file__).parents[1] / "bench"
 

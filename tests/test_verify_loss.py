@@ -31,7 +31,7 @@ from headscope.studies.verify.removal import (
 )
 from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal import Removal
-from headscope.verify.removal.loss_evidence import loss_evidence
+from headscope.verify.removal.evidence import loss_evidence
 from headscope.verify.removal.losses import ReferenceLosses
 from lm_helpers import folded
 from loss_helpers import CHATML, TEMPLATE, data, of_sentence

@@ -36,8 +36,7 @@ from headscope.studies.verify.removal import (
 )
 from headscope.verify.removal import Removal, conditions, measures
 from headscope.verify.removal.evidence import evidence, statistics
-from headscope.verify.removal.measures import kept_from, measure
-from headscope.verify.removal.outputs import Translations
+from headscope.verify.removal.measures import Translations, kept_from, measure
 from lm_helpers import folded, saved
 from verify_helpers import label, naive, rows_of, write_data
 

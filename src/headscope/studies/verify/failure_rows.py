@@ -20,7 +20,7 @@ from headscope.runs import decode, file_digest
 from headscope.runs.reading import naming as told
 from headscope.settings import Option, Settings
 from headscope.verify.failures.classify import Row
-from headscope.verify.removal.outputs import read_outputs
+from headscope.verify.removal.measures import read_outputs
 
 
 @dataclass(frozen=True)

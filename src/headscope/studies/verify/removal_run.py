@@ -24,15 +24,19 @@ from headscope.runs import Run
 from headscope.studies.inputs import Progress
 from headscope.verify.removal import Condition as Planned
 from headscope.verify.removal import Removal, generate
-from headscope.verify.removal.evidence import evidence, statistics
-from headscope.verify.removal.loss_evidence import loss_evidence
+from headscope.verify.removal.evidence import evidence, loss_evidence, statistics
 from headscope.verify.removal.losses import (
     ReferenceLosses,
     reference_alignment,
     reference_losses,
 )
-from headscope.verify.removal.measures import kept_from, measure
-from headscope.verify.removal.outputs import Translations, output_rows, translations
+from headscope.verify.removal.measures import (
+    Translations,
+    kept_from,
+    measure,
+    output_rows,
+    translations,
+)
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

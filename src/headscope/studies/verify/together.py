@@ -16,7 +16,7 @@ from headscope.studies.verify.removal import VerifyRemoval, opened
 from headscope.studies.verify.removal_run import STATISTICS
 from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment, reference_losses
-from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
+from headscope.verify.removal.single import interactions, pairs_of, planned_pairs
 
 COMMAND = "verify pairs of heads"
 
