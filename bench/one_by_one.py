@@ -4,7 +4,7 @@
 
 Every round takes another test sentence of the bundled model, another random order of all its
 heads, and does the same work twice, in an order that changes: once as `headscope verify one-by-one`
-does it (`verify.one_by_one.walk`), once as a plain loop, one forward pass for ranks and hidden
+does it (`verify.one_by_one`), once as a plain loop, one forward pass for ranks and hidden
 states and one generation a step, with nothing but the model, its gate and its `generate`. Ratios
 are taken within rounds, and the median over rounds counts; smallest and largest are given too.
 

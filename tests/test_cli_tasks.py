@@ -190,7 +190,7 @@ ROW = b'{"q": "is it so", "choices": ["yes", "no"], "answer": 0}\n'
         ),
         (TASK, ROW.replace(b'"yes", "no"', b""), "the task own cannot be set up"),
         (TASK, ROW.replace(b'"yes", "no"', b'"", ""'), "the task own cannot be set up"),
-        (TASK, b"\xff\n", "own.jsonl:1: is not valid UTF-8"),
+        (TASK, b"\xff\n", "own.jsonl:1: is not valid JSON"),
         (TASK, b"[" * 100_000, "own.jsonl:1: is not valid JSON"),
     ],
 )

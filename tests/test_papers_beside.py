@@ -45,7 +45,7 @@ from headscope.papers.reproduce import Reproduce, reproduce
 from headscope.papers.token_alignment_heads.setting import THRESHOLD
 from headscope.runs.parts import read_records
 from headscope.studies.inputs import ModelChoice
-from headscope.studies.verify.copying import copies_written
+from headscope.studies.verify.loss_experiments import copies_written
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.single import interactions, pairs_of, planned_pairs
 from lm_helpers import folded

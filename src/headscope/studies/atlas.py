@@ -53,7 +53,7 @@ from headscope.studies.verify.reference import (
     reference_number,
     translations,
 )
-from headscope.studies.verify.removal_run import removal_run
+from headscope.studies.verify.removal import removal_run
 from headscope.verify.removal import Removal, conditions
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from headscope.results.tasks import Comparison, Group, Task, TaskCondition, Task
 from headscope.shown.blocks import Bars, Cell, HeadSets, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of
 from headscope.studies.shows import ablation_facts, interval, leakage_caution, model_facts, places
+from headscope.studies.verify.removal_blocks import DRAWN
 
 #: The usual metrics of the harness, all shares, in plain words.
 METRICS = {
@@ -22,8 +23,6 @@ METRICS = {
     "exact_match": "share written exactly right",
     "f1": "words in common with the right answer",
 }
-#: What random heads are called.
-CONTROLS: dict[Kind, str] = {"random": "random", "random-layer-matched": "random, same layers"}
 #: Fewer examples of a task, and fewer draws, decide little.
 EXAMPLES, DRAWS = 50, 99
 
@@ -143,7 +142,7 @@ def _cautions(result: TasksResult) -> list[str]:
 def _kinds(tasks: Mapping[str, Task], k: int) -> list[Kind]:
     """The kinds of random heads that were drawn."""
     return [
-        kind for kind in CONTROLS if any(task.drawn(_top(task, k), kind) for task in tasks.values())
+        kind for kind in DRAWN if any(task.drawn(_top(task, k), kind) for task in tasks.values())
     ]
 
 
@@ -208,7 +207,7 @@ def _main_table(tasks: Mapping[str, Task], k: int) -> Table:
         )
         rows.append(Row(name, cells))
     columns = ("metric", "examples", "chance", "original", "selected",
-               *(CONTROLS[kind] for kind in kinds),
+               *(DRAWN[kind] for kind in kinds),
                "selected \u2212 random", "p over examples", "p over draws")  # fmt: skip
     note = "For p over examples single outcomes are swapped with those under random heads"
     return Table(f"Tasks with {count(k, 'head')} removed", columns, tuple(rows), note=note)
@@ -217,7 +216,7 @@ def _main_table(tasks: Mapping[str, Task], k: int) -> Table:
 def _bars(tasks: Mapping[str, Task], k: int) -> list[Bars]:
     """Bars of each metric."""
     made, kinds = [], _kinds(tasks, k)
-    names = ["original", "selected", *(CONTROLS[kind] for kind in kinds), "chance"]
+    names = ["original", "selected", *(DRAWN[kind] for kind in kinds), "chance"]
     for metric in dict.fromkeys(task.metric for task in tasks.values()):
         own = {name: task for name, task in tasks.items() if task.metric == metric}
         shown = len(names) - all(task.chance is None for task in own.values())
@@ -254,7 +253,7 @@ def _group_table(groups: Mapping[str, Group]) -> Table:
     for name, group in groups.items():
         top = max(tops(group.conditions), key=lambda row: row.label.k)
         levels = _cell(group, group.baseline.value), _cell(group, top.value)
-        for kind, words in CONTROLS.items():
+        for kind, words in DRAWN.items():
             if drawn := group.drawn(top, kind):
                 mean, ends = _cell(group, _mean(drawn)), _range(group, drawn)
                 tasks = Cell(len(group.tasks))
@@ -272,7 +271,7 @@ def _every(tasks: Mapping[str, Task]) -> Table:
     several = any(len(list(tops(task.conditions))) > 1 for task in tasks.values())
     for name, task in tasks.items():
         for top in tops(task.conditions):
-            for kind, words in CONTROLS.items():
+            for kind, words in DRAWN.items():
                 if not (drawn := task.drawn(top, kind)):
                     continue
                 cells = (

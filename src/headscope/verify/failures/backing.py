@@ -129,10 +129,6 @@ class Frequencies:
         joining = frozenset(stem for stem, (no, yes) in stems.items() if no > yes)
         return cls(len(different), counts, joining)
 
-    def content_stem(self, stem: str) -> bool:
-        """Whether words with these first letters mostly carry content."""
-        return stem not in self.joining
-
     def content(self, word: str) -> bool:
         """Whether a word carries content, rather than joining words that do.
 
@@ -197,7 +193,7 @@ class Lexicon:
     def joins(self, word: str, source: Frequencies) -> bool:
         """Whether a target word mostly translates source words that carry no content."""
         counts = self.linked.get(_stem(word), {})
-        joining = sum(n for stem, n in counts.items() if not source.content_stem(stem))
+        joining = sum(n for stem, n in counts.items() if stem in source.joining)
         return 2 * joining > sum(counts.values())
 
 

@@ -230,12 +230,12 @@ def _losses(labels: Sequence[Label], trials: Mapping[str, Trial]) -> Part:
     """Baseline and conditions of one direction or of the mean over several."""
     nll, tokens = trials["nll"], np.zeros(len(CLASSES))
     for group in trials["nll_micro"].groups:
-        tokens += np.sum(group.statistics[0], axis=0)[3::2]
+        tokens += np.asarray(group.statistics[0]).sum(axis=0)[3::2]
     rows: list[Condition] = []
     for at, label in enumerate(labels[1:], 1):
         levels, change = Losses(**_levels(trials, at)), Change(nll=nll.difference(at))
         tests: dict[str, Any] = {}
-        for kind, name in (("random", "free"), ("random-layer-matched", "matched")):
+        for kind, name in zip(CONTROLS, ("free", "matched"), strict=True):
             draws = label.draws(labels, kind) if label.kind == "top" else []
             if draws:
                 tests[name] = nll.against(at, draws, "higher")

@@ -36,17 +36,17 @@ class Translations:
     references: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
 
-
-def translations(pairs: PairFile, texts: Sequence[Sequence[str]]) -> Translations:
-    """Outputs beside the sentence pairs they belong to; `texts` are by condition, then sentence."""
-    return Translations(
-        pairs.source_language,
-        pairs.target_language,
-        tuple(pair.id for pair in pairs.pairs),
-        tuple(pair.source for pair in pairs.pairs),
-        tuple(pair.target for pair in pairs.pairs),
-        tuple(tuple(made) for made in texts),
-    )
+    @classmethod
+    def of(cls, pairs: PairFile, texts: Sequence[Sequence[str]]) -> Translations:
+        """Outputs, by condition, then sentence, beside the pairs they belong to."""
+        return cls(
+            pairs.source_language,
+            pairs.target_language,
+            tuple(pair.id for pair in pairs.pairs),
+            tuple(pair.source for pair in pairs.pairs),
+            tuple(pair.target for pair in pairs.pairs),
+            tuple(map(tuple, texts)),
+        )
 
 
 def output_rows(

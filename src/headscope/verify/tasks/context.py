@@ -98,7 +98,11 @@ def compute_f1(gold: str, answer: str) -> float:
 
 @contextlib.contextmanager
 def standing_in() -> Iterator[None]:
-    """Let tasks import `transformers.data.metrics.squad_metrics` where transformers lacks it."""
+    """Let tasks import `transformers.data.metrics.squad_metrics`, which transformers 5 lacks.
+
+    Exact match and F1 of SQuAD (Rajpurkar et al. 2016, section 6.1) compare answers in lower case,
+    without punctuation, the English articles and surplus white space.
+    """
     # Already there in a context within a context.
     if MODULE in sys.modules or importlib.util.find_spec(MODULE) is not None:
         yield

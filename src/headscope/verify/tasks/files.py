@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from headscope.data.files import parse_object
 from headscope.errors import InputError
 
 #: Keys beside those of a task's own configuration.
@@ -259,19 +260,9 @@ def _check_lines(file: Path) -> None:
     filled = 0
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{file}:{number}: is not valid UTF-8; save the file as UTF-8"
-                ) from error
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{file}:{number}: is not valid JSON ({error})") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{file}:{number}: is no JSON object; write one a line")
-            filled += 1
+            if line.strip():
+                parse_object(line, f"{file}:{number}:")
+                filled += 1
     if not filled:
         raise InputError(f"{file}: holds no examples; write one JSON object a line")
 
