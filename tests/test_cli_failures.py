@@ -171,15 +171,6 @@ def test_a_bad_file_is_named_with_its_line(
     assert words in said.err and "o.jsonl" in said.err and "Traceback" not in said.err
 
 
-def test_empty_outputs_are_no_translation(command: Command, tmp_path: Path) -> None:
-    file = write(tmp_path / "o.jsonl", GOOD, {**GOOD, "id": "b", "before": ""})
-    said = command("verify", "failures", "--outputs", file, "--out", tmp_path / "run", "--json")
-    cases = json.loads(said.out)["cases"]
-    assert [case["kind"] for case in cases] == ["no translation"] * 2
-    assert all(case["evidence"]["empty"] for case in cases)
-    assert [case["selected"] for case in cases] == [True, False]
-
-
 def test_what_is_no_run_is_told(command: Command, tmp_path: Path) -> None:
     assert "give either the folder" in command("verify", "failures").err
     assert "not a finished run" in command("verify", "failures", tmp_path).err

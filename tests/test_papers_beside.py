@@ -29,13 +29,7 @@ from headscope.heads import Geometry, Head, HeadScores, HeadSet, read_scores
 from headscope.heads.resolve import read_parts
 from headscope.lm import load
 from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import (
-    counted,
-    counted_mean,
-    holm,
-    least_p,
-    overlap,
-)
+from headscope.measure.statistics import counted, counted_mean, holm, least_p, overlap
 from headscope.papers import registry
 from headscope.papers.beside import steps
 from headscope.papers.beside.paper import PAPER

@@ -42,10 +42,7 @@ from headscope.studies.masked_tasks import MaskedTask, mask_result
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
 from headscope.studies.verify.one_by_one_show import show
-from headscope.studies.verify.reference import (
-    reference_number,
-    translations_or_documents,
-)
+from headscope.studies.verify.reference import reference_number, translations_or_documents
 from headscope.studies.verify.walks import (
     about_cut,
     about_random,

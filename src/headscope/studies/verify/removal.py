@@ -60,17 +60,8 @@ from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal import Condition as Planned
 from headscope.verify.removal import Removal, conditions, generate
 from headscope.verify.removal.evidence import evidence, loss_evidence, statistics
-from headscope.verify.removal.losses import (
-    ReferenceLosses,
-    reference_alignment,
-    reference_losses,
-)
-from headscope.verify.removal.measures import (
-    Translations,
-    kept_from,
-    measure,
-    output_rows,
-)
+from headscope.verify.removal.losses import ReferenceLosses, reference_alignment, reference_losses
+from headscope.verify.removal.measures import Translations, kept_from, measure, output_rows
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

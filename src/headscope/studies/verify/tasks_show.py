@@ -8,12 +8,18 @@ from pathlib import Path
 from statistics import fmean
 
 from headscope.estimates import Against, Estimate, known
-from headscope.heads import Head
 from headscope.results.removal import Kind
 from headscope.results.tasks import Comparison, Group, Task, TaskCondition, TasksResult, Value, tops
-from headscope.shown.blocks import Bars, Cell, HeadSets, Row, Section, Shown, Table, p_cell
+from headscope.shown.blocks import Bars, Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of
-from headscope.studies.shows import ablation_facts, interval, leakage_caution, model_facts, places
+from headscope.studies.shows import (
+    ablation_facts,
+    against_cells,
+    interval,
+    leakage_caution,
+    model_facts,
+    named_places,
+)
 from headscope.studies.verify.removal_blocks import DRAWN
 
 #: The usual metrics of the harness, all shares, in plain words.
@@ -30,7 +36,7 @@ EXAMPLES, DRAWS = 50, 99
 def show(result: TasksResult, run: Path) -> Shown:
     """Each task with and without the heads, means of groups, and every number."""
     tasks, k = result.tasks, max(result.k)
-    heads = HeadSets("Selected heads", {"selected": places(map(Head.parse, result.heads))})
+    heads = HeadSets("Selected heads", {"selected": named_places(result.heads)})
     sections = [
         Section("Tasks", [_main_table(tasks, k)], brief=True),
         Section("What is lost", [*_bars(tasks, k), heads]),
@@ -175,10 +181,8 @@ def _cell(
 
 def _tests(task: Comparison, than: Against | None) -> tuple[Cell, Cell, Cell]:
     """Selected minus random with its interval, p over examples, p over draws."""
-    if than is None:
-        return Cell(), Cell(), Cell()
-    difference = _cell(task, than.difference, difference=True)
-    return difference, p_cell(than.p_examples), p_cell(than.p_draws)
+    factor, digits, unit = _scale(task)
+    return against_cells(than, digits, "pp" if unit else "", factor)
 
 
 def _range(task: Comparison, values: Sequence[float]) -> Cell:

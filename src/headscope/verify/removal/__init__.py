@@ -4,12 +4,6 @@
 heads alone and in pairs; `measures` and `evidence` need no model.
 """
 
-from headscope.verify.removal.conditions import (
-    Condition,
-    Removal,
-    conditions,
-    generate,
-    translate,
-)
+from headscope.verify.removal.conditions import Condition, Removal, conditions, generate, translate
 
 __all__ = ["Condition", "Removal", "conditions", "generate", "translate"]
