@@ -62,20 +62,14 @@ class Removal(Settings):
     Attributes:
         gates: numbers by which the outputs of the heads are multiplied, each a condition of its
             own; 0 removes them, 0.5 or 2 are points of a dose curve.
-        draws: random sets of heads of each kind.
-        layer_matched: draw also sets with as many heads of each layer as the chosen ones.
-        pool: "non-alignment", random heads outside the set that are no token alignment heads, or
-            any "outside" the set.
-        threshold: translation score above which a head is a token alignment head.
-        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
-            place of what is removed; several are conditions of their own, of the same heads.
-        seed: of the draws and of the tests.
-        template: the prompt up to where the target begins.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
-        max_new_tokens: of an output; None: twice the source tokens and 32.
-        batch_tokens: padded tokens of a batch.
         measure: "text", what the model translates, and "loss", that of the reference translation;
             None: text alone.
+        draws: random sets of heads of each kind.
+        layer_matched: draw also sets with as many heads of each layer as the chosen ones.
+        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
+            place of what is removed; several are conditions of their own, of the same heads.
+        chat: None: whether the tokenizer has a chat template.
+        max_new_tokens: of an output; None: twice the source tokens and 32.
         loss_draws: random sets of heads whose losses are measured; None: 99. The first `draws` of
             them are those whose texts are.
     """

@@ -11,7 +11,7 @@ import difflib
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,7 @@ def _checked(path: Path, config: dict[str, Any]) -> TaskFile:
     known = [one.name for one in fields(TaskConfig)] + list(STRUCTURE)
     for key in config:
         if key not in known:
-            raise InputError(
-                f"{path}:{_line_of(path, str(key))}: {key!r} is no key of a task file; "
-                f"{close_to(str(key), known)}known: {', '.join(known)}"
-            )
+            raise _unknown(path, str(key), key, "no key of a task file", known)
     _check_metrics(path, config)
     kept = {key: value for key, value in config.items() if key not in ("tag", "group")}
     return TaskFile(path, members, kept)
@@ -120,19 +117,23 @@ def _check_metrics(path: Path, config: dict[str, Any]) -> None:
         if callable(name) or config.get("process_results") is not None:
             continue
         if not isinstance(name, str) or name not in METRIC_REGISTRY or one.get("hf_evaluate"):
-            known = sorted(METRIC_REGISTRY)
-            raise InputError(
-                f"{path}:{_line_of(path, 'metric_list')}: {name!r} is no metric of the harness "
-                "itself, and metrics of the Hub are code that is not run here; "
-                f"{close_to(str(name), known)}known: {', '.join(known)}"
+            what = (
+                "no metric of the harness itself, and metrics of the Hub are code that is not run "
+                "here"
             )
+            raise _unknown(path, "metric_list", name, what, sorted(METRIC_REGISTRY))
         way = one.get("aggregation")
         if not callable(way) and way is not None and way not in AGGREGATION_REGISTRY:
-            known = sorted(AGGREGATION_REGISTRY)
-            raise InputError(
-                f"{path}:{_line_of(path, 'aggregation')}: {way!r} is no aggregation of the "
-                f"harness; {close_to(str(way), known)}known: {', '.join(known)}"
-            )
+            what = "no aggregation of the harness"
+            raise _unknown(path, "aggregation", way, what, sorted(AGGREGATION_REGISTRY))
+
+
+def _unknown(path: Path, place: str, name: object, what: str, known: Sequence[str]) -> InputError:
+    """That a name on the line of `place` is not one of those known."""
+    return InputError(
+        f"{path}:{_line_of(path, place)}: {name!r} is {what}; {close_to(str(name), known)}"
+        f"known: {', '.join(known)}"
+    )
 
 
 def _read(path: Path, allow_code: bool, seen: set[Path]) -> dict[str, Any]:
