@@ -4,7 +4,7 @@
 
 Every round takes another test sentence of the bundled model, another random order of all its
 heads, and does the same work twice, in an order that changes: once as `headscope verify one-by-one`
-does it (`verify.one_by_one.walk`), once as a plain loop, one forward pass for ranks and hidden
+does it (`verify.one_by_one`), once as a plain loop, one forward pass for ranks and hidden
 states and one generation a step, with nothing but the model, its gate and its `generate`. Ratios
 are taken within rounds, and the median over rounds counts; smallest and largest are given too.
 
@@ -32,8 +32,7 @@ from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.pocket.sample import sample_pairs
-from headscope.verify.one_by_one.orders import cumulative_gates
-from headscope.verify.one_by_one.walk import Prepared, Step, Subject, Walk, prepare, walk
+from headscope.verify.one_by_one import Prepared, Step, Subject, Walk, order_gates, prepare, walk
 
 #: What seconds are: of the wall, or of this process on all its cores (for a busy machine).
 
@@ -63,7 +62,7 @@ def batched(
     lm: LanguageModel, prepared: Prepared, order: list[Head], text: bool, share: bool
 ) -> list[Step]:
     """The same as rows of a few batches."""
-    gates = partial(cumulative_gates, lm.geometry, order, 0.0)
+    gates = partial(order_gates, lm.geometry, order, 0.0)
     return walk(lm, prepared, gates, len(order) + 1, Walk(text=text, share=share))
 
 

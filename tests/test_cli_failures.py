@@ -14,8 +14,8 @@ from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.results.removal import Condition, Label
 from headscope.runs import encode, open_run
-from headscope.studies.verify.removal_run import describe_conditions
-from headscope.verify.removal.outputs import output_rows, translations
+from headscope.studies.verify.removal import describe_conditions
+from headscope.verify.removal.measures import Translations, output_rows
 
 Command = Callable[..., Any]
 GOOD = {
@@ -126,11 +126,11 @@ def removal_run(path: Path) -> Path:
         pairs = sample_pairs(direction, "dev", 8, 0)
         outputs = spoilt(pairs)
         texts = [outputs[name] for name in ("before", "before", "after", "before")]
-        made[direction] = translations(pairs, texts)
+        made[direction] = Translations.of(pairs, texts)
         # Two lost words are no loss of 20 everywhere; an empty output is.
         last = [a if n % 4 != 2 else "" for n, a in enumerate(made[direction].texts[2])]
         texts[2] = last
-        made[direction] = translations(pairs, texts)
+        made[direction] = Translations.of(pairs, texts)
     with open_run(path, "verify removal", {}, {}) as run:
         run.write_jsonl("outputs.jsonl", output_rows(labels, made))
         chosen = ["0.1", "0.2", "1.0", "1.1"]
@@ -171,18 +171,9 @@ def test_a_bad_file_is_named_with_its_line(
     assert words in said.err and "o.jsonl" in said.err and "Traceback" not in said.err
 
 
-def test_empty_outputs_are_no_translation(command: Command, tmp_path: Path) -> None:
-    file = write(tmp_path / "o.jsonl", GOOD, {**GOOD, "id": "b", "before": ""})
-    said = command("verify", "failures", "--outputs", file, "--out", tmp_path / "run", "--json")
-    cases = json.loads(said.out)["cases"]
-    assert [case["kind"] for case in cases] == ["no translation"] * 2
-    assert all(case["evidence"]["empty"] for case in cases)
-    assert [case["selected"] for case in cases] == [True, False]
-
-
 def test_what_is_no_run_is_told(command: Command, tmp_path: Path) -> None:
     assert "give either the folder" in command("verify", "failures").err
-    assert "not the folder of a finished run" in command("verify", "failures", tmp_path).err
+    assert "not a finished run" in command("verify", "failures", tmp_path).err
     (tmp_path / "result.json").write_text("{}")
     (tmp_path / "DONE.json").write_text("{}")
     assert "no result" not in command("verify", "failures", tmp_path).err

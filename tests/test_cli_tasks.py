@@ -153,6 +153,7 @@ def test_the_list_names_every_group(command: Command) -> None:
     ("more", "why"),
     [
         ((), "no task is named"),
+        (("--task", "", "--heads", "0.0"), "no task is named"),
         (("--task", "absent.yaml"), "no heads are given"),
         (("--task", "absent.yaml", "--heads", "1.1"), "absent.yaml: cannot be read"),
     ],
@@ -190,7 +191,7 @@ ROW = b'{"q": "is it so", "choices": ["yes", "no"], "answer": 0}\n'
         ),
         (TASK, ROW.replace(b'"yes", "no"', b""), "the task own cannot be set up"),
         (TASK, ROW.replace(b'"yes", "no"', b'"", ""'), "the task own cannot be set up"),
-        (TASK, b"\xff\n", "own.jsonl:1: is not valid UTF-8"),
+        (TASK, b"\xff\n", "own.jsonl:1: is not valid JSON"),
         (TASK, b"[" * 100_000, "own.jsonl:1: is not valid JSON"),
     ],
 )
@@ -218,8 +219,3 @@ def test_one_choice_alone_has_no_accuracy_above_chance(command: Command, tmp_pat
     assert said.code == 0, said.err
     told = json.loads(said.out)["tasks"]["own"]
     assert told["chance"] == 1 and "above_chance" not in told["conditions"][0]
-
-
-def test_an_empty_name_of_a_task_is_no_task(command: Command) -> None:
-    code, _, err = command("verify", "tasks", "--task", "", "--heads", "0.0")
-    assert code == 2 and "no task is named" in err

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import re
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bench_helpers import bench_module
 from headscope.data import segmenters
 from headscope.data.chat import ChatModel
 from headscope.errors import Caution, InputError
@@ -28,25 +27,12 @@ from headscope.results.failures import KINDS
 from headscope.runs import open_run
 from headscope.studies.verify import failures_show
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
+from headscope.verify.failures.backing import akin, plain_words, size
 from headscope.verify.failures.classify import Case, Row, classify
-from headscope.verify.failures.support import akin, plain_words, size
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(os.environ.get("HEADSCOPE_SEEDS", ROOT.parent / "shared" / "seeds"))
 PRINTED = SEEDS / "token-alignment-heads.paper.txt"
-
-
-def bench_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / f"bench/{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[f"bench_{name}"] = module
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from headscope.studies.inputs import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.verify.languages.sets import language_heads
-from headscope.verify.one_by_one.orders import Order
+from headscope.verify.one_by_one import Order
 
 #: The best head by each ranking; the other one is second.
 BEST: dict[Rank, str] = {"above-chance": "1.3", "score": "1.1"}

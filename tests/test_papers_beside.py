@@ -27,13 +27,7 @@ from headscope.heads import Geometry, Head, HeadScores, HeadSet, read_scores
 from headscope.heads.resolve import read_parts
 from headscope.lm import load
 from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import (
-    counted,
-    counted_mean,
-    holm,
-    least_p,
-    overlap,
-)
+from headscope.measure.statistics import counted, counted_mean, holm, least_p, overlap
 from headscope.papers import registry
 from headscope.papers.beside import steps
 from headscope.papers.beside.paper import PAPER
@@ -43,9 +37,9 @@ from headscope.papers.reproduce import Reproduce, reproduce
 from headscope.papers.token_alignment_heads.setting import THRESHOLD
 from headscope.runs.parts import read_records
 from headscope.studies.inputs import ModelChoice
-from headscope.studies.verify.copying import copies_written
+from headscope.studies.verify.loss_experiments import copies_written
 from headscope.verify.removal.losses import ReferenceLosses
-from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
+from headscope.verify.removal.single import interactions, pairs_of, planned_pairs
 from lm_helpers import folded
 from loss_helpers import data, of_sentence
 from verify_helpers import naive

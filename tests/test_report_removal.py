@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from headscope.studies.sentences import read_sentences
 from headscope.studies.study import shown_of
 from headscope.studies.verify.removal import command
 from removal_report_helpers import write_removal
-from report_helpers import blocks_of, rows_of, write_atlas
+from report_helpers import blocks_of, rows_of
 
 ALL = "Translations under every condition"
 
@@ -77,12 +76,6 @@ def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
     ]
     missing = blocks_of(shown(other(tmp_path, not_measured={})), NotMeasured)
     assert {one.why for one in missing} == {"the run does not say why"}
-
-
-def test_rates_that_never_occur_take_a_sentence_and_no_bars(tmp_path: Path) -> None:
-    (bars,) = blocks_of(shown(write_removal(tmp_path / "run")), Bars, "Broken outputs")
-    assert bars.groups == ("off target",) and bars.values[0][:2] == (0.0, 70.0)
-    assert bars.note == "Under no condition: source copied and empty"
 
 
 def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
@@ -187,8 +180,6 @@ def test_a_run_without_its_outputs_says_so(tmp_path: Path, left: str | None) -> 
 
 
 def test_words_without_links_are_named(tmp_path: Path) -> None:
-    page = write_report(write_removal(tmp_path / "no", links=None)).read_text("utf-8")
-    assert "Words are not linked" in page
     run = write_removal(tmp_path / "run", sentences=3)
     assert "are not linked and do not light up" not in write_report(run).read_text("utf-8")
     lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
@@ -198,24 +189,8 @@ def test_words_without_links_are_named(tmp_path: Path) -> None:
     assert named in write_report(run).read_text("utf-8")
 
 
-def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    hostile = "</script><script>x=1</script><img src=x onerror=x=1>\"'&\u2028"
-    html = write_report(write_removal(tmp_path / "run", text=hostile)).read_text("utf-8")
-    assert html.count("<script") == html.count("</script>") and "<script>x" not in html
-    assert "<img" not in html
-    assert hostile in unescape(html)
-
-
-@pytest.mark.parametrize("name", ["k", "gates", "baseline", "conditions", "directions", "heads"])
+@pytest.mark.parametrize("name", ["k", "conditions"])
 def test_a_result_without_its_parts_is_named(tmp_path: Path, name: str) -> None:
     run = write_removal(tmp_path / "run", entries={name: None})
     with pytest.raises(InputError, match=r"result\.json: is not the result of `headscope verify"):
-        write_report(run)
-
-
-def test_a_run_of_another_kind_is_refused_with_what_there_is(tmp_path: Path) -> None:
-    run = write_atlas(tmp_path / "run", ("en-de",))
-    record = json.loads((run / "run.json").read_bytes()) | {"command": "of tomorrow"}
-    (run / "run.json").write_text(json.dumps(record), "utf-8")
-    with pytest.raises(InputError, match=r"there are reports of: atlas, .*verify removal"):
         write_report(run)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
+from bench_helpers import bench_module
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.runs import encode
+from headscope.verify.failures.backing import Frequencies, Lexicon, akin, matches, plain_words
 from headscope.verify.failures.classify import Row, classify, shares
-from headscope.verify.failures.support import Frequencies, Lexicon, akin, matches, plain_words
-
-BENCH = Path(__file__).parents[1] / "bench"
 
 
 def background(direction: str = "en-de", count: int = 60) -> list[Row]:
@@ -119,14 +113,6 @@ def test_selection_is_apart_from_the_kind() -> None:
     assert classify([]) == []
 
 
-def test_a_single_row_is_sorted() -> None:
-    assert [classify([row(S, R, after)])[0].kind for after in ("", S, R)] == [
-        "no translation",
-        "no translation",
-        "other",
-    ]
-
-
 def test_forms_of_a_word() -> None:
     forms = ["Vater Väter", "geöffnet öffnet", "старая старую", "kanepe kanepeyi", "Kind Kindern"]
     for pair in [*forms, "estos estas", "trabajador trabajadores"]:
@@ -159,22 +145,9 @@ def test_function_words_are_frequent_and_short() -> None:
     assert frequencies.content("never-seen") and not frequencies.content("")
 
 
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    sys.path.insert(0, str(BENCH))
-    try:
-        spec = importlib.util.spec_from_file_location("bench_failures", BENCH / "failures.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["bench_failures"] = module
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCH))
-    return module
-
-
 @pytest.mark.parametrize("links", ["given", "none"])
-def test_made_cases_of_held_out_sentences_are_sorted_rightly(bench: ModuleType, links: str) -> None:
+def test_made_cases_of_held_out_sentences_are_sorted_rightly(links: str) -> None:
+    bench = bench_module("failures")
     found = bench.accuracy(bench.judged("test", 6, 1, links))
     for kind_name in KINDS:
         assert found[kind_name]["cases"] == 48

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,20 @@ from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.runs import encode
 from headscope.studies.inputs import PairsChoice
-from headscope.studies.verify import walk_run as recipe
+from headscope.studies.verify import walks as recipe
 from headscope.studies.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
-from headscope.verify.one_by_one.orders import (
-    alone_gates,
-    changes_alone,
-    changes_in_pass,
-    cumulative_gates,
+from headscope.verify.one_by_one import (
+    Prepared,
+    Step,
+    Subject,
+    Walk,
+    joined,
+    order_gates,
+    prepare,
+    rank_changes,
     reordered,
+    walk,
 )
-from headscope.verify.one_by_one.walk import Prepared, Step, Subject, Walk, joined, prepare, walk
 
 PROMPT = (
     "Translate this sentence from English to German\nSentence: Our king always kissed Anton.\n"
@@ -69,7 +72,7 @@ def test_steps_are_those_of_a_plain_loop(pocket: LanguageModel, gate: float, sha
     ready = prepare(pocket, Subject("one", PROMPT, TARGET, None, 8))
 
     def gates(steps: range) -> torch.Tensor:
-        return cumulative_gates(pocket.geometry, order, gate, steps)
+        return order_gates(pocket.geometry, order, gate, steps)
 
     # Small batches, so that steps of one walk come from several.
     steps = walk(pocket, ready, gates, len(order) + 1, Walk(True, 29 * 6, share))
@@ -100,7 +103,7 @@ def test_known_steps_are_not_computed_again_and_memory_is_given_in_halves(
         asked.append(steps)
         if len(steps) > 3:
             raise torch.OutOfMemoryError
-        return cumulative_gates(pocket.geometry, order, 0.0, steps)
+        return order_gates(pocket.geometry, order, 0.0, steps)
 
     kept: dict[int, Step] = {}
     whole = walk(pocket, ready, gates, 10, Walk(text=False), keep=kept.update)
@@ -116,22 +119,20 @@ def test_known_steps_are_not_computed_again_and_memory_is_given_in_halves(
 def test_gates_of_steps_and_orders_from_changes(pocket: LanguageModel) -> None:
     geometry = pocket.geometry
     order = [Head(2, 1), Head(0, 3), Head(5, 15)]
-    whole = cumulative_gates(geometry, order, 0.5)
+    whole = order_gates(geometry, order, 0.5)
     for step in range(4):
         expected = HeadSet(geometry, tuple(order[:step])).scaled(0.5).values
         assert np.array_equal(whole[step].numpy(), expected)
     for part in (range(0, 2), range(1, 4), range(3, 4)):
-        assert torch.equal(
-            cumulative_gates(geometry, order, 0.5, part), whole[part.start : part.stop]
-        )
-        alone = alone_gates(geometry, order, 0.5, part)
+        assert torch.equal(order_gates(geometry, order, 0.5, part), whole[part.start : part.stop])
+        alone = order_gates(geometry, order, 0.5, part, alone=True)
         for row, step in enumerate(part):
             one = HeadSet(geometry, tuple(order[step - 1 : step] if step else ()))
             assert np.array_equal(alone[row].numpy(), one.scaled(0.5).values)
     # Two sentences; a change is positive where the target came nearer to the first place.
     ranks = [[10, 7, 9, 1], [10, 9, 9, 9]]
-    assert changes_in_pass(ranks) == [2.0, -1.0, 4.0]
-    assert changes_alone(ranks) == [2.0, 1.0, 5.0]
+    assert rank_changes(ranks) == [2.0, -1.0, 4.0]
+    assert rank_changes(ranks, alone=True) == [2.0, 1.0, 5.0]
     assert reordered([*order, Head(1, 1)], [2.0, -1.0, 4.0]) == [
         Head(5, 15),
         Head(2, 1),
@@ -253,16 +254,6 @@ def test_the_command_keeps_its_contract_and_writes_a_report(
     reported = command("report", out, "--out", page)
     assert reported.code == 0, reported.err
     assert len(page.read_text(encoding="utf-8")) < 1_000_000
-
-
-def test_the_table_tells_what_it_leaves_out(command: Any, tmp_path: Path) -> None:
-    said = command(
-        *("verify", "one-by-one", "--heads", "5.3,5.0,4.3,5.11", "--pair", "en-de", "--no-text"),
-        *("--limit", 1, "--out", tmp_path / "run"),
-    )
-    assert said.code == 0, said.err
-    shown = re.findall(r"^[1-4] +5\.|^[1-4] +4\.", said.out, re.MULTILINE)
-    assert len(shown) < 4 and f"{len(shown)} of 4 steps" in said.out
 
 
 def test_several_directions_give_means_over_sentences_then_directions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -21,7 +20,7 @@ from headscope.heads import Geometry, HeadScores, HeadSet, save_scores
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.measure.external import External
-from headscope.measure.metrics import bleu_from_statistics, chrf, chrf_from_statistics
+from headscope.measure.metrics import chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
 from headscope.measure.tokenizers import BleuTokenizer
 from headscope.results.removal import BASELINE, Label, Measuring
@@ -29,21 +28,15 @@ from headscope.runs import encode
 from headscope.runs.folder import reopen_run
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
-from headscope.studies.verify.removal import (
-    VerifyRemoval,
-    read_test_directions,
-    verify_removal,
-)
+from headscope.studies.verify.removal import VerifyRemoval, read_test_directions, verify_removal
 from headscope.verify.removal import Removal, conditions, measures
 from headscope.verify.removal.evidence import evidence, statistics
-from headscope.verify.removal.measures import kept_from, measure
-from headscope.verify.removal.outputs import Translations
+from headscope.verify.removal.measures import Measures, Translations, kept_from, measure
 from lm_helpers import folded, saved
 from verify_helpers import label, naive, rows_of, write_data
 
 PROMPT = "Translate this sentence from {} to {}\nSentence: {}\nAnswer:"
 LANGUAGES = {"en": "English", "de": "German"}
-SETTINGS = Removal(gates=(0.0, 2.0, 1.0), draws=3, max_new_tokens=6)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +61,27 @@ def run(
     model: Path, pairs: PairsChoice, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run") / "run"
-    heads = VerifyRemoval("1.0,0.2,1.3", (3, 1), ModelChoice(str(model)), pairs, SETTINGS)
-    return out, encode(verify_removal(heads, out))
+    settings = {"gates": (0.0, 2.0, 1.0), "draws": 3, "max_new_tokens": 6}
+    return out, removed(model, pairs, out, "1.0,0.2,1.3", 3, 1, **settings)
+
+
+def removed(
+    model: Path, pairs: PairsChoice, out: Path, spec: str = "1.0,0.2", *k: Any, **settings: Any
+) -> dict[str, Any]:
+    """The result of a run with these settings of `Removal`; `rank` is the command's."""
+    rank = settings.pop("rank", "above-chance")
+    chosen = Removal(**{"draws": 1, "max_new_tokens": 4, **settings})
+    config = VerifyRemoval(spec, k, ModelChoice(str(model)), pairs, chosen, rank=rank)
+    return encode(verify_removal(config, out))
+
+
+def measured_again(out: Path) -> dict[str, Any]:
+    return encode(measure_again(MeasureAgain(out)))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(value))
 
 
 def parts_of(out: Path) -> list[str]:
@@ -154,6 +166,10 @@ def test_every_measure_is_that_of_sacrebleu(run: tuple[Path, dict[str, Any]]) ->
         for one, values in expected[name].items():
             for measure_name, value in values.items():
                 assert told[one][measure_name] == pytest.approx(value, abs=1e-9), (name, one)
+    stored = load_file(out / "statistics.safetensors")
+    for name, shown in result["directions"].items():
+        told_chrf = [one["chrf"] for one in (shown["baseline"], *shown["conditions"])]
+        assert told_chrf == pytest.approx(list(chrf_from_statistics(stored[f"{name}.chrf"].sum(1))))
 
 
 def test_differences_tests_and_curves_follow_from_the_outputs(
@@ -210,19 +226,6 @@ def test_p_over_sentences_is_that_of_the_stored_sentences(
         )
 
 
-def test_stored_statistics_give_the_measures(run: tuple[Path, dict[str, Any]]) -> None:
-    out, result = run
-    stored = load_file(out / "statistics.safetensors")
-    for name, shown in result["directions"].items():
-        told = [shown["baseline"], *shown["conditions"]]
-        chrfs = chrf_from_statistics(stored[f"{name}.chrf"].sum(axis=1))
-        bleus = bleu_from_statistics(stored[f"{name}.bleu"].sum(axis=1))
-        assert [one["chrf"] for one in told] == pytest.approx(list(chrfs))
-        assert [one["bleu"] for one in told] == pytest.approx(list(bleus))
-        copies = stored[f"{name}.source_copy"].mean(axis=1)
-        assert [one["source_copy"] for one in told] == pytest.approx(list(copies))
-
-
 def test_a_gate_of_one_is_the_model_as_it_is_and_costs_nothing(
     run: tuple[Path, dict[str, Any]],
 ) -> None:
@@ -259,27 +262,19 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
 def test_measuring_again_gives_the_same_numbers(run: tuple[Path, dict[str, Any]]) -> None:
     out, result = run
     before = (out / "statistics.safetensors").read_bytes()
-    again = encode(measure_again(MeasureAgain(out)))
-    assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(again))
-    assert again == json.loads(json.dumps(result))
+    again = measured_again(out)
+    assert json.loads((out / "result.json").read_text()) == plain(again)
+    assert again == plain(result)
     assert (out / "statistics.safetensors").read_bytes() == before
 
 
 def test_what_was_not_measured_is_null_until_it_is(
     model: Path, pairs: PairsChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = VerifyRemoval("1.0", (), ModelChoice(str(model)), pairs, Removal(draws=1))
-    config = dataclasses.replace(
-        config, removal=dataclasses.replace(config.removal, max_new_tokens=4)
-    )
-    whole = encode(verify_removal(config, tmp_path / "whole"))
-
-    def absent() -> Any:
-        raise MissingExtra("sacrebleu is not installed")
-
+    whole = removed(model, pairs, tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr("headscope.measure.metrics._sacrebleu", absent)
-        bare = encode(verify_removal(config, tmp_path / "bare"))
+        bare = removed(model, pairs, tmp_path / "bare")
     assert bare["not_measured"].keys() >= {"chrf", "bleu", "source_copy"}
     assert "not installed" in bare["not_measured"]["chrf"]
     for one in (bare["baseline"], *bare["conditions"], bare["directions"]["en-de"]["baseline"]):
@@ -288,9 +283,7 @@ def test_what_was_not_measured_is_null_until_it_is(
     top = bare["conditions"][0]
     assert top["p_sentences"] is top["p_draws"] is bare["p_value"] is None
     assert top["change"]["chrf"] == {"value": None, "low": None, "high": None}
-    assert without(encode(measure_again(MeasureAgain(tmp_path / "bare")))) == json.loads(
-        json.dumps(without(whole))
-    )
+    assert without(measured_again(tmp_path / "bare")) == plain(without(whole))
 
 
 def absent(*_: Any) -> Any:
@@ -300,31 +293,26 @@ def absent(*_: Any) -> Any:
 def test_what_cannot_be_measured_again_keeps_its_value(
     model: Path, pairs: PairsChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = VerifyRemoval(
-        "1.0", (), ModelChoice(str(model)), pairs, Removal(draws=1, max_new_tokens=4)
-    )
-
     def scored(sources: Any, outputs: list[str], references: Any) -> External:
         return External(0.0, tuple(len(text) / 7 for text in outputs), "")
 
     with monkeypatch.context() as patch:
         patch.setattr("headscope.measure.external.comet", scored)
         patch.setattr(measures, "bleu_tokenizer", lambda _: BleuTokenizer("that of then"))
-        whole = encode(verify_removal(config, tmp_path / "run"))
+        whole = removed(model, pairs, tmp_path / "run")
     assert isinstance(whole["baseline"]["comet"], float)
 
     with monkeypatch.context() as patch:  # now there is no COMET, no identifier, no tokeniser
         patch.setattr("headscope.measure.identify.off_targets", absent)
         patch.setitem(measures._MEASURES, "bleu", absent)
-        again = encode(measure_again(MeasureAgain(tmp_path / "run")))
-    assert again == json.loads(json.dumps(whole))
+        assert measured_again(tmp_path / "run") == plain(whole)
 
     # Numbers of other outputs are not kept.
     rows = (tmp_path / "run" / "outputs.jsonl").read_text().splitlines()
     changed = json.loads(rows[0]) | {"output": "der Hund sieht den Hund"}
     lines = [json.dumps(changed, ensure_ascii=False), *rows[1:]]
     (tmp_path / "run" / "outputs.jsonl").write_text("\n".join(lines) + "\n")
-    after = encode(measure_again(MeasureAgain(tmp_path / "run")))
+    after = measured_again(tmp_path / "run")
     assert after["baseline"]["comet"] is None and "comet" in after["not_measured"]
     assert after["directions"][changed["direction"]]["baseline"]["comet"] is None
 
@@ -332,9 +320,8 @@ def test_what_cannot_be_measured_again_keeps_its_value(
 def test_zero_and_mean_ablation_in_one_run(
     model: Path, pairs: PairsChoice, lm: LanguageModel, tmp_path: Path
 ) -> None:
-    removal = Removal(draws=2, ablate=("mean", "zero"), max_new_tokens=6)
-    config = VerifyRemoval("1.0,0.2", (), ModelChoice(str(model)), pairs, removal)
-    result = encode(verify_removal(config, tmp_path / "run"))
+    few: dict[str, Any] = {"draws": 2, "max_new_tokens": 6}
+    result = removed(model, pairs, tmp_path / "run", ablate=("mean", "zero"), **few)
     rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     files = {
         pair: read_pairs(PairSource(one.split("=")[1], pair))
@@ -357,7 +344,7 @@ def test_zero_and_mean_ablation_in_one_run(
             texts.append(lm.encode(f"{prompt} {one.target}"))
             starts.append(len(lm.encode(f"{prompt} ")))  # a character a token
     assert result["reference_text"]["texts"] == len(texts) > 1
-    means = head_means(lm, texts, starts)
+    reference = head_means(lm, texts, starts)
     seen = set()
     for row in rows:
         if row["condition"] == "baseline":
@@ -371,7 +358,7 @@ def test_zero_and_mean_ablation_in_one_run(
         source, target = row["direction"].split("-")
         prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], row["source"])
         gate = HeadSet.parse(",".join(match[0]["heads"]), lm.geometry).removed()
-        with lm.gated(gate, row["ablate"], means if row["ablate"] == "mean" else None):
+        with lm.gated(gate, row["ablate"], reference if row["ablate"] == "mean" else None):
             assert row["output"] == lm.generate([prompt], limits=[6])[0].text
         seen.add((row["condition"], row["draw"], row["ablate"]))
     assert len(seen) == 2 * (1 + 2 + 2)
@@ -387,22 +374,17 @@ def test_zero_and_mean_ablation_in_one_run(
         )
         assert mean == zero and mean
     # A run of one kind has the same figures for it; a run measured again keeps them.
-    alone = dataclasses.replace(config, removal=dataclasses.replace(removal, ablate=("mean",)))
-    single = encode(verify_removal(alone, tmp_path / "single"))
-    zeros = [one for one in result["conditions"] if one["ablate"] == "mean"]
-    assert single["conditions"] == json.loads(json.dumps(zeros))
+    single = removed(model, pairs, tmp_path / "single", ablate=("mean",), **few)
+    means = [one for one in result["conditions"] if one["ablate"] == "mean"]
+    assert single["conditions"] == plain(means)
     assert single["signature"] != result["signature"]
-    assert encode(measure_again(MeasureAgain(tmp_path / "run")))["conditions"] == json.loads(
-        json.dumps(result["conditions"])
-    )
+    assert measured_again(tmp_path / "run")["conditions"] == plain(result["conditions"])
 
 
 def test_a_run_of_before_kinds_of_ablation_keeps_its_own(
     model: Path, pairs: PairsChoice, tmp_path: Path
 ) -> None:
-    removal = Removal(draws=1, ablate=("mean",), max_new_tokens=4)
-    config = VerifyRemoval("1.0,0.2", (), ModelChoice(str(model)), pairs, removal)
-    whole = encode(verify_removal(config, tmp_path / "run"))
+    whole = removed(model, pairs, tmp_path / "run", ablate=("mean",))
     rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     for row in rows:
         del row["ablate"]
@@ -416,18 +398,15 @@ def test_a_run_of_before_kinds_of_ablation_keeps_its_own(
     shutil.rmtree(tmp_path / "run" / "parts")
     with reopen_run(tmp_path / "run") as run:
         run.finish(result)
-    assert encode(measure_again(MeasureAgain(tmp_path / "run")))["conditions"] == json.loads(
-        json.dumps(whole["conditions"])
-    )
+    assert measured_again(tmp_path / "run")["conditions"] == plain(whole["conditions"])
 
 
 def test_too_few_sentences_to_set_any_aside_are_refused(model: Path, tmp_path: Path) -> None:
     data = tmp_path / "few.tsv"
     data.write_text("source\ttarget\n" + "".join(f"a {n}\tb {n}\n" for n in range(3)))
     pairs = PairsChoice(("en-de",), (str(data),))
-    config = VerifyRemoval("1.0", (), ModelChoice(str(model)), pairs, Removal(ablate=("mean",)))
     with pytest.raises(InputError, match=r"few.*a quarter aside"):
-        encode(verify_removal(config, tmp_path / "run"))
+        removed(model, pairs, tmp_path / "run", ablate=("mean",))
 
 
 def test_empty_outputs_are_measured() -> None:
@@ -446,16 +425,22 @@ def test_empty_outputs_are_measured() -> None:
     assert (top["p_sentences"], top["p_draws"]) == (1.0, 1.0)
 
 
-def test_bleu_of_different_units_has_no_mean() -> None:
+def three_outputs(*targets: str) -> dict[str, Translations]:
+    """A sentence under three conditions, into these languages."""
     texts = (("a long day is over now",), ("a day",), ("a long day",))
-    labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0)]
+    return {
+        f"en-{code}": Translations("en", code, ("1",), ("x",), texts[0], texts) for code in targets
+    }
 
+
+def evidence_of_three(measured: Measures) -> dict[str, Any]:
+    labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0)]
+    return encode(evidence(labels, [(), ("0.0",), ("0.1",)], measured))
+
+
+def test_bleu_of_different_units_has_no_mean() -> None:
     def shown(*targets: str) -> dict[str, Any]:
-        made = {
-            f"en-{code}": Translations("en", code, ("1",), ("x",), texts[0], texts)
-            for code in targets
-        }
-        return encode(evidence(labels, [(), ("0.0",), ("0.1",)], measure(made)))
+        return evidence_of_three(measure(three_outputs(*targets)))
 
     same = shown("de", "fr")
     assert same["bleu_tokenizers"] == {"en-de": "13a", "en-fr": "13a"}
@@ -469,21 +454,14 @@ def test_bleu_of_different_units_has_no_mean() -> None:
 
 
 def test_kept_bleu_names_the_tokeniser_that_counted_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = (("a long day is over now",), ("a day",), ("a long day",))
-    labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0)]
-    made = {
-        f"en-{code}": Translations("en", code, ("1",), ("x",), texts[0], texts)
-        for code in ("ko", "th")
-    }
+    made = three_outputs("ko", "th")
     stored = statistics(measure(made))
 
     def again(told: dict[str, Any]) -> dict[str, Any]:
         with monkeypatch.context() as patch:
             patch.setitem(measures._MEASURES, "bleu", absent)
             now = measure(made)
-        return encode(
-            evidence(labels, [(), ("0.0",), ("0.1",)], kept_from(stored, now, Measuring(**told)))
-        )
+        return evidence_of_three(kept_from(stored, now, Measuring(**told)))
 
     for cut in ({"en-ko": "ko-mecab", "en-th": "flores200"}, {"en-ko": "spm", "en-th": "spm"}):
         shown = again({"bleu_tokenizers": cut})
@@ -493,18 +471,6 @@ def test_kept_bleu_names_the_tokeniser_that_counted_it(monkeypatch: pytest.Monke
     assert shown["bleu_tokenizers"] == {"en-ko": "unknown", "en-th": "unknown"}
     assert shown["baseline"]["bleu"] is None, "who knows whether their units are the same"
     assert shown["directions"]["en-ko"]["baseline"]["bleu"] == pytest.approx(100)
-
-
-def test_a_set_drawn_again_is_no_new_evidence() -> None:
-    # Of two heads one is chosen: the only control is the other one, however often it is drawn.
-    made = Translations(
-        "en", "de", ("1",), ("a dog",), ("ein Hund",),
-        (("ein Hund",), ("",), *[("ein Hund",)] * 4),
-    )  # fmt: skip
-    labels = [BASELINE, Label("top", 1, 0.0), *(Label("random", 1, 0.0, n) for n in range(4))]
-    shown = encode(evidence(labels, [(), ("0.0",), *[("0.1",)] * 4], measure({"en-de": made})))
-    top = shown["conditions"][0]
-    assert (top["distinct_draws"], top["p_draws"]) == (1, 1 / 2)
 
 
 def scored(
@@ -520,18 +486,11 @@ def test_the_pool_leaves_token_alignment_heads_out(
     model: Path, pairs: PairsChoice, tmp_path: Path
 ) -> None:
     values = [[0.9, 0.3, 0.2, 0.0], [0.0, 0.5, 0.05, 0.1]]
-    removal = Removal(draws=4, max_new_tokens=2)
 
     def drawn(method: str, **options: Any) -> tuple[dict[str, Any], set[str]]:
-        heads = scored(tmp_path / method, values, method)
-        config = VerifyRemoval(
-            str(heads),
-            (2,),
-            ModelChoice(str(model)),
-            pairs,
-            dataclasses.replace(removal, **options),
-        )
-        result = encode(verify_removal(config, tmp_path / f"run {method} {options}"))
+        heads = str(scored(tmp_path / method, values, method))
+        out = tmp_path / f"run {method} {options}"
+        result = removed(model, pairs, out, heads, 2, draws=4, max_new_tokens=2, **options)
         kinds = ("random", "random-layer-matched")
         sets = [one["heads"] for one in result["conditions"] if one["kind"] in kinds]
         return result, {head for heads in sets for head in heads}
@@ -554,40 +513,38 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
     values = [[0.9, 0.3, 0.2, 0.0], [0.0, 0.5, 0.05, 0.08]]
     chance = [[0.85, 0.0, 0.0, 0.0], [0.0, 0.1, 0.0, 0.0]]
     found = str(scored(tmp_path / "found", values, "translation-score", chance))
-    removal = Removal(draws=2, max_new_tokens=1, layer_matched=False)
+    few: dict[str, Any] = {"draws": 2, "max_new_tokens": 1, "layer_matched": False}
 
-    def removed(rank: Any, spec: str = found) -> dict[str, Any]:
-        config = VerifyRemoval(spec, (2,), ModelChoice(str(model)), pairs, removal, rank=rank)
+    def ranked(rank: Any, spec: str = found) -> dict[str, Any]:
         out = tmp_path / f"run {rank} {Path(spec).name}"
-        result = encode(verify_removal(config, out))
+        result = removed(model, pairs, out, spec, 2, rank=rank, **few)
         settings = json.loads((out / "run.json").read_bytes())["config"]
         assert settings["rank"] == result["rank"]
         return result
 
-    above, plain = removed("above-chance"), removed("score")
+    above, by_score = ranked("above-chance"), ranked("score")
     assert (above["rank"], above["heads"]) == ("above-chance", ["1.1", "0.1"])
-    assert (plain["rank"], plain["heads"]) == ("score", ["0.0", "1.1"])
+    assert (by_score["rank"], by_score["heads"]) == ("score", ["0.0", "1.1"])
     # The pool keeps to the score: 0.0 and 0.2 exceed 0.1, whatever chance takes of it.
     drawn = {head for one in above["conditions"][1:] for head in one["heads"]}
     assert drawn <= {"0.3", "1.0", "1.2", "1.3"}
-    bare = removed("above-chance", str(scored(tmp_path / "bare", values, "translation-score")))
+    bare = ranked("above-chance", str(scored(tmp_path / "bare", values, "translation-score")))
     assert (bare["rank"], bare["heads"]) == ("score", ["0.0", "1.1"])
     assert bare["rank_note"] == "chance is not known at every head"
-    assert removed("above-chance", "1.1,0.1")["rank"] is None
+    assert ranked("above-chance", "1.1,0.1")["rank"] is None
 
 
 def test_default_number_of_heads(model: Path, pairs: PairsChoice, tmp_path: Path) -> None:
     heads = scored(tmp_path / "scores", [[0.9, 0.3, 0.2, 0.0], [0.0, 0.5, 0.05, 0.1]], "any")
-    removal = Removal(draws=1, max_new_tokens=1)
 
-    def removed(spec: str, *k: Any) -> Any:
-        config = VerifyRemoval(spec, k, ModelChoice(str(model)), pairs, removal)
-        result = encode(verify_removal(config, tmp_path / f"run {Path(spec).name} {k}"))
+    def sets(spec: str, *k: Any) -> Any:
+        out = tmp_path / f"run {Path(spec).name} {k}"
+        result = removed(model, pairs, out, spec, *k, max_new_tokens=1)
         return result["k"], result["heads"]
 
-    assert removed(str(heads)) == ([1], ["0.0"])  # 15 % of 8
-    assert removed("1.1,0.3") == ([2], ["1.1", "0.3"])  # a list is used whole
-    assert removed(str(heads), "25%", 3, 2) == ([2, 3], ["0.0", "1.1", "0.1"])
+    assert sets(str(heads)) == ([1], ["0.0"])  # 15 % of 8
+    assert sets("1.1,0.3") == ([2], ["1.1", "0.3"])  # a list is used whole
+    assert sets(str(heads), "25%", 3, 2) == ([2, 3], ["0.0", "1.1", "0.1"])
 
 
 @pytest.mark.parametrize(
@@ -598,14 +555,13 @@ def test_default_number_of_heads(model: Path, pairs: PairsChoice, tmp_path: Path
         ({"gates": (0.0, 0.0)}, "given twice"),
         ({"gates": ()}, "no gate value"),
         ({"draws": 0}, "at least one random draw"),
+        ({"measure": ("text", "loss"), "draws": 12, "loss_draws": 4}, "loss_draws 4"),
+        ({"measure": ("lost",)}, "measure 'lost' is not known"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Removal(**settings)
-
-
-def test_conditions_need_a_set() -> None:
     with pytest.raises(InputError, match="no set of heads"):
         conditions([], Removal())
 

@@ -42,11 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def lm(pocket: LanguageModel) -> LanguageModel:
-    return pocket
-
-
 def write(folder: Path, rows: Sequence[Any] | None = None, **keys: Any) -> Path:
     """A small task file of two choices; `keys` replace or (None) remove lines."""
     rows = [{"q": "Say A.", "c": ["A", "B"], "a": 0}] * 2 if rows is None else rows
@@ -92,18 +87,18 @@ def test_a_wrong_name_is_answered_with_one_that_is_near() -> None:
 
 @pytest.mark.parametrize("shots", [0, 2])
 def test_accuracy_is_that_of_a_plain_loop_over_token_log_likelihoods(
-    lm: Any, folder: Path, shots: int
+    pocket: LanguageModel, folder: Path, shots: int
 ) -> None:
     (task,) = load_tasks([str(folder / f"{CHOICE}.yaml")], shots=shots)
-    made = run_task(lm, task)
+    made = run_task(pocket, task)
     right = 0
     for example, row in zip(task.examples, made.rows, strict=True):
         values = []
         for choice in example.choices:
-            before = lm.tokenizer(example.prompt)["input_ids"]
-            ids = lm.tokenizer(example.prompt + choice)["input_ids"]
+            before = pocket.tokenizer(example.prompt)["input_ids"]
+            ids = pocket.tokenizer(example.prompt + choice)["input_ids"]
             with torch.no_grad():
-                logits = lm.model(torch.tensor([ids])).logits[0]
+                logits = pocket.model(torch.tensor([ids])).logits[0]
             chances = logits.log_softmax(-1)
             values.append(
                 sum(float(chances[at - 1, ids[at]]) for at in range(len(before), len(ids)))
@@ -113,7 +108,9 @@ def test_accuracy_is_that_of_a_plain_loop_over_token_log_likelihoods(
     assert made.metrics["acc"] == right / len(task.examples)
 
 
-def test_answers_are_those_of_the_harness_own_model_class(lm: Any, folder: Path) -> None:
+def test_answers_are_those_of_the_harness_own_model_class(
+    pocket: LanguageModel, folder: Path
+) -> None:
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
@@ -123,10 +120,10 @@ def test_answers_are_those_of_the_harness_own_model_class(lm: Any, folder: Path)
     prompts = ["Repeat this sentence\nSentence: I sleep.\nAnswer:", "The", "Question:"]
     with quiet():
         theirs = HFLM(
-            pretrained=copy.deepcopy(lm.model),
-            tokenizer=copy.deepcopy(lm.tokenizer),
+            pretrained=copy.deepcopy(pocket.model),
+            tokenizer=copy.deepcopy(pocket.tokenizer),
             batch_size=2,
-            max_length=lm.context_length,
+            max_length=pocket.context_length,
         )
         asked = [Instance("loglikelihood", {}, pair, 0) for pair in pairs]
         wanted = theirs.loglikelihood(asked, disable_tqdm=True)
@@ -134,7 +131,7 @@ def test_answers_are_those_of_the_harness_own_model_class(lm: Any, folder: Path)
         texts = theirs.generate_until(written, disable_tqdm=True)
         whole = [Instance("loglikelihood_rolling", {}, ("the man sees a dog. " * 4,), 0)]
         rolled = theirs.loglikelihood_rolling(whole, disable_tqdm=True)
-    mine = HarnessModel(lm, batch_tokens=64)
+    mine = HarnessModel(pocket, batch_tokens=64)
     for (value, greedy), (their_value, their_greedy) in zip(
         mine.loglikelihood(asked), wanted, strict=True
     ):
@@ -143,34 +140,38 @@ def test_answers_are_those_of_the_harness_own_model_class(lm: Any, folder: Path)
     assert mine.loglikelihood_rolling(whole) == pytest.approx(rolled, abs=1e-3)
 
 
-def test_a_gate_changes_the_answers_and_the_identity_does_not(lm: Any, folder: Path) -> None:
+def test_a_gate_changes_the_answers_and_the_identity_does_not(
+    pocket: LanguageModel, folder: Path
+) -> None:
     (task,) = load_tasks([str(folder / f"{CHOICE}.yaml")])
-    plain = run_task(lm, task)
-    everything = HeadSet(lm.geometry, ()).complement()
-    with lm.gated(HeadSet(lm.geometry, ()).removed()):
-        same = run_task(lm, task)
-    with lm.gated(everything.removed()):
-        gone = run_task(lm, task)
+    plain = run_task(pocket, task)
+    everything = HeadSet(pocket.geometry, ()).complement()
+    with pocket.gated(HeadSet(pocket.geometry, ()).removed()):
+        same = run_task(pocket, task)
+    with pocket.gated(everything.removed()):
+        gone = run_task(pocket, task)
     assert same == plain
     assert gone.rows != plain.rows
 
 
-def test_batches_change_nothing(lm: Any, folder: Path) -> None:
+def test_batches_change_nothing(pocket: LanguageModel, folder: Path) -> None:
     (task,) = load_tasks([str(folder / f"{WRITTEN}.yaml")])
-    small, large = (run_task(lm, task, batch_tokens=size) for size in (1, 4096))
+    small, large = (run_task(pocket, task, batch_tokens=size) for size in (1, 4096))
     assert [row["responses"] for row in small.rows] == [row["responses"] for row in large.rows]
 
 
 # What stays as it was
 
 
-def test_batches_are_halved_when_memory_runs_out(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_halved_when_memory_runs_out(
+    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["one two three", "four", "five six", "seven eight nine ten", "eleven"]
     choices = [SimpleNamespace(args=(text, " word")) for text in texts]
     written = [SimpleNamespace(args=(text, {"max_gen_toks": 4})) for text in texts]
-    plain = HarnessModel(lm)
+    plain = HarnessModel(pocket)
     expected = plain.loglikelihood(choices), plain.generate_until(written)
-    forward, sizes = lm.model.forward, []
+    forward, sizes = pocket.model.forward, []
 
     def scarce(*args: Any, input_ids: torch.Tensor, **options: Any) -> Any:
         sizes.append(len(input_ids))
@@ -180,9 +181,9 @@ def test_batches_are_halved_when_memory_runs_out(lm: Any, monkeypatch: pytest.Mo
 
     described: Any = scarce
     described.__signature__ = inspect.signature(forward)  # callers read the names of arguments
-    monkeypatch.setattr(lm.model, "forward", scarce)
+    monkeypatch.setattr(pocket.model, "forward", scarce)
     answered: list[int] = []
-    halving = HarnessModel(lm, report=answered.append)
+    halving = HarnessModel(pocket, report=answered.append)
     found = halving.loglikelihood(choices), halving.generate_until(written)
     assert max(sizes) > 2 and sum(answered) == 2 * len(texts) and max(answered) == 2
     for (value, greedy), (own, own_greedy) in zip(found[0], expected[0], strict=True):
@@ -190,40 +191,47 @@ def test_batches_are_halved_when_memory_runs_out(lm: Any, monkeypatch: pytest.Mo
     assert found[1] == expected[1]
 
 
-def test_model_tokenizer_and_process_stay_as_they_are(lm: Any, folder: Path) -> None:
+def test_model_tokenizer_and_process_stay_as_they_are(pocket: LanguageModel, folder: Path) -> None:
     def state() -> dict[str, Any]:
         return {
-            "weights": {name: (id(p), p.data_ptr()) for name, p in lm.model.named_parameters()},
-            "config": lm.model.config.to_dict(),
-            "generation": lm.model.generation_config.to_dict(),
-            "training": [module.training for module in lm.model.modules()],
-            "tokenizer": (lm.tokenizer.padding_side, lm.tokenizer.pad_token, len(lm.tokenizer)),
+            "weights": {name: (id(p), p.data_ptr()) for name, p in pocket.model.named_parameters()},
+            "config": pocket.model.config.to_dict(),
+            "generation": pocket.model.generation_config.to_dict(),
+            "training": [module.training for module in pocket.model.modules()],
+            "tokenizer": (
+                pocket.tokenizer.padding_side,
+                pocket.tokenizer.pad_token,
+                len(pocket.tokenizer),
+            ),
             "environment": dict(os.environ),
             "logging": (logging.getLogger("lm_eval").level, logging.getLogger().handlers[:]),
             "random": (random.getstate(), str(np.random.get_state()), torch.get_rng_state().sum()),
         }
 
     load_tasks([str(folder / f"{CHOICE}.yaml")])  # imports and caches the harness
-    lm.model.train()
+    pocket.model.train()
     try:
         before = state()
         tasks = load_tasks([str(folder / f"{name}.yaml") for name in (CHOICE, WRITTEN)], shots=1)
         for task in tasks:
-            run_task(lm, task)
+            run_task(pocket, task)
         assert state() == before
     finally:
-        lm.model.eval()
+        pocket.model.eval()
 
 
 def test_nothing_is_printed_and_nobody_is_called(
-    lm: Any, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pocket: LanguageModel,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a connection was asked for")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     for task in load_tasks([str(folder / f"{name}.yaml") for name in (CHOICE, WRITTEN)]):
-        run_task(lm, task)
+        run_task(pocket, task)
     assert capfd.readouterr() == ("", "")
 
 
@@ -247,16 +255,13 @@ def test_a_folder_of_tasks_may_be_moved_and_named_from_anywhere(
     monkeypatch.chdir(tmp_path)
     tasks = load_tasks(["else/where"])
     there = load_tasks([str(folder)])
+    group = load_tasks([str(folder / "pocket_cross_lingual.yaml")])
+    assert len(group) == 3 and all(one.groups == ("pocket_cross_lingual",) for one in group)
     assert [(one.name, one.digest) for one in tasks] == [(one.name, one.digest) for one in there]
     assert {group for one in tasks for group in one.groups} == {
         "pocket_cross_lingual",
         "pocket_one_language",
     }
-
-
-def test_a_group_file_loads_its_members(folder: Path) -> None:
-    tasks = load_tasks([str(folder / "pocket_cross_lingual.yaml")])
-    assert len(tasks) == 3 and all(one.groups == ("pocket_cross_lingual",) for one in tasks)
 
 
 def test_code_of_a_task_file_runs_only_where_that_is_allowed(tmp_path: Path) -> None:
@@ -335,12 +340,8 @@ def test_broken_yaml_and_broken_lines_are_named_by_file_and_line(tmp_path: Path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no task file"):
         load_tasks([str(tmp_path / "empty")])
-
-
-def test_a_task_without_examples_is_told(tmp_path: Path) -> None:
-    file = write(tmp_path, rows=[])
     with pytest.raises(InputError, match=r"rows.jsonl: holds no examples"):
-        load_tasks([str(file)])
+        load_tasks([str(write(tmp_path, rows=[]))])
     with pytest.raises(InputError, match="no task is named"):
         load_tasks([])
 
@@ -382,13 +383,6 @@ def test_figures_follow_from_the_outcomes() -> None:
     assert first["p_examples"] < 0.05 and first["p_draws"] == 1 / 3
     assert drawn["change"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     assert "p_examples" not in drawn
-
-
-def test_a_set_that_was_drawn_again_is_no_further_evidence() -> None:
-    made = [outcome([1.0] * 9), outcome([0.0] * 9), *[outcome([1.0] * 9)] * 3]
-    once, again = planned(2)[2:]
-    like = [*planned(0), once, again, Condition(Label("random", 2, 0.0, 2), again.heads)]
-    assert encode(summarise("m", None, like, made))["conditions"][0]["p_draws"] == 1 / 3
 
 
 def test_a_share_of_few_examples_has_an_interval_also_at_its_ends() -> None:

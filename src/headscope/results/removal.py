@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, Self, get_args
 
 from headscope.estimates import Against, Draws, Estimate
@@ -243,32 +242,6 @@ def shared_heads(draws: Sequence[Condition]) -> int:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """chrF++ (0 to 100) of the untouched model, without the top heads, and of every random draw."""
-
-    baseline: float
-    top: float
-    random: tuple[float, ...]
-    matched: tuple[float, ...] = ()
-    """Draws from the same layers as the top heads, where there are any."""
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """All of them."""
-        return (self.baseline, self.top, *self.random, *self.matched)
-
-    @property
-    def random_mean(self) -> float:
-        """The mean of the random draws."""
-        return fmean(self.random)
-
-    @property
-    def at_least_as_harmful(self) -> int:
-        """How many random draws lowered chrF++ as much as the top heads did."""
-        return sum(draw <= self.top for draw in self.random)
-
-
-@dataclass(frozen=True)
 class Case:
     """Chosen heads at one size, strength and kind of ablation, and the random draws beside them."""
 
@@ -365,13 +338,6 @@ class Part(Record):
         wanted = (k, gate, ablate)
         labels = ((case, case.top.label) for case in self.cases)
         return next((case for case, of in labels if (of.k, of.gate, of.ablate) == wanted), None)
-
-    def effect(self, case: Case | None) -> Effect | None:
-        """chrF++ with and without, where all of it has been computed."""
-        if case is None or self.chrf is None or case.top.chrf is None or not case.chrf("random"):
-            return None
-        random, matched = (case.chrf(kind) for kind in CONTROLS)
-        return Effect(self.chrf, case.top.chrf, random, matched)
 
     def with_ablation(self, ablate: Ablate) -> Self:
         """This part with one kind of ablation in the labels of all conditions."""

@@ -48,12 +48,8 @@ from headscope.studies.inputs import (
 )
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import (
-    Reference,
-    reference_number,
-    translations,
-)
-from headscope.studies.verify.removal_run import removal_run
+from headscope.studies.verify.reference import Reference, reference_number, translations
+from headscope.studies.verify.removal import removal_run
 from headscope.verify.removal import Removal, conditions
 
 if TYPE_CHECKING:

@@ -6,22 +6,7 @@ does behaviour change (`one_by_one`), what else needs them (`tasks`); does a lan
 (`masks`), and does the mask pick heads that look at the answer (`attention`).
 """
 
-from headscope.verify.removal import (
-    Condition,
-    Draw,
-    Removal,
-    conditions,
-    draw_heads,
-    generate,
-    translate,
-)
+from headscope.heads.draws import Draw, draw_heads
+from headscope.verify.removal import Condition, Removal, conditions, generate, translate
 
-__all__ = [
-    "Condition",
-    "Draw",
-    "Removal",
-    "conditions",
-    "draw_heads",
-    "generate",
-    "translate",
-]
+__all__ = ["Condition", "Draw", "Removal", "conditions", "draw_heads", "generate", "translate"]

@@ -21,10 +21,14 @@ from headscope.studies.find.links import (
     find_by_links,
 )
 from headscope.studies.inputs import PairsChoice, Progress
-from headscope.studies.verify.copying import VerifyCopying, verify_copying
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
+from headscope.studies.verify.loss_experiments import (
+    VerifyCopying,
+    VerifyTogether,
+    verify_copying,
+    verify_together,
+)
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.studies.verify.together import VerifyTogether, verify_together
 from headscope.verify.removal import Removal
 
 #: Directions of the pocket world in which every language is once the source and once the target.

@@ -13,7 +13,7 @@ from headscope.papers.paper import Setting
 from headscope.papers.token_alignment_heads.cells import cell, range_of, tops
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
-from headscope.studies.verify.copying import copies_written
+from headscope.studies.verify.loss_experiments import copies_written
 
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
 RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")

@@ -18,7 +18,7 @@ from headscope.shown.blocks import Cell, Findings, Lines, Row, Series, Table
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
 from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
-from headscope.verify.one_by_one.orders import Order
+from headscope.verify.one_by_one import Order
 
 WALK, INFLUENTIAL, NEGATIVE = "walk", "walk-influential", "walk-negative"
 #: Heads that the paper removes by influence, and of how many.

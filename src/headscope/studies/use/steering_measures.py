@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted
-from headscope.verify.removal.measures import measure
-from headscope.verify.removal.outputs import Translations
+from headscope.verify.removal.measures import Translations, measure
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 

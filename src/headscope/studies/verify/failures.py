@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from headscope import options
+from headscope.data.align.outputs import REFERENCE
 from headscope.data.chat import ChatModel, default_cache
-from headscope.errors import Caution, InputError, MissingExtra
+from headscope.data.compared import Compared, read_compared
+from headscope.data.languages import Direction, parse_direction, settled_direction
+from headscope.data.links import Links
+from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.results.failures import (
     KINDS,
     FailedCase,
@@ -21,16 +25,20 @@ from headscope.results.failures import (
     Judging,
     Selected,
     Sorted,
+    Subject,
     Verdict,
 )
-from headscope.runs import Run, carry_out, encode
+from headscope.results.removal import Label
+from headscope.runs import Run, carry_out, decode, encode, file_digest
+from headscope.runs.reading import damaged_line, read_object, read_rows
+from headscope.runs.reading import naming as told
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.inputs import Progress, steps_of
 from headscope.studies.study import Study
-from headscope.studies.verify.failure_rows import Choice, Rows, rows_of_file, rows_of_run
 from headscope.studies.verify.failures_show import show
 from headscope.verify.failures.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
 from headscope.verify.failures.judge import Verdicts, judge
+from headscope.verify.removal.measures import read_outputs
 
 COMMAND = "verify failures"
 UNSEGMENTED = (
@@ -52,6 +60,45 @@ def _judge(
     if llm_model is None:
         raise InputError("--judge llm needs the name of a model; add --llm-model NAME")
     return ChatModel(llm_model, base_url, cache or default_cache("failures"))
+
+
+@dataclass(frozen=True)
+class Choice(Settings):
+    """Which outputs of a removal run are judged; None: the largest k, its first gate and its
+    first kind of ablation.
+
+    The first gate is 0, removal, where the run has it. `draw` is that of random heads.
+    """
+
+    condition: Annotated[
+        Literal["top", "random", "random-layer-matched"],
+        Option("Which heads of RUN were removed."),
+    ] = "top"
+    k: Annotated[int | None, Option("How many; without it the most.", min=1)] = None
+    gate: Annotated[float | None, Option("The gate put on them; without it 0, else the first.")] = (
+        None
+    )
+    draw: Annotated[int, Option("Which draw of random heads.", min=0)] = 0
+    ablate: Annotated[
+        options.AblateName | None,
+        Option("What removed heads gave; without it what RUN names first."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to judge and where they are from.
+
+    `label` is the condition of a run, None for a file. `inputs` are digests of what was read.
+    `subject` is the run's model with the condition's heads, `ranked` what these are ranked by.
+    """
+
+    rows: tuple[Row, ...]
+    path: Path
+    label: Label | None
+    inputs: Mapping[str, str]
+    subject: Subject | None = None
+    ranked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,7 +149,10 @@ def verify_failures(
         cases = classify(read.rows, languages, config.rules)
         of_run = read.label is not None
         counted = [case for case in cases if case.selected or not of_run]
-        verdicts = _judged(config, [case.row for case in counted], progress)
+        verdicts = None
+        if config.llm is not None:
+            asked = [case.row for case in counted]
+            verdicts = judge(asked, config.llm, steps_of(progress, "judging"))
         judged = dict(zip(map(id, counted), verdicts.verdicts if verdicts else (), strict=False))
         rows = [_case(case, judged.get(id(case)), verdicts is not None) for case in cases]
         texts = (
@@ -125,8 +175,11 @@ def verify_failures(
             rules=asdict(config.rules),
             identifier=identifier,
             segmenter=segmenter,
-            links=_links(cases),
-            directions=_by_direction(cases, of_run),
+            links=next((case.links for case in cases if case.links is not None), None),
+            directions={
+                name or "": _sorted([case for case in cases if case.row.direction == name], of_run)
+                for name in dict.fromkeys(case.row.direction for case in cases)
+            },
             judge=None if verdicts is None else _about_judge(config, counted, verdicts),
             cases=tuple(rows),
         )
@@ -189,14 +242,6 @@ def _identified(
     return found
 
 
-def _judged(
-    config: VerifyFailures, rows: Sequence[Row], progress: Progress | None
-) -> Verdicts | None:
-    if config.llm is None:
-        return None
-    return judge(rows, config.llm, steps_of(progress, "judging"))
-
-
 def _case(case: Case, verdict: Verdict | None, judged: bool) -> FailedCase:
     return FailedCase(
         id=case.row.id,
@@ -208,11 +253,6 @@ def _case(case: Case, verdict: Verdict | None, judged: bool) -> FailedCase:
     )
 
 
-def _links(cases: Sequence[Case]) -> str | None:
-    """What linked words: the data, eflomal, or nothing (of several directions the first)."""
-    return next((case.links for case in cases if case.links is not None), None)
-
-
 def _sorted(cases: Sequence[Case], selected_only: bool) -> Sorted:
     counted = [case for case in cases if case.selected or not selected_only]
     return Sorted(
@@ -221,16 +261,6 @@ def _sorted(cases: Sequence[Case], selected_only: bool) -> Sorted:
         shares=shares(cases, selected_only),
         counts={kind: sum(case.kind == kind for case in counted) for kind in KINDS},
     )
-
-
-def _by_direction(cases: Sequence[Case], selected_only: bool) -> dict[str, Sorted]:
-    directions = dict.fromkeys(case.row.direction for case in cases)
-    return {
-        direction or "": _sorted(
-            [case for case in cases if case.row.direction == direction], selected_only
-        )
-        for direction in directions
-    }
 
 
 def _about_judge(config: VerifyFailures, cases: Sequence[Case], verdicts: Verdicts) -> Judging:
@@ -251,6 +281,153 @@ def _about_judge(config: VerifyFailures, cases: Sequence[Case], verdicts: Verdic
         },
         **dict[str, Any](verdicts.stats),
     )
+
+
+def rows_of_file(
+    path: Path,
+    pair: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Rows:
+    """The rows of a JSON Lines file; languages apply to all rows that name no direction.
+
+    Without any the language identified in an output says nothing about the kind.
+    """
+    given = settled_direction(pair, source_language, target_language)
+    read = read_compared(path)
+    known: dict[str | None, Direction | None] = {None: given}
+    for one in read.rows:
+        if one.direction not in known and one.direction is not None:
+            with naming(path):
+                known[one.direction] = parse_direction(one.direction)
+    rows = tuple(_row(one, known[one.direction]) for one in read.rows)
+    return Rows(rows, path, None, {"outputs": read.digest})
+
+
+def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
+    """The rows of a finished run that removed heads: its baseline is what was before.
+
+    Where the run linked outputs by the data's own links, those of the references are used. Raises
+    `InputError` if the run is unfinished or damaged, or has no such condition.
+    """
+    result = read_object(path / "result.json")
+    if not (path / "DONE.json").is_file():
+        raise InputError(f"{path}: is not finished; run the verification again, it goes on")
+    shown = result.get("removal") if "outputs" not in result and "removal" in result else result
+    try:
+        shown = dict(shown or {})
+        languages = {
+            name: (one["source_language"], one["target_language"])
+            for name, one in shown["directions"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path / 'result.json'}: is not the result of a run that removes heads; name the "
+            "folder of a 'verify removal' run"
+        ) from error
+    ablate = str(shown.get("ablate", "zero"))
+    labels, made = read_outputs(path / "outputs.jsonl", languages, ablate)
+    label = _chosen(path, labels, choice)
+    before = next((at for at, one in enumerate(labels) if one.kind == "baseline"), None)
+    if before is None:
+        raise InputError(f"{path / 'outputs.jsonl'}: holds no outputs of the model as it is")
+    inputs = {"outputs": file_digest(path / "outputs.jsonl")}
+    links: Mapping[tuple[str, str], Links] = {}
+    linked = shown.get("links")
+    by_data = isinstance(linked, Mapping) and linked.get("method") == REFERENCE
+    if by_data and (path / "links.jsonl").is_file():
+        links = _reference_links(path / "links.jsonl")
+        inputs["links"] = file_digest(path / "links.jsonl")
+    rows = tuple(
+        Row(
+            identifier,
+            one.sources[at],
+            one.references[at],
+            one.texts[before][at],
+            one.texts[labels.index(label)][at],
+            name,
+            one.source_language,
+            one.target_language,
+            links.get((name, identifier)),
+        )
+        for name, one in made.items()
+        for at, identifier in enumerate(one.ids)
+    )
+    with told(path / "result.json", "a removal"):
+        about = {"model": result.get("model"), "heads": _heads(shown, label)}
+        subject = decode(Subject, about)
+    ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
+    if label.kind == "top":
+        ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
+    return Rows(rows, path, label, inputs, subject, ranked)
+
+
+def _heads(shown: Mapping[str, Any], label: Label) -> Any:
+    """The heads of a condition; an atlas tells its removal apart, and has no list of conditions."""
+    like = {"kind": label.kind, "k": label.k, "gate": label.gate, "draw": label.draw}
+    rows = [
+        one
+        for one in shown.get("conditions") or ()
+        if all(one.get(name) == value for name, value in like.items())
+    ]
+    if rows:
+        return rows[0].get("heads")
+    return (shown.get("heads") or [])[: label.k] if label.kind == "top" else None
+
+
+def _row(compared: Compared, languages: Direction | None) -> Row:
+    if languages is None:
+        return Row(**vars(compared))
+    return Row(
+        **{**vars(compared), "direction": compared.direction or str(languages)},
+        source_language=languages.source,
+        target_language=languages.target,
+    )
+
+
+def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
+    """The condition asked for; InputError naming those that the run has."""
+
+    def narrowed(named: Sequence[Label], what: str, has: Iterable[object]) -> Sequence[Label]:
+        if not named:
+            known = ", ".join(dict.fromkeys(map(str, has))) or "none"
+            raise InputError(f"{path}: has no {what}; it has {known}")
+        return named
+
+    kind, others = choice.condition, [one.kind for one in labels if one.kind != "baseline"]
+    kinds = narrowed([one for one in labels if one.kind == kind], f"condition {kind!r}", others)
+    k = choice.k if choice.k is not None else max(one.k for one in kinds)
+    sizes = sorted(one.k for one in kinds)
+    sized = narrowed([one for one in kinds if one.k == k], f"{kind} condition with k {k}", sizes)
+    gates = [one.gate for one in sized]
+    gate = choice.gate if choice.gate is not None else 0.0 if 0.0 in gates else gates[0]
+    gated = narrowed(
+        [one for one in sized if one.gate == gate],
+        f"condition with the gate {gate:g}",
+        (f"{gate:g}" for gate in gates),
+    )
+    ablate = choice.ablate or gated[0].ablate
+    ablated = narrowed(
+        [one for one in gated if one.ablate == ablate],
+        f"condition by {ablate} ablation",
+        (one.ablate for one in gated),
+    )
+    draws = [one for one in ablated if one.draw in (None, choice.draw)]
+    most = max(one.draw or 0 for one in ablated)
+    return narrowed(draws, f"draw {choice.draw}", [f"0 to {most}"])[0]
+
+
+def _reference_links(path: Path) -> dict[tuple[str, str], Links]:
+    """Links of sources and references, by direction and id."""
+    found: dict[tuple[str, str], Links] = {}
+    for number, row in read_rows(path):
+        try:
+            if row["condition"] == "reference":
+                pairs = ((int(i), int(j)) for i, j in row["links"])
+                found[str(row["direction"]), str(row["id"])] = frozenset(pairs)
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged_line(path, number) from error
+    return found
 
 
 command = Study(VerifyFailures, verify_failures, result=FailuresResult, show=show, loads=False)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headscope.data.segmenters import CHARACTERS
-from headscope.heads import Head
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -24,6 +23,7 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     HeadSets,
+    Place,
     Reference,
     Row,
     Section,
@@ -33,7 +33,7 @@ from headscope.shown.blocks import (
     Table,
 )
 from headscope.shown.words import arrow, between, count, enumeration, fixed, percent, sentence_of
-from headscope.studies.shows import places
+from headscope.studies.shows import named_places
 
 MEANING: dict[Kind, str] = {
     "no translation": "the source is repeated, or there is nothing, or it stays in its language",
@@ -60,7 +60,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
         cases = [decode(FailedText, row) for _, row in read_rows(file)]
     counted, links = _counted(result, cases), result.links
     subject = result.subject
-    heads = [Head.parse(head) for head in (subject and subject.heads) or ()]
+    heads = named_places((subject and subject.heads) or ())
     sections = [
         Section("Shares of the kinds", [_shares(result)], brief=True),
         Section("First cases of each kind", _first(counted), brief=True),
@@ -276,9 +276,9 @@ def _evidence(case: FailedText) -> list[str]:
     return words
 
 
-def _rules(result: FailuresResult, heads: Sequence[Head]) -> list[Block]:
+def _rules(result: FailuresResult, heads: Sequence[Place]) -> list[Block]:
     meaning = tuple(Row(kind, (Cell(MEANING[kind]),)) for kind in KINDS)
     blocks: list[Block] = [Table("What the kinds mean", ("an output is of it if",), meaning)]
     if heads:
-        blocks.append(HeadSets("Heads of the condition", {"removed": places(heads)}))
+        blocks.append(HeadSets("Heads of the condition", {"removed": tuple(heads)}))
     return blocks

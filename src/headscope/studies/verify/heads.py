@@ -22,7 +22,7 @@ from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
-from headscope.runs import decode
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import MEAN as MEAN_PART
@@ -40,7 +40,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import about_reference, reference_number, translations
+from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment
@@ -140,7 +140,7 @@ def verify_heads(
             beside={name: place for name, (_, place) in beside.items()},
             correlations=correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
             **works,
-            **about_reference(reference),
+            reference_text=encode(reference.facts),
         )
 
     return scores_run(

@@ -14,10 +14,9 @@ from headscope.settings import Option, Settings
 from headscope.studies.baseline import judge_translations
 from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
-from headscope.studies.verify.removal import COMMAND
-from headscope.studies.verify.removal_run import describe_conditions, read_losses
+from headscope.studies.verify.removal import COMMAND, describe_conditions, read_losses
 from headscope.studies.verify.removal_show import show_removal
-from headscope.verify.removal.outputs import read_outputs
+from headscope.verify.removal.measures import read_outputs
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, about_rank, read_scores, resolve_heads
+from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
 from headscope.results.common import Checked, Leakage
@@ -41,34 +41,30 @@ from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import MaskedTask, mask_result
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
-from headscope.studies.verify.mask_walks import (
+from headscope.studies.verify.one_by_one_show import show
+from headscope.studies.verify.reference import reference_number, translations_or_documents
+from headscope.studies.verify.walks import (
     about_cut,
     about_random,
+    first_example,
     first_steps,
     mask_cut,
     random_orders,
     read_walked_task,
+    step_rows,
     task_subjects,
+    walk_all,
 )
-from headscope.studies.verify.one_by_one_show import show
-from headscope.studies.verify.reference import (
-    reference_number,
-    translations_or_documents,
-)
-from headscope.studies.verify.walk_run import common_reference, first_example, step_rows, walk_all
-from headscope.verify.one_by_one.orders import (
+from headscope.verify.one_by_one import (
     Order,
-    alone_gates,
-    changes_alone,
-    changes_in_pass,
-    cumulative_gates,
-    reordered,
-)
-from headscope.verify.one_by_one.steps import Seen, describe
-from headscope.verify.one_by_one.walk import (
+    Seen,
+    Step,
     Subject,
     Walk,
+    describe,
     prepare,
+    rank_changes,
+    reordered,
 )
 from headscope.verify.removal.conditions import check_gate
 
@@ -359,43 +355,33 @@ def _make(
     share = can_share(lm)
     prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}
     everyone = [one for many in prepared.values() for one in many]
+
+    def walks_of(
+        heads: Sequence[Head], part: str, title: str, text: bool = False, alone: bool = False
+    ) -> list[list[Step]]:
+        how = Walk(text, config.batch_tokens, share, means)
+        return walk_all(lm, everyone, heads, config.gate, how, run, part, title, progress, alone)
+
     order, changed = base.heads, None
     if config.order in ("pass", "alone"):
-        seen = base.heads[: config.reorder]
-        make = cumulative_gates if config.order == "pass" else alone_gates
-        title = "looking at each head" if config.order == "alone" else "first pass"
-        how = Walk(False, config.batch_tokens, share, means)
-        walks = walk_all(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
-        ranks = [[step.target_rank for step in steps] for steps in walks]
-        caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
-        heads = zip(seen, caused, strict=True)
-        changed = tuple(Change(head.layer, head.head, change) for head, change in heads)
-        order = tuple(reordered(base.heads, caused))
+        first, alone = order[: config.reorder], config.order == "alone"
+        title = "looking at each head" if alone else "first pass"
+        seen = walks_of(first, "order", title, alone=alone)
+        caused = rank_changes([[step.target_rank for step in steps] for steps in seen], alone)
+        pairs = zip(first, caused, strict=True)
+        changed = tuple(Change(head.layer, head.head, change) for head, change in pairs)
+        order = tuple(reordered(order, caused))
     order = order[: config.steps]
-    how = Walk(config.text, config.batch_tokens, share, means)
-    walks = walk_all(
-        lm,
-        everyone,
-        order,
-        cumulative_gates,
-        config.gate,
-        how,
-        run,
-        "steps",
-        "removing heads",
-        progress,
-    )
-    kept = mask_cut(config.heads, lm.geometry)
+    walks = walks_of(order, "steps", "removing heads", config.text)
     random = []
     for number, drawn in enumerate(random_orders(lm.geometry, config.random_orders, config.seed)):
-        how = Walk(False, config.batch_tokens, share, means)
-        title, part = f"random order {number + 1}", f"random {number}"
-        some, make = drawn[: len(order)], cumulative_gates
-        again = walk_all(lm, everyone, some, make, config.gate, how, run, part, title, progress)
+        some = drawn[: len(order)]
+        again = walks_of(some, f"random {number}", f"random order {number + 1}")
         random.append(about_random(some, again))
     left = iter(walks)
     groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
+    kept = mask_cut(config.heads, lm.geometry)
     return OneByOneResult(
         **{**vars(describe(lm, groups, order)), **about_rank(base)},
         ablate=config.ablate,
@@ -405,7 +391,8 @@ def _make(
         base_order=tuple(map(str, base)),
         changes=changed,
         sentences=len(everyone),
-        reference=config.reference or common_reference(everyone),
+        # Of a task the reference prompt of the first example stands for all.
+        reference=config.reference or everyone[0].subject.reference_prompt,
         layers_shared=share,
         mask=None if kept is None else about_cut(kept, order),
         target_first=first_steps(walks),

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.heads import Head
 from headscope.results.one_by_one import OneByOneResult, RandomOrder, State
 from headscope.shown.blocks import (
     Block,
@@ -24,7 +23,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import count, enumeration, fixed, number, percent
-from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, places
+from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
 
 #: Points of a line and columns of a map; more are left out evenly.
 POINTS = 120
@@ -46,7 +45,7 @@ def show(result: OneByOneResult, run: Path) -> Shown:
     """Steps at which something changes, lines by step, texts, and layers."""
     one = result.sentences == 1
     random = len(result.random_orders)
-    order = {"in this order": places(map(Head.parse, result.heads))}
+    order = {"in this order": named_places(result.heads)}
     sections = [
         Section("Steps", [_steps(result)], brief=True),
         Section("When behaviour changes", _switch(result)),

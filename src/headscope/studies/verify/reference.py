@@ -10,16 +10,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
-from headscope.data.prompts import Template, translation_prompts
+from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.results.common import ReferenceText
 from headscope.results.removal import Ablate
-from headscope.runs import encode
 from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import check_reference
+from headscope.verify.removal.conditions import Translating
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,21 +88,7 @@ def reference_number(*ablate: str) -> int:
     return REFERENCES if "mean" in ablate else 0
 
 
-def about_reference(reference: Reference | None) -> dict[str, Any]:
-    """What a result says about the examples."""
-    return {"reference_text": None if reference is None else encode(reference.facts)}
-
-
-class Prompted(Protocol):
-    """Settings that say how translations are prompted; `chat` is resolved."""
-
-    @property
-    def template(self) -> Template: ...
-    @property
-    def chat(self) -> bool | None: ...
-
-
-class MeanAblated(Prompted, Protocol):
+class MeanAblated(Translating, Protocol):
     """Settings of a command that removes heads; `reference_texts` names a file of documents."""
 
     @property
@@ -115,12 +101,10 @@ class MeanAblated(Prompted, Protocol):
     def heads(self) -> str: ...
     @property
     def allow_overlap(self) -> bool: ...
-    @property
-    def seed(self) -> int: ...
 
 
 def translations(
-    lm: LanguageModel, directions: Mapping[str, PairFile], settings: Prompted
+    lm: LanguageModel, directions: Mapping[str, PairFile], settings: Translating
 ) -> Reference:
     """Prompts and translations of the pairs that each direction has set aside."""
     from headscope.lm.prompting import chat_writer

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 
 from headscope.estimates import Estimate
-from headscope.heads import Head
 from headscope.results.removal import Case, Condition, Part, RemovalResult, shared_heads
 from headscope.results.removal import Shown as Removed
 from headscope.shown.blocks import HeadSets, Section, Shown
@@ -28,7 +27,7 @@ from headscope.studies.shows import (
     interval,
     leakage_caution,
     model_facts,
-    places,
+    named_places,
 )
 from headscope.studies.verify.removal_blocks import (
     CHRF,
@@ -80,7 +79,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
         if len(result.directions) > 1:
             shown, lead = direction_blocks(result, result.main)
             sections.append(Section("Directions", shown, lead))
-    heads = HeadSets(f"Heads {done}, best first", {"selected": _places(result.heads)})
+    heads = HeadSets(f"Heads {done}, best first", {"selected": named_places(result.heads)})
     drawn = [draws_table(case)] if case.beside else []
     sections.append(Section("Heads", [heads, *drawn]))
     if texts:
@@ -163,10 +162,6 @@ def said(part: Part, case: Case, measure: Measure) -> list[str]:
 
 def _the(k: int) -> str:
     return "the selected head" if k == 1 else f"the {k} selected heads"
-
-
-def _places(heads: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    return places(map(Head.parse, heads))
 
 
 def draws_remedy(sets: int) -> str:

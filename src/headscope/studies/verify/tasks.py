@@ -199,7 +199,7 @@ def _measure(
                 report = _reporter(progress, task.name, number * requests, len(planned) * requests)
                 if condition.label.ablate == "mean" and means is None and reference is not None:
                     means = reference.means(lm, config.removal.batch_tokens)
-                with condition.applied(lm, means):
+                with condition.on((), means).applied(lm):
                     outcome = run_task(
                         lm,
                         task,

@@ -8,12 +8,19 @@ from pathlib import Path
 from statistics import fmean
 
 from headscope.estimates import Against, Estimate, known
-from headscope.heads import Head
 from headscope.results.removal import Kind
 from headscope.results.tasks import Comparison, Group, Task, TaskCondition, TasksResult, Value, tops
-from headscope.shown.blocks import Bars, Cell, HeadSets, Row, Section, Shown, Table, p_cell
+from headscope.shown.blocks import Bars, Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of
-from headscope.studies.shows import ablation_facts, interval, leakage_caution, model_facts, places
+from headscope.studies.shows import (
+    ablation_facts,
+    against_cells,
+    interval,
+    leakage_caution,
+    model_facts,
+    named_places,
+)
+from headscope.studies.verify.removal_blocks import DRAWN
 
 #: The usual metrics of the harness, all shares, in plain words.
 METRICS = {
@@ -22,8 +29,6 @@ METRICS = {
     "exact_match": "share written exactly right",
     "f1": "words in common with the right answer",
 }
-#: What random heads are called.
-CONTROLS: dict[Kind, str] = {"random": "random", "random-layer-matched": "random, same layers"}
 #: Fewer examples of a task, and fewer draws, decide little.
 EXAMPLES, DRAWS = 50, 99
 
@@ -31,7 +36,7 @@ EXAMPLES, DRAWS = 50, 99
 def show(result: TasksResult, run: Path) -> Shown:
     """Each task with and without the heads, means of groups, and every number."""
     tasks, k = result.tasks, max(result.k)
-    heads = HeadSets("Selected heads", {"selected": places(map(Head.parse, result.heads))})
+    heads = HeadSets("Selected heads", {"selected": named_places(result.heads)})
     sections = [
         Section("Tasks", [_main_table(tasks, k)], brief=True),
         Section("What is lost", [*_bars(tasks, k), heads]),
@@ -143,7 +148,7 @@ def _cautions(result: TasksResult) -> list[str]:
 def _kinds(tasks: Mapping[str, Task], k: int) -> list[Kind]:
     """The kinds of random heads that were drawn."""
     return [
-        kind for kind in CONTROLS if any(task.drawn(_top(task, k), kind) for task in tasks.values())
+        kind for kind in DRAWN if any(task.drawn(_top(task, k), kind) for task in tasks.values())
     ]
 
 
@@ -176,10 +181,8 @@ def _cell(
 
 def _tests(task: Comparison, than: Against | None) -> tuple[Cell, Cell, Cell]:
     """Selected minus random with its interval, p over examples, p over draws."""
-    if than is None:
-        return Cell(), Cell(), Cell()
-    difference = _cell(task, than.difference, difference=True)
-    return difference, p_cell(than.p_examples), p_cell(than.p_draws)
+    factor, digits, unit = _scale(task)
+    return against_cells(than, digits, "pp" if unit else "", factor)
 
 
 def _range(task: Comparison, values: Sequence[float]) -> Cell:
@@ -208,7 +211,7 @@ def _main_table(tasks: Mapping[str, Task], k: int) -> Table:
         )
         rows.append(Row(name, cells))
     columns = ("metric", "examples", "chance", "original", "selected",
-               *(CONTROLS[kind] for kind in kinds),
+               *(DRAWN[kind] for kind in kinds),
                "selected \u2212 random", "p over examples", "p over draws")  # fmt: skip
     note = "For p over examples single outcomes are swapped with those under random heads"
     return Table(f"Tasks with {count(k, 'head')} removed", columns, tuple(rows), note=note)
@@ -217,7 +220,7 @@ def _main_table(tasks: Mapping[str, Task], k: int) -> Table:
 def _bars(tasks: Mapping[str, Task], k: int) -> list[Bars]:
     """Bars of each metric."""
     made, kinds = [], _kinds(tasks, k)
-    names = ["original", "selected", *(CONTROLS[kind] for kind in kinds), "chance"]
+    names = ["original", "selected", *(DRAWN[kind] for kind in kinds), "chance"]
     for metric in dict.fromkeys(task.metric for task in tasks.values()):
         own = {name: task for name, task in tasks.items() if task.metric == metric}
         shown = len(names) - all(task.chance is None for task in own.values())
@@ -254,7 +257,7 @@ def _group_table(groups: Mapping[str, Group]) -> Table:
     for name, group in groups.items():
         top = max(tops(group.conditions), key=lambda row: row.label.k)
         levels = _cell(group, group.baseline.value), _cell(group, top.value)
-        for kind, words in CONTROLS.items():
+        for kind, words in DRAWN.items():
             if drawn := group.drawn(top, kind):
                 mean, ends = _cell(group, _mean(drawn)), _range(group, drawn)
                 tasks = Cell(len(group.tasks))
@@ -272,7 +275,7 @@ def _every(tasks: Mapping[str, Task]) -> Table:
     several = any(len(list(tops(task.conditions))) > 1 for task in tasks.values())
     for name, task in tasks.items():
         for top in tops(task.conditions):
-            for kind, words in CONTROLS.items():
+            for kind, words in DRAWN.items():
                 if not (drawn := task.drawn(top, kind)):
                     continue
                 cells = (

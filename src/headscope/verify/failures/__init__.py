@@ -1,5 +1,5 @@
 """What goes wrong in a translation: no translation, hallucination, missing details, or other.
 
 `classify` holds the rules and the case they return, `backing` what an output has to show for
-itself, `support` what counts as the same word; `judge` asks a language model instead.
+itself; `judge` asks a language model instead.
 """

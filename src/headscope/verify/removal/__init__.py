@@ -1,25 +1,9 @@
-"""Removal with controls: conditions and their outputs, then what the outputs show.
+"""Removal with controls: conditions and what they make of a model, then what that shows.
 
-`controls` draws random heads, `conditions` runs the model without heads, `outputs` is what is kept
-of it; `measures` and `evidence` work on what is kept alone, without the model.
+`conditions` runs the model without heads, `losses` has it read references, and `single` removes
+heads alone and in pairs; `measures` and `evidence` need no model.
 """
 
-from headscope.heads.draws import Draw, Pool, draw_heads
-from headscope.verify.removal.conditions import (
-    Condition,
-    Removal,
-    conditions,
-    generate,
-    translate,
-)
+from headscope.verify.removal.conditions import Condition, Removal, conditions, generate, translate
 
-__all__ = [
-    "Condition",
-    "Draw",
-    "Pool",
-    "Removal",
-    "conditions",
-    "draw_heads",
-    "generate",
-    "translate",
-]
+__all__ = ["Condition", "Removal", "conditions", "generate", "translate"]

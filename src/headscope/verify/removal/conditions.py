@@ -6,10 +6,10 @@ Here is what runs the model; what its outputs show is worked out from them in `v
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from headscope import options
 from headscope.data.pairs import PairFile
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 Progress = Callable[[str, int, int], None]
+Made = TypeVar("Made")
 
 #: Sentences that are kept together once they are translated: what a killed run can lose.
 KEPT_AT_ONCE = 512
@@ -61,20 +62,14 @@ class Removal(Settings):
     Attributes:
         gates: numbers by which the outputs of the heads are multiplied, each a condition of its
             own; 0 removes them, 0.5 or 2 are points of a dose curve.
-        draws: random sets of heads of each kind.
-        layer_matched: draw also sets with as many heads of each layer as the chosen ones.
-        pool: "non-alignment", random heads outside the set that are no token alignment heads, or
-            any "outside" the set.
-        threshold: translation score above which a head is a token alignment head.
-        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
-            place of what is removed; several are conditions of their own, of the same heads.
-        seed: of the draws and of the tests.
-        template: the prompt up to where the target begins.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
-        max_new_tokens: of an output; None: twice the source tokens and 32.
-        batch_tokens: padded tokens of a batch.
         measure: "text", what the model translates, and "loss", that of the reference translation;
             None: text alone.
+        draws: random sets of heads of each kind.
+        layer_matched: draw also sets with as many heads of each layer as the chosen ones.
+        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
+            place of what is removed; several are conditions of their own, of the same heads.
+        chat: None: whether the tokenizer has a chat template.
+        max_new_tokens: of an output; None: twice the source tokens and 32.
         loss_draws: random sets of heads whose losses are measured; None: 99. The first `draws` of
             them are those whose texts are.
     """
@@ -169,23 +164,10 @@ class Condition:
         """What decides the outputs: conditions with one key are the same gate."""
         return gate_key(self.heads, self.label.gate, self.label.ablate)
 
-    def applied(
-        self, lm: LanguageModel, means: NDArray[np.float32] | None = None
-    ) -> AbstractContextManager[None]:
-        """The model under the condition; `means` are those of mean ablation."""
-        if not len(self.heads):
-            return nullcontext()
-        ablate = self.label.ablate
+    def on(self, rows: Sequence[int], means: NDArray[np.float32] | None = None) -> Pass:
+        """The condition on prompts by their place; `means` are those of mean ablation."""
         gate = self.heads.scaled(self.label.gate)
-        return lm.gated(gate, ablate, means if ablate == "mean" else None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its name and its heads, as a JSON object."""
-        return {
-            **asdict(self.label),
-            "heads": [str(head) for head in self.heads],
-            "filled_up": self.filled_up,
-        }
+        return Pass(gate, rows, means if self.label.ablate == "mean" else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,23 +197,23 @@ def conditions(
     """
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
-    found = [Condition(BASELINE, HeadSet(sets[0].geometry, ()))]
+    planned = [Condition(BASELINE, HeadSet(sets[0].geometry, ()))]
+    kinds: list[tuple[Kind, bool]] = [("random", False)]
+    if config.layer_matched:
+        kinds.append(("random-layer-matched", True))
     for heads in sets:
-        drawn: list[tuple[Kind, bool]] = [("random", False)]
-        if config.layer_matched:
-            drawn.append(("random-layer-matched", True))
         controls = {
             kind: draw_heads(heads, max(config.all_draws.values()), config.seed, avoid, matched)
-            for kind, matched in drawn
+            for kind, matched in kinds
         }
         for gate, ablate in product(config.gates, config.ablate):
-            found.append(Condition(Label("top", len(heads), gate, None, ablate), heads))
-            found += [
-                Condition(Label(kind, len(heads), gate, number, ablate), one.heads, one.filled_up)
+            planned.append(Condition(Label("top", len(heads), gate, None, ablate), heads))
+            planned += [
+                Condition(Label(kind, len(heads), gate, number, ablate), draw.heads, draw.filled_up)
                 for kind, draws in controls.items()
-                for number, one in enumerate(draws)
+                for number, draw in enumerate(draws)
             ]
-    return found
+    return planned
 
 
 def generate(
@@ -254,18 +236,15 @@ def generate(
 
     prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
     every = range(len(prompts))
-    passes = {
-        one.key: Pass(
-            one.heads.scaled(one.label.gate), every, means if one.label.ablate == "mean" else None
-        )
-        for one in planned
-    }
+    passes = {condition.key: condition.on(every, means) for condition in planned}
     special = all(prompt.special for prompt in prompts)
     settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
     wordings = [prompt.text for prompt in prompts]
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
-    texts = {key: [found[at] for at in every] for key, found in made.items()}
-    return [_by_direction(texts[condition.key], directions) for condition in planned]
+    return [
+        _by_direction([made[condition.key][at] for at in every], directions)
+        for condition in planned
+    ]
 
 
 def kept_texts(
@@ -339,8 +318,7 @@ def continuations(
     special = all(prompt.special for prompt in prompts)
     settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
     made = lm.generate([one.text for one in prompts], settings, limits, special=special)
-    rest = iter(made)
-    return [[next(rest) for _ in pairs.pairs] for pairs in directions]
+    return _by_direction(made, directions)
 
 
 def _prompts(
@@ -367,6 +345,6 @@ def _prompts(
     return prompts, limits
 
 
-def _by_direction(texts: Sequence[str], directions: Sequence[PairFile]) -> list[list[str]]:
-    rest = iter(texts)
+def _by_direction(made: Sequence[Made], directions: Sequence[PairFile]) -> list[list[Made]]:
+    rest = iter(made)
     return [[next(rest) for _ in pairs.pairs] for pairs in directions]

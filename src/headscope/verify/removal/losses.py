@@ -112,22 +112,19 @@ def reference_losses(
     from headscope.lm.shared_losses import answer_losses
 
     kept: dict[str, Any] = run.read_part("losses")
-    gates = {
-        one.key: (one.heads.scaled(one.label.gate), means if one.label.ablate == "mean" else None)
-        for one in planned
-    }
+    passes = {condition.key: condition.on((), means) for condition in planned}
     found = {}
     for number, (name, pairs) in enumerate(directions.items()):
         rows, kinds = answer_rows(lm, pairs, alignments[name], config)
-        left = [key for key in gates if f"{name} {key}" not in kept]
+        left = [key for key in passes if f"{name} {key}" not in kept]
         made = answer_losses(
             lm,
             rows,
-            [gates[key][0] for key in left],
-            [gates[key][1] for key in left],
+            [passes[key].gate for key in left],
+            [passes[key].means for key in left],
             config.batch_tokens,
         )
-        done = len(gates) * (number + 1) - len(left)
+        done = len(passes) * (number + 1) - len(left)
         for at, losses in made:
             sums = [
                 np.bincount(kind, weights=one, minlength=3).tolist()
@@ -137,7 +134,7 @@ def reference_losses(
             kept[f"{name} {left[at]}"] = sums
             done += 1
             if progress:
-                progress("reading references", done, len(gates) * len(directions))
+                progress("reading references", done, len(passes) * len(directions))
         found[name] = ReferenceLosses(
             np.array([kept[f"{name} {one.key}"] for one in planned], dtype=np.float64),
             np.stack([np.bincount(kind, minlength=3) for kind in kinds]),

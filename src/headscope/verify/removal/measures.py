@@ -1,24 +1,122 @@
-"""From stored outputs to numbers for each sentence: every measure, without the model.
+"""Outputs under several conditions, and from them numbers for each sentence, without the model.
 
 What a package or command is missing for is None, with the reason; it is never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.data.pairs import PairFile
 from headscope.errors import InputError
+from headscope.measure import external, identify
+from headscope.measure.metrics import bleu, chrf, source_copies
 from headscope.measure.tokenizers import bleu_tokenizer
-from headscope.results.removal import Measuring
-from headscope.verify.removal.outputs import Translations
+from headscope.results.removal import Label, Measuring
+from headscope.runs.reading import damaged_line, read_rows
 
-if TYPE_CHECKING:
-    from headscope.measure.external import External
+
+@dataclass(frozen=True)
+class Translations:
+    """The sentences of one direction, and what was made of them.
+
+    `texts[c][s]` is the output under condition c of sentence s.
+    """
+
+    source_language: str
+    target_language: str
+    ids: tuple[str, ...]
+    sources: tuple[str, ...]
+    references: tuple[str, ...]
+    texts: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, pairs: PairFile, texts: Sequence[Sequence[str]]) -> Translations:
+        """Outputs, by condition, then sentence, beside the pairs they belong to."""
+        return cls(
+            pairs.source_language,
+            pairs.target_language,
+            tuple(pair.id for pair in pairs.pairs),
+            tuple(pair.source for pair in pairs.pairs),
+            tuple(pair.target for pair in pairs.pairs),
+            tuple(map(tuple, texts)),
+        )
+
+
+def output_rows(
+    labels: Sequence[Label], directions: Mapping[str, Translations]
+) -> Iterator[dict[str, Any]]:
+    """One row a condition, direction and sentence, in this order; what `read_outputs` reads."""
+    for number, label in enumerate(labels):
+        for name, made in directions.items():
+            for at, identifier in enumerate(made.ids):
+                yield {
+                    "direction": name,
+                    "id": identifier,
+                    "source": made.sources[at],
+                    "reference": made.references[at],
+                    "condition": label.kind,
+                    "k": label.k,
+                    "gate": label.gate,
+                    "draw": label.draw,
+                    "ablate": label.ablate,
+                    "output": made.texts[number][at],
+                }
+
+
+def read_outputs(
+    path: Path, languages: Mapping[str, tuple[str, str]], ablate: str = "zero"
+) -> tuple[list[Label], dict[str, Translations]]:
+    """The conditions and translations in a file of `output_rows`.
+
+    `languages` holds the source and target language of each direction, `ablate` the kind of
+    ablation of an older run, whose rows do not name it. Raises `InputError`,
+    naming file and line, if a row is damaged, or if a sentence lacks its output of a condition.
+    """
+    labels: dict[Label, None] = {}
+    made: dict[str, dict[Label, list[tuple[str, str, str, str]]]] = {n: {} for n in languages}
+    for number, row in read_rows(path):
+        try:
+            label = Label.of_row(row, "condition", ablate)
+            names = ("id", "source", "reference", "output")
+            texts = tuple(row[name] for name in names)
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError("an entry is no text")
+            made[row["direction"]].setdefault(label, []).append(texts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged_line(path, number) from error
+        labels[label] = None
+    found = {
+        name: _table(path, name, languages[name], [by_label.get(label, []) for label in labels])
+        for name, by_label in made.items()
+    }
+    if not labels or not found:
+        raise InputError(f"{path}: holds no outputs; run the verification again")
+    return list(labels), found
+
+
+def _table(
+    path: Path,
+    name: str,
+    languages: tuple[str, str],
+    conditions: Sequence[Sequence[tuple[str, str, str, str]]],
+) -> Translations:
+    first = [row[:3] for row in conditions[0]] if conditions else []
+    if conditions and (not first or any([row[:3] for row in rows] != first for rows in conditions)):
+        raise InputError(
+            f"{path}: the conditions of {name} do not hold the same sentences; run the "
+            "verification again"
+        )
+    ids, sources, references = (tuple(row[at] for row in first) for at in range(3))
+    texts = tuple(tuple(row[3] for row in rows) for rows in conditions)
+    return Translations(*languages, ids, sources, references, texts)
+
 
 Array = NDArray[Any]
 #: The tokeniser of counts that were kept without its name.
@@ -74,8 +172,6 @@ def measure(
 
     `only` names the measures that are wanted, such as `chrf`; `empty` is always there.
     """
-    from headscope.measure.identify import identifier_name
-
     missing: dict[str, str] = {}
     distinct = {name: Distinct(made) for name, made in directions.items()}
     found: dict[str, dict[str, Array]] = {}
@@ -99,7 +195,7 @@ def measure(
             for name, part in found.items()
         },
         missing,
-        identifier_name() if identified else None,
+        identify.identifier_name() if identified else None,
         {
             name: bleu_tokenizer(made.target_language).name
             for name, made in directions.items()
@@ -119,7 +215,8 @@ def kept_from(stored: Mapping[str, Array], measures: Measures, told: Measuring) 
     tokenizers = dict(measures.bleu_tokenizers)
     for name, new in measures.directions.items():
         old = {f.name: stored.get(f"{name}.{f.name}") for f in fields(new)}
-        same = new.chrf is not None and np.array_equal(_or_none(old["chrf"]), new.chrf)
+        counts = old["chrf"]
+        same = counts is not None and new.chrf is not None and np.array_equal(counts, new.chrf)
         found = {
             key: array
             for key, array in old.items()
@@ -136,39 +233,6 @@ def kept_from(stored: Mapping[str, Array], measures: Measures, told: Measuring) 
     kept = measures.identifier is None and "off_target" not in missing
     named = told.identifier if kept else measures.identifier
     return Measures(directions, missing, named, tokenizers)
-
-
-def _or_none(array: Array | None) -> Array:
-    return np.empty(0) if array is None else array
-
-
-def _chrf(one: Distinct, _: str) -> Array:
-    from headscope.measure.metrics import chrf
-
-    return chrf(one.outputs, one.references).statistics
-
-
-def _bleu(one: Distinct, language: str) -> Array:
-    from headscope.measure.metrics import bleu
-
-    return bleu(one.outputs, one.references, language).statistics
-
-
-def _source_copies(one: Distinct, _: str) -> Array:
-    from headscope.measure.metrics import source_copies
-
-    return source_copies(one.outputs, one.sources, one.references)
-
-
-def _off_targets(one: Distinct, language: str) -> Array:
-    """Which outputs are not in the target language; InputError where nobody can tell."""
-    from headscope.measure.identify import identifier_name, identify, off_targets
-
-    found = off_targets(one.outputs, language)
-    if found is not None:
-        return found
-    identify(["a"])  # says what is not installed, if that is it
-    raise InputError(f"{identifier_name()} does not know the language {language}")
 
 
 class Distinct:
@@ -191,27 +255,34 @@ class Distinct:
         self.references = [made.references[at] for at, _ in places]
 
 
+def _off_targets(outputs: Sequence[str], language: str) -> Array:
+    """Which outputs are not in the target language; InputError where nobody can tell."""
+    found = identify.off_targets(outputs, language)
+    if found is not None:
+        return found
+    identify.identify(["a"])  # says what is not installed, if that is it
+    raise InputError(f"{identify.identifier_name()} does not know the language {language}")
+
+
 #: How outputs are measured here, each by the texts and the code of the target language.
 _MEASURES: dict[str, Callable[[Distinct, str], Array]] = {
-    "chrf": _chrf,
-    "bleu": _bleu,
-    "off_target": _off_targets,
-    "source_copy": _source_copies,
+    "chrf": lambda of, _: chrf(of.outputs, of.references).statistics,
+    "bleu": lambda of, language: bleu(of.outputs, of.references, language).statistics,
+    "off_target": lambda of, language: _off_targets(of.outputs, language),
+    "source_copy": lambda of, _: source_copies(of.outputs, of.sources, of.references),
 }
 
 
 def _external(parts: Sequence[Distinct], missing: dict[str, str]) -> dict[str, list[Array]]:
     """Scores of the measures that run as commands, by direction: one call for all sentences."""
-    from headscope.measure.external import bleurt, comet
-
     outputs = [text for part in parts for text in part.outputs]
     sources = [text for part in parts for text in part.sources]
     references = [text for part in parts for text in part.references]
     bounds = np.cumsum([len(part.outputs) for part in parts])[:-1]
     found: dict[str, list[Array]] = {}
-    results: dict[str, External] = {
-        "comet": comet(sources, outputs, references),
-        "bleurt": bleurt(outputs, references),
+    results: dict[str, external.External] = {
+        "comet": external.comet(sources, outputs, references),
+        "bleurt": external.bleurt(outputs, references),
     }
     for name, result in results.items():
         if result.scores is None:

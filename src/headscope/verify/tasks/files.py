@@ -11,11 +11,12 @@ import difflib
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from headscope.data.files import parse_object
 from headscope.errors import InputError
 
 #: Keys beside those of a task's own configuration.
@@ -98,10 +99,7 @@ def _checked(path: Path, config: dict[str, Any]) -> TaskFile:
     known = [one.name for one in fields(TaskConfig)] + list(STRUCTURE)
     for key in config:
         if key not in known:
-            raise InputError(
-                f"{path}:{_line_of(path, str(key))}: {key!r} is no key of a task file; "
-                f"{close_to(str(key), known)}known: {', '.join(known)}"
-            )
+            raise _unknown(path, str(key), key, "no key of a task file", known)
     _check_metrics(path, config)
     kept = {key: value for key, value in config.items() if key not in ("tag", "group")}
     return TaskFile(path, members, kept)
@@ -119,19 +117,23 @@ def _check_metrics(path: Path, config: dict[str, Any]) -> None:
         if callable(name) or config.get("process_results") is not None:
             continue
         if not isinstance(name, str) or name not in METRIC_REGISTRY or one.get("hf_evaluate"):
-            known = sorted(METRIC_REGISTRY)
-            raise InputError(
-                f"{path}:{_line_of(path, 'metric_list')}: {name!r} is no metric of the harness "
-                "itself, and metrics of the Hub are code that is not run here; "
-                f"{close_to(str(name), known)}known: {', '.join(known)}"
+            what = (
+                "no metric of the harness itself, and metrics of the Hub are code that is not run "
+                "here"
             )
+            raise _unknown(path, "metric_list", name, what, sorted(METRIC_REGISTRY))
         way = one.get("aggregation")
         if not callable(way) and way is not None and way not in AGGREGATION_REGISTRY:
-            known = sorted(AGGREGATION_REGISTRY)
-            raise InputError(
-                f"{path}:{_line_of(path, 'aggregation')}: {way!r} is no aggregation of the "
-                f"harness; {close_to(str(way), known)}known: {', '.join(known)}"
-            )
+            what = "no aggregation of the harness"
+            raise _unknown(path, "aggregation", way, what, sorted(AGGREGATION_REGISTRY))
+
+
+def _unknown(path: Path, place: str, name: object, what: str, known: Sequence[str]) -> InputError:
+    """That a name on the line of `place` is not one of those known."""
+    return InputError(
+        f"{path}:{_line_of(path, place)}: {name!r} is {what}; {close_to(str(name), known)}"
+        f"known: {', '.join(known)}"
+    )
 
 
 def _read(path: Path, allow_code: bool, seen: set[Path]) -> dict[str, Any]:
@@ -259,19 +261,9 @@ def _check_lines(file: Path) -> None:
     filled = 0
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{file}:{number}: is not valid UTF-8; save the file as UTF-8"
-                ) from error
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{file}:{number}: is not valid JSON ({error})") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{file}:{number}: is no JSON object; write one a line")
-            filled += 1
+            if line.strip():
+                parse_object(line, f"{file}:{number}:")
+                filled += 1
     if not filled:
         raise InputError(f"{file}: holds no examples; write one JSON object a line")
 

@@ -51,6 +51,11 @@ JUDGING = (
 )
 
 
+#: What setting up a task ends in where its file or its data are wrong.
+SETUP_ERRORS = (AssertionError, AttributeError, ImportError, LookupError, TypeError, ValueError,
+                RuntimeError)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Example:
     """One item as the model reads it; `choices` is empty where the answer is generated."""
@@ -269,15 +274,7 @@ def _explained(name: str, place: str | None = None) -> Iterator[None]:
             f"{where} has a template that cannot be filled from its data ({_line(error)}); "
             "correct the template or the data"
         ) from error
-    except (
-        AssertionError,
-        AttributeError,
-        ImportError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:
+    except SETUP_ERRORS as error:
         if "script" in str(error).lower():
             raise InputError(
                 f"{where} has data that a Python script of its own loads, which the installed "

@@ -19,8 +19,7 @@ from headscope.measure.external import bert_score
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.rouge import rouge_l
 from headscope.measure.statistics import counted
-from headscope.verify.removal.measures import Distinct, measure
-from headscope.verify.removal.outputs import Translations
+from headscope.verify.removal.measures import Distinct, Translations, measure
 from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group

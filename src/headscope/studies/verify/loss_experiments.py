@@ -1,16 +1,16 @@
-"""Does copying need the heads that translating needs? By loss, in a run folder.
+"""Two experiments by loss, in a run folder: copying without heads, and heads removed in pairs.
 
-The model is asked to translate, and the source itself is given as the answer. If removing heads
-takes the mapping between languages and leaves copying as it was, the loss of the reference rises
-and that of the copy does not.
+Does copying need the heads that translating needs? The model is asked to translate, and the source
+itself is given as the answer. If removing heads takes the mapping between languages and leaves
+copying as it was, the loss of the reference rises and that of the copy does not.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,19 @@ from headscope.data.words import split_words
 from headscope.errors import InputError
 from headscope.estimates import Against
 from headscope.heads import Amount, Rank, about_rank
+from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.removal import BASELINE, CONTROLS, Label
 from headscope.runs import Run, encode
+from headscope.studies.baseline import check_translations
 from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
-from headscope.studies.verify.removal import VerifyRemoval, opened
-from headscope.studies.verify.removal_run import STATISTICS
+from headscope.studies.verify.removal import STATISTICS, VerifyRemoval, opened
 from headscope.verify.removal import Condition, Removal, conditions
-from headscope.verify.removal.losses import reference_losses
+from headscope.verify.removal.losses import reference_alignment, reference_losses
+from headscope.verify.removal.single import interactions, pairs_of, planned_pairs
 
-COMMAND = "verify copying"
+COPYING, PAIRS = "verify copying", "verify pairs of heads"
 Floats = NDArray[np.float64]
 #: What is tested, and the side on which the claim lies that only translating needs the heads.
 TESTED: dict[str, Side] = {
@@ -94,14 +96,17 @@ def verify_copying(
             "reference": reference,
             "preference": [a - b for a, b in zip(copy, reference, strict=True)],
         }
-        shown = {key: _trial(parts, planned, removal.seed) for key, parts in measures.items()}
+        removed = [condition.heads for condition in planned]
+        shown = {key: _trial(of, removed, removal.seed) for key, of in measures.items()}
         return {
             **about_rank(*sets),
             "sentences": sum(part.shape[1] for part in reference),
             "baseline": {name: float(trial.scores[0]) for name, trial in shown.items()},
             "conditions": [
                 {
-                    **condition.as_dict(),
+                    **asdict(condition.label),
+                    "heads": [str(head) for head in condition.heads],
+                    "filled_up": condition.filled_up,
                     **{name: float(trial.scores[at]) for name, trial in shown.items()},
                 }
                 for at, condition in enumerate(planned[1:], 1)
@@ -111,7 +116,7 @@ def verify_copying(
         }
 
     return run_with_model(
-        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+        lm, COPYING, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
     )
 
 
@@ -128,7 +133,7 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
         raise InputError(f"{folder}: counts no copies of the source")
     copied = [kept[f"{pair}.source_copy"] for pair in found["directions"]]
     removed = [(), *(tuple(sorted(one["heads"])) for one in found["conditions"])]
-    trial = Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in copied])
+    trial = _trial(copied, removed, seed)
     labels = [BASELINE, *(Label.of_row(one) for one in found["conditions"])]
     rows = []
     for at, label in enumerate(labels):
@@ -146,10 +151,9 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
-def _trial(parts: list[Floats], planned: list[Condition], seed: int) -> Trial:
+def _trial(parts: Sequence[NDArray[Any]], sets: Sequence[Hashable], seed: int) -> Trial:
     """The means over sentences of what is (conditions, sentences) by direction."""
-    removed = [condition.heads for condition in planned]
-    return Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in parts])
+    return Trial([Group(list(counted(part)), sets=sets, seed=seed) for part in parts])
 
 
 def tests(planned: list[Condition], measures: Mapping[str, Trial]) -> list[dict[str, Any]]:
@@ -199,3 +203,69 @@ def _unlinked(pairs: PairFile) -> Alignment:
     ]
     links: tuple[Links, ...] = tuple(frozenset() for _ in pairs.pairs)
     return Alignment("none", "words", sides[0], sides[1], links, {})
+
+
+@dataclass(frozen=True)
+class VerifyTogether:
+    """A whole run.
+
+    `heads` is what `resolve_heads` reads, `k` how many of them make pairs, `rank` what scores are
+    ranked by. Of `removal` the loss draws are the random pairs; heads are set to zero.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: Amount = 6
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    removal: Removal = field(default_factory=lambda: Removal(measure=("loss",)))
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
+
+
+def verify_together(
+    config: VerifyTogether, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Remove heads alone and in pairs and return their interactions (see `interactions`).
+
+    The run keeps every sentence's losses in `statistics.safetensors`, conditions in the order of
+    `sets` of the result. A run that was stopped goes on where it was. Raises `InputError` if the
+    heads were found on sentences of the test data.
+    """
+    began = time.monotonic()
+    removed = VerifyRemoval(**{**vars(config), "k": (config.k,)})
+    opening = opened(removed, out, linked=True)
+    lm, removal, directions = opening.lm, opening.removal, opening.directions
+    (heads,) = opening.sets
+    chosen, random = pairs_of(heads, removal.all_draws["loss"], removal.seed, opening.avoid)
+    planned = planned_pairs(heads, [*chosen, *random])
+    settings = {
+        "settings": replace(config, removal=removal),
+        "heads": [str(head) for head in heads],
+        **opening.signed,
+    }
+
+    def compute(run: Run) -> dict[str, Any]:
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
+        links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
+        losses = reference_losses(lm, directions, links, planned, removal, run, None, progress)
+        run.write_tensors(
+            STATISTICS,
+            {f"{pair}.{name}": array for pair, one in losses.items()
+             for name, array in one.tensors().items()},
+        )  # fmt: skip
+        sets = [[str(head) for head in one.heads] for one in planned]
+        best, other = ([list(map(str, pair)) for pair in pairs] for pairs in (chosen, random))
+        return {
+            "heads": [str(head) for head in heads],
+            **about_rank(heads),
+            "sets": sets,
+            "sentences": sum(len(one.tokens) for one in losses.values()),
+            "directions": list(directions),
+            **interactions(losses, sets, best, other, removal.seed),
+            **encode(opening.controls),
+            **works,
+        }
+
+    return run_with_model(
+        lm, PAIRS, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+    )

@@ -1,4 +1,4 @@
-"""Heads removed by the weights of a learned mask: what to ask, in which order, and what it shows.
+"""The walks of a run, kept batch by batch, and those by the weights of a learned mask.
 
 Heads Up! (ICML 2025), section 4 and appendix C.3.1: the prompt is a task's bare input, the target
 its answer, the reference the instructed prompt; all heads go, the lowest weight first (figures 2,
@@ -7,24 +7,29 @@ its answer, the reference the instructed prompt; all heads go, the lowest weight
 
 from __future__ import annotations
 
-import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headscope.data.tasks import Example, prompt
+from headscope.data.tasks import Example as TaskExample
+from headscope.data.tasks import prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet, resolve_heads
-from headscope.results.one_by_one import Cut, FirstSteps, RandomOrder
-from headscope.studies.inputs import ModelChoice
+from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
+from headscope.runs import Run
+from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.masked_tasks import MaskedTask, mask_result, read_masked_task
 from headscope.studies.tasks import TaskChoice, answers
-from headscope.verify.one_by_one.walk import Step, Subject
+from headscope.verify.one_by_one import Prepared, Seen, Step, Subject, Walk, order_gates, walk
 
 if TYPE_CHECKING:
+    import torch
+
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
+
 
 #: New tokens of an answer that is no translation, as in the paper's simple tasks.
 ANSWER_TOKENS = 10
@@ -41,21 +46,17 @@ def read_walked_task(
 ) -> MaskedTask:
     """The task to walk with, cut to the examples that are walked over.
 
-    Raises:
-        InputError: as `read_masked_task`; or if there is no example of that id.
+    Raises `InputError` as `read_masked_task` does, or if there is no example of that id.
     """
     chosen = read_masked_task(heads, tasks, model, seed, allow_overlap)
     every = chosen.task.examples
-    if example is None:
-        kept = every[:examples]
-    else:
-        kept = tuple(one for one in every if one.id == example)
-        if not kept:
-            raise InputError(
-                f"--example {example} is none of the {len(every)} held-out examples of "
-                f"{chosen.task.name!r}; there are {', '.join(one.id for one in every[:8])} …"
-            )
-    return dataclasses.replace(chosen, task=dataclasses.replace(chosen.task, examples=kept))
+    kept = every[:examples] if example is None else tuple(one for one in every if one.id == example)
+    if example is not None and not kept:
+        raise InputError(
+            f"--example {example} is none of the {len(every)} held-out examples of "
+            f"{chosen.task.name!r}; there are {', '.join(one.id for one in every[:8])} …"
+        )
+    return replace(chosen, task=replace(chosen.task, examples=kept))
 
 
 def task_subjects(
@@ -67,7 +68,7 @@ def task_subjects(
     task = chosen.task
     special = not uses_chat(lm, task.chat)
 
-    def subject(example: Example, answered: Answered) -> Subject:
+    def subject(example: TaskExample, answered: Answered) -> Subject:
         bare, told = wrap_prompts(
             lm, [prompt(task, example), prompt(task, example, instructed=True)], task.chat
         )
@@ -129,3 +130,75 @@ def about_random(order: Sequence[Head], walks: Sequence[Sequence[Step]]) -> Rand
         tuple(fmean(one.target_rank == 1 for one in steps) for steps in by_step),
         tuple(fmean(one.similarity[-1] for one in steps) for steps in by_step),
     )
+
+
+def first_example(prepared: Prepared, steps: Sequence[Step], order: Sequence[Head]) -> Example:
+    """The first prompt by itself: its ranks, and its texts where they change."""
+    subject = prepared.subject
+    before = [None, *(step.text for step in steps)]
+    texts = [
+        ExampleText(at, str(order[at - 1]) if at else None, step.text)
+        for at, (step, last) in enumerate(zip(steps, before, strict=False))
+        if step.text is not None and step.text != last
+    ]
+    ranks = tuple(step.target_rank for step in steps)
+    return Example(subject.id, subject.prompt, subject.target, ranks, tuple(texts))
+
+
+def walk_all(
+    lm: LanguageModel,
+    subjects: Sequence[Prepared],
+    order: Sequence[Head],
+    gate: float,
+    how: Walk,
+    run: Run,
+    part: str,
+    title: str,
+    progress: Progress | None,
+    alone: bool = False,
+) -> list[list[Step]]:
+    """The steps of each subject, those kept in the run's part ``part`` from there; each head is
+    removed after the others or ``alone``."""
+    kept: dict[int, dict[int, Step]] = {}
+    for record in run.read_part(part).values():
+        known = kept.setdefault(int(record["subject"]), {})
+        known.update({int(step): _step(row) for step, row in record["steps"].items()})
+    many = len(order) + 1
+
+    def steps_of(number: int, prepared: Prepared) -> list[Step]:
+        def report(done: int, _: int) -> None:
+            if progress:
+                progress(title, number * many + done, len(subjects) * many)
+
+        def keep(steps: dict[int, Step]) -> None:
+            rows = {str(step): asdict(seen) for step, seen in steps.items()}
+            run.append_part(part, f"{number} {min(steps)}", {"subject": number, "steps": rows})
+
+        def gates(steps: range) -> torch.Tensor:
+            return order_gates(lm.geometry, order, gate, steps, alone)
+
+        return walk(lm, prepared, gates, many, how, kept.get(number), keep, report)
+
+    return [steps_of(number, prepared) for number, prepared in enumerate(subjects)]
+
+
+def _step(row: Mapping[str, Any]) -> Step:
+    """A step as `asdict` wrote it."""
+    ranks, similarity = tuple(row["top5_ranks"]), tuple(row["similarity"])
+    return Step(int(row["target_rank"]), ranks, similarity, row["text"])
+
+
+def step_rows(
+    groups: Mapping[str, Sequence[Seen]], order: Sequence[Head]
+) -> Iterator[dict[str, Any]]:
+    """Every step of every prompt, with its whole text."""
+    for name, many in groups.items():
+        for one in many:
+            for step, seen in enumerate(one.steps):
+                yield {
+                    "direction": name or None,
+                    "id": one.prepared.subject.id,
+                    "step": step,
+                    "head": str(order[step - 1]) if step else None,
+                    **asdict(seen),
+                }
