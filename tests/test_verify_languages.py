@@ -15,10 +15,22 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.language_texts import Answer, LayerCount
 from headscope.runs import encode
-from headscope.verify.languages.conditions import Condition, LanguageRemoval, Text, plan
-from headscope.verify.languages.evidence import TextTrial, describe_languages, text_trials
-from headscope.verify.languages.layers import layer_heads, plan_layers, profile, spread_draws
-from headscope.verify.languages.matrix import matrices
+from headscope.verify.languages.conditions import (
+    Condition,
+    LanguageRemoval,
+    Text,
+    layer_heads,
+    plan,
+    plan_layers,
+    spread_draws,
+)
+from headscope.verify.languages.evidence import (
+    TextTrial,
+    describe_languages,
+    matrices,
+    profile,
+    text_trials,
+)
 from headscope.verify.languages.sets import LanguageHeads, default_count, language_heads
 from language_helpers import naive_perplexities
 
@@ -370,10 +382,3 @@ def test_a_set_drawn_again_proves_nothing_more() -> None:
     own = encode(matrices(planned, trials)[0].own["en"])
     assert own["p_draws"] == pytest.approx(1 / 3)
     assert len(own["random"]) == 6
-
-
-def test_losses_and_tokens_must_belong_together() -> None:
-    with pytest.raises(InputError, match="do not belong together"):
-        Text(np.ones((2, 3)), np.array([1, 2]))
-    with pytest.raises(InputError, match="no predicted token"):
-        Text(np.ones((2, 2)), np.array([1, 0]))
