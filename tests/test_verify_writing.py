@@ -33,15 +33,28 @@ from headscope.studies.inputs import ModelChoice, PairsChoice
 from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
 from headscope.studies.verify.summaries import VerifySummaries, general_heads, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
-from headscope.studies.verify.writing_heads import run_languages, writing_heads
-from headscope.studies.verify.writing_run import fitted
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
+from headscope.studies.verify.writing import fitted, run_languages, writing_heads
 from headscope.verify.writing.evidence import Measure, Numbers, evidence
-from headscope.verify.writing.off_target import language_arms
+from headscope.verify.writing.measures import (
+    DOWN,
+    UP,
+    general_arms,
+    language_arms,
+    measure_answers,
+    transfer_arms,
+)
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
-from headscope.verify.writing.summaries import general_arms
-from headscope.verify.writing.texts import Group, Prompt, passes
-from headscope.verify.writing.transfer import DOWN, UP, measure_answers, transfer_arms
+from headscope.verify.writing.texts import (
+    MATCHED,
+    RANDOM,
+    Arm,
+    Group,
+    Name,
+    Prompt,
+    as_is,
+    beside,
+    passes,
+)
 from verify_helpers import rows_of
 from writing_helpers import language_run
 
@@ -546,13 +559,13 @@ def test_transfer_needs_heads_by_language(place: Path, tmp_path: Path) -> None:
 
 
 def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path: Path) -> None:
-    from headscope.verify.writing import summaries
+    from headscope.verify.writing import measures
 
     def scored(outputs: Any, references: Any, language: str) -> External:
         values = tuple(0.5 for _ in outputs)
         return External(0.5, values, "")
 
-    monkeypatch.setattr(summaries, "bert_score", scored)
+    monkeypatch.setattr(measures, "bert_score", scored)
     config = VerifySummaries(
         str(place / "run"), 1, ModelChoice(str(place / "model")),
         DocumentsChoice((f"de={write_one(tmp_path)}",)), draws=1, max_new_tokens=2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
 from headscope.data.documents import Document, digest_of
@@ -36,34 +36,32 @@ from headscope.studies.leakage import check_document_leakage
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference
-from headscope.studies.verify.writing_heads import SHARE
-from headscope.studies.verify.writing_run import (
+from headscope.studies.verify.writing import (
+    SHARE,
+    Scale,
+    Writing,
     arms_settings,
     fitted,
+    said,
     statistics,
     token_count,
-    write_prompts,
+    written,
 )
-from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
-from headscope.verify.writing.summaries import (
-    CONTROLS,
-    MEASURES,
+from headscope.verify.writing.measures import (
+    GENERAL,
+    SUMMARY_MEASURES,
     general_arms,
     measure_summaries,
 )
-from headscope.verify.writing.texts import Group, Prompt, output_rows, write
+from headscope.verify.writing.texts import Arm, Group, Prompt, output_rows
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
 COMMAND = "verify summaries"
-GENERAL = "general"
 #: Ours. `{source}` is the text; the languages are both that of the text.
 TEMPLATE = Template(
     "Summarise this text in {target_language} in one or two sentences\nText: {source}\nSummary:"
@@ -148,9 +146,9 @@ def verify_summaries(
     check_gate(config.gate)
     files = _read(config)
     tested = [
-        Document(one.id, one.text, code, one.line)
+        Document(item.id, item.text, code, item.line)
         for code, file in files.items()
-        for one in file.items
+        for item in file.items
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
     files, apart = _set_apart(config, files)
@@ -172,7 +170,9 @@ def verify_summaries(
 
     def make(run: Run) -> Summaries:
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        texts = _written(lm, config, groups, run, means, progress)
+        # A chat model ends its turn itself; a plain one goes on with the next text.
+        texts = written(lm, groups, run, not chat, not chat, config.batch_tokens, means, progress)
+        run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
         if progress:
             progress("measuring", 0, 1)
         sources = {code: [item.text for item in file.items] for code, file in files.items()}
@@ -180,7 +180,7 @@ def verify_summaries(
         if progress:
             progress("measuring", 1, 1)
         statistics(run, numbers)
-        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        whole, parts = evidence(numbers, SUMMARY_MEASURES, {GENERAL: ""}, config.seed, progress)
         return Summaries(
             task="summarise" if config.texts.data else "repeat",
             template=_template(config).text,
@@ -327,7 +327,7 @@ def _groups(
     files: dict[str, SummaryFile],
     lm: LanguageModel,
     chat: bool,
-    arms: tuple[Any, ...],
+    arms: tuple[Arm, ...],
 ) -> tuple[list[Group], dict[str, int]]:
     """The prompts of each language, and how many texts were cut to fit the context."""
     from headscope.lm.prompting import wrap_prompts
@@ -348,25 +348,6 @@ def _groups(
             prompts.append(Prompt(item.id, prompt, item.summary, limit))
         groups.append(Group(code, tuple(prompts), arms))
     return groups, cut
-
-
-def _written(
-    lm: LanguageModel,
-    config: VerifySummaries,
-    groups: list[Group],
-    run: Run,
-    means: NDArray[np.float32] | None,
-    progress: Progress | None,
-) -> list[list[list[str]]]:
-    """The outputs by language, arm and text."""
-    from headscope.lm.generation import GenerateConfig
-
-    # A chat model ends its turn itself; a plain one goes on with the next text.
-    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not config.chat)
-    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
-    write_prompts(run, groups)
-    run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
-    return texts
 
 
 #: What is compared first, and the rest.

@@ -233,7 +233,7 @@ def _matrix(
         cells = random[f"above_random{suffix}"]
         diagonal = [cells[at][texts.index(name)] for at, name in enumerate(rows) if name in own]
         compared[f"above_random{suffix}"] = [cell for cell in diagonal if cell is not None]
-    answer: dict[str, int] = {}
+    answer: dict[str, Any] = {}
     for name, changes in compared.items():
         if changes:
             answer[name] = sum(change.value > 0 for change in changes)
