@@ -21,9 +21,7 @@ from headscope.results.attention import AttentionResult
 from headscope.runs import decode
 from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
-from headscope.verify.attention.evidence import describe
-from headscope.verify.attention.places import Placed, place_candidates
-from headscope.verify.attention.reading import target_shares
+from headscope.verify.attention import Placed, describe, place_candidates, target_shares
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
 
@@ -145,7 +143,7 @@ def test_the_evidence_is_what_it_says() -> None:
     share[:, :, :2] += 0.2  # the heads of the mask look at the target
     share[0, 0, 0] = np.nan
     mass = np.ones_like(share)
-    (found,) = describe({"as is": share}, {"as is": mass}, {"as is": [1 / 3] * 40}, kept)
+    found = describe("as is", share, mass, [1 / 3] * 40, kept)
     inside, outside = share[:, kept], share[:, ~kept]
     by_sample = np.nanmean(inside, axis=1)
     assert found.heads["in"].mean == pytest.approx(by_sample.mean(), rel=1e-5)
@@ -161,9 +159,7 @@ def test_the_evidence_is_what_it_says() -> None:
     # Of the 70 sets of 4 of 8 heads only the mask and its complement lie so far out.
     assert found.random is not None
     assert found.random.p_value is not None and found.random.p_value < 0.06
-    (even,) = describe(
-        {"as is": np.full((5, 2, 4), 0.3)}, {"as is": mass[:5]}, {"as is": [0.3] * 5}, kept
-    )
+    even = describe("as is", np.full((5, 2, 4), 0.3), mass[:5], [0.3] * 5, kept)
     assert even.random is not None and even.random.p_value == 1
     assert even.above_uniform is not None and even.above_uniform.mean == pytest.approx(0)
 

@@ -24,9 +24,15 @@ from headscope.lm.model import LanguageModel
 from headscope.results.mask_tests import Outcome, mean_of
 from headscope.runs import decode, encode
 from headscope.verify.masks import Asking, Condition, Mask, Record, ask, asked, read_mask
-from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.evidence import (
+    describe,
+    marks,
+    right,
+    right_as_words,
+    statistics,
+    together,
+)
 from headscope.verify.masks.families import conditions, families, parse_family
-from headscope.verify.masks.marking import marks, right, right_as_words
 from headscope.verify.masks.mask import shuffled
 from headscope.verify.masks.published import character_bleu, paragraph_bleu
 from headscope.verify.masks.scaling import (

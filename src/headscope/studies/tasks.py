@@ -23,7 +23,6 @@ from headscope.data.tasks import (
     few_shot,
     hybrid,
     in_language,
-    prompt,
     read_task,
     split_task,
     translation_task,
@@ -33,6 +32,7 @@ from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET, PairsChoice, read_directions
 from headscope.studies.leakage import apart, task_digests
+from headscope.verify.masks.asking import asked, rows_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -170,26 +170,9 @@ def training_task(choice: TaskChoice, tasks: Mapping[str, TaskSides], seed: int 
     return few_shot(trained[0], None, choice.shots, seed) if choice.shots else trained[0]
 
 
-def prompts(task: Task, instructed: bool = False) -> list[str]:
-    """The prompt of every example."""
-    return [prompt(task, example, instructed) for example in task.examples]
-
-
 def answers(lm: LanguageModel, task: Task, instructed: bool = False) -> list[Answered]:
     """Every example's prompt and output as tokens; errors name the example's file and line."""
-    from headscope.lm.prompting import encode_answers
-
-    rows = []
-    for example in task.examples:
-        try:
-            rows += encode_answers(
-                lm, [prompt(task, example, instructed)], [example.output], task.chat
-            )
-        except InputError as error:
-            raise InputError(
-                f"{task.path}, example {example.id} (line {example.line}): {error}"
-            ) from error
-    return rows
+    return rows_of(lm, asked(task), instructed)
 
 
 def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:

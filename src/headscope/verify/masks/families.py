@@ -7,6 +7,8 @@ measured.
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import numpy as np
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.verify.masks.asking import Condition, Kind
+from headscope.verify.masks.asking import Condition, Kind, random_conditions
 from headscope.verify.masks.mask import Mask, shuffled
 
 ALL, UNUSED = "all", "unused"
@@ -83,21 +85,13 @@ def families(
             raise InputError(f"a family of your own cannot be called {name!r}; name it otherwise")
         groups[name] = tuple(named)
     found = [
-        Family(name, tasks, shared([masks[task] for task in tasks]))
+        Family(name, tasks, functools.reduce(operator.and_, (masks[task].kept for task in tasks)))
         for name, tasks in groups.items()
     ]
     used = np.any([mask.kept.mask() for mask in masks.values()], axis=0)
     geometry = found[0].heads.geometry
     unused = HeadSet.from_mask(geometry, ~used & geometry.mask())
     return [*found, Family(UNUSED, tuple(masks), unused)]
-
-
-def shared(masks: Sequence[Mask]) -> HeadSet:
-    """The heads inside every mask, by layer, then head."""
-    heads = masks[0].kept
-    for mask in masks[1:]:
-        heads &= mask.kept
-    return heads
 
 
 def conditions(found: Sequence[Family], draws: int, seed: int = 0) -> list[Condition]:
@@ -114,22 +108,14 @@ def conditions(found: Sequence[Family], draws: int, seed: int = 0) -> list[Condi
         gone = Mask(family.heads.removed(), name=family.name)
         harmful = family.name != UNUSED
         planned.append(Condition("removed", family.name, gone, True, harmful=harmful))
-        for matched in (False, True):
-            kind: Kind = "random-layer-matched" if matched else "random"
+        kinds: tuple[Kind, ...] = ("random", "random-layer-matched")
+        for kind in kinds:
+            matched = kind != "random"
             if 2 * len(family.heads) <= total:
-                drawn = draw_heads(family.heads, draws, seed, layer_matched=matched)
-                others = [Mask(one.heads.removed(), name=kind) for one in drawn]
+                draws_of = draw_heads(family.heads, draws, seed, layer_matched=matched)
+                others = [Mask(draw.heads.removed(), name=kind) for draw in draws_of]
             else:
                 others = shuffled(gone, draws, seed, layer_matched=matched)
-            planned += [
-                Condition(
-                    kind,
-                    f"{kind} {number}, as many as {family.name}",
-                    other,
-                    instructed=True,
-                    draw=number,
-                    of=family.name,
-                )
-                for number, other in enumerate(others)
-            ]
+            ending = f", as many as {family.name}"
+            planned += random_conditions(kind, others, family.name, ending=ending)
     return planned

@@ -19,7 +19,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.measure.intervals import resamples
 from headscope.results.mask_tests import AlphaOutcome, Outcome
-from headscope.verify.masks.asking import Condition
+from headscope.verify.masks.asking import Condition, random_conditions
 from headscope.verify.masks.mask import Mask, shuffled
 
 #: The values of α that are tried.
@@ -76,24 +76,12 @@ def grid_conditions(
     """The instructed model under every α, the model as it is first; then shuffled masks likewise,
     and the uninstructed model without and with the mask."""
     planned = [_scaled(mask, alpha) for alpha in sorted(grid, reverse=True)]
-    for number, one in enumerate(shuffled(mask, draws, seed) if draws else ()):
-        planned += [
-            Condition(
-                "shuffled",
-                f"shuffled {number} at {alpha:g}",
-                one.outside(alpha),
-                instructed=True,
-                draw=number,
-                of=_name(alpha),
-            )
-            for alpha in grid
-            if alpha < 1
-        ]
-    return [
-        *planned,
-        Condition("as-is", "as is"),
-        Condition("masked", "masked", mask),
-    ]
+    for number, other in enumerate(shuffled(mask, draws, seed)):
+        for alpha in grid:
+            if alpha < 1:
+                name, scaled = f"shuffled {number} at {alpha:g}", other.outside(alpha)
+                planned.append(Condition("shuffled", name, scaled, True, number, _name(alpha)))
+    return [*planned, Condition("as-is", "as is"), Condition("masked", "masked", mask)]
 
 
 def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> list[Condition]:
@@ -106,18 +94,8 @@ def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> lis
     ]
     if alpha == 1:  # every mask at full strength is no mask
         return planned
-    for number, one in enumerate(shuffled(mask, draws, seed) if draws else ()):
-        planned.append(
-            Condition(
-                "shuffled",
-                f"shuffled {number}",
-                one.outside(alpha),
-                instructed=True,
-                draw=number,
-                of="scaled and instructed",
-            )
-        )
-    return planned
+    scaled = [other.outside(alpha) for other in shuffled(mask, draws, seed)]
+    return planned + random_conditions("shuffled", scaled, "scaled and instructed")
 
 
 def best_alpha(losses: Mapping[float, float]) -> float:
