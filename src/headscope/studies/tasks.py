@@ -61,24 +61,10 @@ Bare = Annotated[
 class TaskChoice(Settings):
     """Which tasks, and how they are asked for.
 
-    Attributes:
-        task: files, names of files in the folder `data`, or the pocket model's word tasks.
-        pair: translation directions, whose sentences `data` names (pocket's own without).
-        data: a folder of task files, or sentence pairs as in `PairsChoice`.
-        instruction: template of the instructed prompt, instead of the task's own; of directions
-            `{target}` stands for the target language.
-        bare: template of the prompt without instruction, instead of the default.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one
-            (the pocket model's prompts are complete as they are).
-        shots: examples before each input.
-        held_out: examples that are tested on, and so not trained on.
-        limit: the first so many examples of each task, before any are held out.
-        language: code of the language of the outputs of task files.
-        input_column: key or column of a task file's inputs.
-        output_column: key or column of a task file's outputs.
-        source_column: column of a pair file's sources.
-        target_column: column of a pair file's targets.
-        split: split of a FLORES folder or dataset of pairs.
+    `task` names files, files in the folder `data`, or the pocket model's word tasks; `pair` names
+    directions, whose sentences `data` holds (pocket's own without). `instruction` and `bare` stand
+    instead of a task's own prompts; of directions `{target}` in them is the target language. Of
+    each task the first `limit` examples count, before `held_out` of them are kept for tests.
     """
 
     task: options.Tasks = field(default=(), metadata=UNSIGNED)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
-from headscope.data.split import draw_apart, reference_size, sentence_digest
+from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.results.language_texts import Level, Text, TextWithoutHeads, TextWithoutLayers
 from headscope.runs import Run
@@ -20,7 +20,7 @@ from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import POCKET, Progress
 from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
 from headscope.studies.shows import ablation_facts, model_facts
-from headscope.studies.verify.reference import REFERENCES, Reference
+from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (
     Condition,
     Documents,
@@ -118,8 +118,8 @@ def set_apart(
 ) -> tuple[dict[str, DocumentFile], Reference | None]:
     """The documents to read, and for mean ablation those that it takes its means over.
 
-    Of every language at most a quarter is set aside by a hash; for the pocket model without data
-    they are of its train split. Raises `InputError` if a language has fewer than four documents.
+    They are set aside of every language (see `drawn_apart`); for the pocket model without data
+    they are of its train split.
     """
     if ablate == "zero":
         return dict(files), None
@@ -130,12 +130,9 @@ def set_apart(
         return dict(files), Reference("documents of the pocket model's train split", tuple(texts))
     texts, kept = [], {}
     for name, file in files.items():
-        by_text = {sentence_digest(one.text): one for one in reversed(file.documents)}
-        number = reference_size(len(by_text), REFERENCES, f"{file.path} ({name})")
-        apart = {one.text for one in draw_apart(by_text, number, f"reference {seed}")}
-        rest = tuple(one for one in file.documents if one.text not in apart)
+        rest, apart = drawn_apart(file.documents, seed, f"{file.path} ({name})")
         kept[name] = dataclasses.replace(file, documents=rest)
-        texts += sorted(apart)
+        texts += sorted(each.text for each in apart)
     return kept, Reference("documents set aside from the data", tuple(texts))
 
 

@@ -10,7 +10,6 @@ from headscope import options
 from headscope.data.documents import Document, digest_of
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
-from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
 from headscope.heads import (
@@ -30,12 +29,12 @@ from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
-from headscope.studies.documents import DocumentsChoice, document_sources
+from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import REFERENCES, Reference
+from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.studies.verify.writing import (
     SHARE,
     Scale,
@@ -266,11 +265,7 @@ def _set_apart(
         return files, _of_pocket(config, "train", REFERENCES)
     tested, apart = {}, {}
     for code, file in files.items():
-        by_text = {sentence_digest(one.text): one for one in reversed(file.items)}
-        number = reference_size(len(by_text), REFERENCES, file.path)
-        drawn = draw_apart(by_text, number, f"reference {config.seed}")
-        known = {one.text for one in drawn}
-        rest = tuple(one for one in file.items if one.text not in known)
+        rest, drawn = drawn_apart(file.items, config.seed, file.path)
         tested[code], apart[code] = replace(file, items=rest), replace(file, items=drawn)
     return tested, apart
 
@@ -289,12 +284,7 @@ def _of_pocket(
             "and summaries, such as --data de=summaries.jsonl"
         )
     found = {}
-    for code in choice.languages or CODES:
-        if code not in CODES:
-            raise InputError(
-                f"the pocket model does not speak {language_name(code)} ({code}); it knows "
-                f"{', '.join(CODES)}"
-            )
+    for code in pocket_codes(choice.languages):
         pair = f"{code}-{next(one for one in CODES if one != code)}"
         pairs = sample_pairs(pair, split, limit, config.seed)
         items = tuple(

@@ -37,18 +37,8 @@ PART = "losses"
 
 @dataclass(frozen=True)
 class LanguageRemoval(Settings):
-    """How heads are removed and what they are compared with.
-
-    Attributes:
-        draws: random sets of each kind beside every set of heads.
-        layer_matched: draw also sets with as many heads of each layer.
-        pool: "non-alignment", random heads that are no token alignment heads, or any "outside".
-        threshold: translation score above which a head is a token alignment head.
-        ablate: "zero", or "mean", which puts a head's mean output over a reference text in the
-            place of what is removed.
-        seed: of the draws and the tests.
-        batch_tokens: padded tokens of a batch.
-    """
+    """How heads are removed, and what they are compared with: `draws` random sets of each kind,
+    with `layer_matched` also as many heads of each layer."""
 
     draws: options.Draws = 10
     layer_matched: bool = True
