@@ -24,6 +24,18 @@ from headscope.lm.model import LanguageModel
 from headscope.results.mask_tests import Outcome, mean_of
 from headscope.runs import decode, encode
 from headscope.verify.masks import Asking, Condition, Mask, Record, ask, asked, read_mask
+from headscope.verify.masks.conditions import (
+    best_alpha,
+    check_apart,
+    check_conditions,
+    check_grid,
+    chosen_again,
+    families,
+    family_conditions,
+    grid_conditions,
+    halves_of,
+    parse_family,
+)
 from headscope.verify.masks.evidence import (
     describe,
     marks,
@@ -32,18 +44,8 @@ from headscope.verify.masks.evidence import (
     statistics,
     together,
 )
-from headscope.verify.masks.families import conditions, families, parse_family
 from headscope.verify.masks.mask import shuffled
 from headscope.verify.masks.published import character_bleu, paragraph_bleu
-from headscope.verify.masks.scaling import (
-    best_alpha,
-    check_apart,
-    check_conditions,
-    check_grid,
-    chosen_again,
-    grid_conditions,
-    halves_of,
-)
 
 UNEVEN = Geometry((3, 0, 4, 2))
 
@@ -349,7 +351,7 @@ def test_shared_heads_are_intersections_and_unused_ones_in_no_mask() -> None:
     assert set(found["ru"].heads) == kept["en-ru"] & kept["tr-ru"]
     assert set(found["mine"].heads) == kept["en-de"] & kept["tr-ru"]
     assert set(found["unused"].heads) == every - set.union(*kept.values()) == {Head(0, 0)}
-    planned = conditions(list(found.values()), 2)
+    planned = family_conditions(list(found.values()), 2)
     assert [one.kind for one in planned[:2]] == ["instructed", "removed"]
     for one in planned[1:]:
         assert one.mask is not None

@@ -38,8 +38,8 @@ from headscope.studies.verify.masked_shows import (
     trained_on_caution,
 )
 from headscope.verify.masks.asking import Asking, ask_all, asked
+from headscope.verify.masks.conditions import Family, families, family_conditions, parse_family
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.families import Family, conditions, families, parse_family
 from headscope.verify.masks.mask import Mask, read_mask
 
 COMMAND = "verify families"
@@ -93,7 +93,7 @@ def verify_families(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     found = families(masks, own)
-    planned = conditions(found, config.draws, config.seed)
+    planned = family_conditions(found, config.draws, config.seed)
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")

@@ -39,17 +39,10 @@ from headscope.studies.verify.masked_shows import (
     overview,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import (
-    NEW_TOKENS,
-    Asking,
-    Condition,
-    Kind,
-    ask_all,
-    asked,
-    random_conditions,
-)
+from headscope.verify.masks.asking import NEW_TOKENS, Asking, Condition, ask_all, asked
+from headscope.verify.masks.conditions import mask_conditions
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask, shuffled
+from headscope.verify.masks.mask import Mask, read_mask
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -116,7 +109,14 @@ def verify_mask(
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
     planned = {
-        name: _conditions(sides, own[name], foreign, hybrid, config)
+        name: mask_conditions(
+            own[name],
+            foreign,
+            hybrid,
+            sides.test.instruction is not None,
+            config.draws,
+            config.seed,
+        )
         for name, sides in tasks.items()
     }
     settings = {
@@ -191,30 +191,6 @@ def digest_of(mask: Mask) -> dict[str, Any]:
         "on": mask.place,
         "feed_forward": None if parts is None else parts.tolist(),
     }
-
-
-def _conditions(
-    sides: TaskSides,
-    mask: Mask,
-    foreign: Sequence[Mask],
-    hybrid: Mask | None,
-    config: VerifyMask,
-) -> list[Condition]:
-    planned = [Condition("as-is", "as is")]
-    if sides.test.instruction is not None:
-        planned.append(Condition("instructed", "instructed", instructed=True))
-    planned.append(Condition("masked", "masked", mask))
-    if hybrid is not None:
-        planned.append(Condition("hybrid", "hybrid", hybrid))
-    planned += [
-        Condition("foreign", f"foreign {number}", other) for number, other in enumerate(foreign, 1)
-    ]
-    # Of the size of the task's own mask alone, so no other mask is compared with them.
-    kinds: tuple[Kind, ...] = ("shuffled", "shuffled-layer-matched")
-    for kind in kinds:
-        masks = shuffled(mask, config.draws, config.seed, layer_matched=kind != "shuffled")
-        planned += random_conditions(kind, masks, "masked", instructed=False)
-    return planned
 
 
 def _leaks(

@@ -48,9 +48,7 @@ from headscope.studies.verify.masked_shows import (
     trained_on_caution,
 )
 from headscope.verify.masks.asking import Asking, ask_all, asked
-from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask
-from headscope.verify.masks.scaling import (
+from headscope.verify.masks.conditions import (
     GRID,
     alpha_outcomes,
     best_alpha,
@@ -61,6 +59,8 @@ from headscope.verify.masks.scaling import (
     grid_conditions,
     halves_of,
 )
+from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.mask import Mask, read_mask
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
