@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
@@ -39,13 +39,10 @@ from headscope.studies.verify.masked_shows import (
     overview,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, Asking, Condition, ask_all, asked
+from headscope.verify.masks.asking import NEW_TOKENS, Asking, ask_all, asked
 from headscope.verify.masks.conditions import mask_conditions
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
 
 COMMAND = "verify mask"
 #: Tasks that get a table each in a terminal; of more, one table has them all.
@@ -128,10 +125,34 @@ def verify_mask(
     def compute(run: Run) -> MaskTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {
-            name: _task(lm, run, sides, own[name], planned[name], leaks[name], config, progress)
-            for name, sides in tasks.items()
-        }
+        shown = {}
+        most = config.asking.max_new_tokens or NEW_TOKENS
+        for name, sides in tasks.items():
+            task, mask, leakage = sides.test, own[name], leaks[name]
+            question = asked(task, sides.pool, shots, config.seed)
+            records = ask_all(lm, question, planned[name], config.asking, run, progress)
+            numbers = [statistics(task, record) for record in records]
+            others = {
+                each.name: OtherMask(each.mask.about(), each.mask.unseen(name), leakage[each.name])
+                for each in planned[name]
+                if each.kind in ("foreign", "hybrid") and each.mask is not None
+            }
+            tokens = records[0].tokens
+            shown[name] = MaskedTask(
+                examples=len(task.examples),
+                tokens=sum(tokens),
+                language=task.language,
+                translation=task.is_translation,
+                at_start=task.at_start,
+                # Answers that no model can get right.
+                too_long=0 if task.is_translation else sum(length > most for length in tokens),
+                instruction=task.instruction,
+                bare=task.bare,
+                mask=mask.about(),
+                unseen=mask.unseen(name),
+                leakage=leakage["masked"],
+                conditions=describe(planned[name], numbers, config.seed, ("instructed",), others),
+            )
         return MaskTests(
             **works,
             tasks=shown,
@@ -210,45 +231,6 @@ def _leaks(
             allowed = config.allow_overlap or condition.startswith("foreign")
             leaks[name][condition] = Leakage(**check_task_leakage(place, [sides.test], allowed))
     return leaks
-
-
-def _task(
-    lm: LanguageModel,
-    run: Run,
-    sides: TaskSides,
-    mask: Mask,
-    planned: Sequence[Condition],
-    leaks: Mapping[str, Leakage],
-    config: VerifyMask,
-    progress: Progress | None,
-) -> MaskedTask:
-    question = asked(sides.test, sides.pool, config.tasks.shots, config.seed)
-    records = ask_all(lm, question, planned, config.asking, run, progress)
-    task = sides.test
-    numbers = [statistics(task, record) for record in records]
-    others = {
-        condition.name: OtherMask(
-            condition.mask.about(), condition.mask.unseen(task.name), leaks[condition.name]
-        )
-        for condition in planned
-        if condition.kind in ("foreign", "hybrid") and condition.mask is not None
-    }
-    most = config.asking.max_new_tokens or NEW_TOKENS
-    return MaskedTask(
-        examples=len(task.examples),
-        tokens=sum(records[0].tokens),
-        language=task.language,
-        translation=task.is_translation,
-        at_start=task.at_start,
-        # Answers that no model can get right.
-        too_long=0 if task.is_translation else sum(count > most for count in records[0].tokens),
-        instruction=task.instruction,
-        bare=task.bare,
-        mask=mask.about(),
-        unseen=mask.unseen(task.name),
-        leakage=leaks["masked"],
-        conditions=describe(planned, numbers, config.seed, ("instructed",), others),
-    )
 
 
 def _show(result: MaskTests, run: Path) -> Shown:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.tasks import Task, translation_task
@@ -60,10 +60,7 @@ from headscope.verify.masks.conditions import (
     halves_of,
 )
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
+from headscope.verify.masks.mask import read_mask
 
 COMMAND = "verify scaling"
 MEASURED: tuple[Measure, ...] = (
@@ -149,12 +146,42 @@ def verify_scaling(
     def compute(run: Run) -> ScalingTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {
-            name: _task(
-                lm, run, sides, parts[name], masks[name], leaks[name], grid, config, progress
+        shown = {}
+        how, seed = config.asking, config.seed
+        draws = config.draws if config.grid_draws is None else config.grid_draws
+        for name, sides in tasks.items():
+            choose, check, left_out = parts[name]
+            mask = masks[name]
+            planned = grid_conditions(mask, grid, draws, seed)
+            question = asked(choose, sides.pool, shots, seed)
+            tried = ask_all(
+                lm, question, planned, how, run, progress, False, part="grid", prefix="grid: "
             )
-            for name, sides in tasks.items()
-        }
+            numbers = [statistics(choose, record) for record in tried]
+            outcomes = describe(planned, numbers, seed, beside=("α 0",))
+            alphas = alpha_outcomes(grid, outcomes)
+            best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
+            losses = {each.name: own["nll"] for each, own in zip(planned, numbers, strict=True)}
+            again = chosen_again({each.alpha: losses[each.name][:, 0] for each in alphas}, seed)
+            final = check_conditions(mask, best, config.draws, seed)
+            question = asked(check, sides.pool, shots, seed)
+            made = ask_all(lm, question, final, how, run, progress, prefix="samples: ")
+            scored = [statistics(check, record) for record in made]
+            shown[name] = ScaledTask(
+                chosen_on=len(choose.examples),
+                examples=len(check.examples),
+                language=check.language,
+                translation=check.is_translation,
+                instruction=check.instruction,
+                mask=mask.about(),
+                alphas=alphas,
+                best=best,
+                chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
+                uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
+                conditions=describe(final, scored, seed, beside=("masked and instructed",)),
+                leakage=leaks[name],
+                left_out=left_out or None,
+            )
         return ScalingTests(
             **works,
             tasks=shown,
@@ -165,53 +192,6 @@ def verify_scaling(
 
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed
-    )
-
-
-def _task(
-    lm: LanguageModel,
-    run: Run,
-    sides: TaskSides,
-    parts: tuple[Task, Task, int],
-    mask: Mask,
-    leakage: Leakage,
-    grid: Sequence[float],
-    config: VerifyScaling,
-    progress: Progress | None,
-) -> ScaledTask:
-    """α chosen on the examples of the first part, measured on those of the second."""
-    choose, check, left_out = parts
-    shots, seed = config.tasks.shots, config.seed
-    draws = config.draws if config.grid_draws is None else config.grid_draws
-    planned = grid_conditions(mask, grid, draws, seed)
-    question = asked(choose, sides.pool, shots, seed)
-    tried = ask_all(
-        lm, question, planned, config.asking, run, progress, False, part="grid", prefix="grid: "
-    )
-    numbers = [statistics(choose, record) for record in tried]
-    outcomes = describe(planned, numbers, seed, beside=("α 0",))
-    alphas = alpha_outcomes(grid, outcomes)
-    best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
-    losses = {condition.name: own["nll"] for condition, own in zip(planned, numbers, strict=True)}
-    again = chosen_again({each.alpha: losses[each.name][:, 0] for each in alphas}, seed)
-    final = check_conditions(mask, best, config.draws, seed)
-    question = asked(check, sides.pool, shots, seed)
-    made = ask_all(lm, question, final, config.asking, run, progress, prefix="samples: ")
-    scored = [statistics(check, record) for record in made]
-    return ScaledTask(
-        chosen_on=len(choose.examples),
-        examples=len(check.examples),
-        language=check.language,
-        translation=check.is_translation,
-        instruction=check.instruction,
-        mask=mask.about(),
-        alphas=alphas,
-        best=best,
-        chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
-        uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
-        conditions=describe(final, scored, seed, beside=("masked and instructed",)),
-        leakage=leakage,
-        left_out=left_out or None,
     )
 
 
