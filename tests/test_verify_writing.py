@@ -151,7 +151,7 @@ def numbers(seed: int, prompts: int, own: str = "0.1", draws: int = 3) -> Number
     arms = (
         as_is(heads(own)),
         Arm(Name("top"), heads(own), 0.0),
-        *beside(heads(own), 0.0, draws, seed, layer_matched=False),
+        *beside(heads(own), 0.0, draws, seed)[:draws],
     )
     values = rng.random((len(arms), prompts))
     return Numbers(arms, {"up": counted(values), "down": counted(values), "absent": None})

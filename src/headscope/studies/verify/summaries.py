@@ -303,13 +303,15 @@ def _reference(
 
     writer = chat_writer(lm, chat)
     joint = " " if writer is None else writer.joint
-    texts, answers = [], []
-    for one, file in zip(_groups(config, apart, lm, chat, ())[0], apart.values(), strict=True):
-        for prompt, item in zip(one.prompts, file.items, strict=True):
-            texts.append(f"{prompt.text}{joint}{item.summary}")
-            answers.append(len(prompt.text) + len(joint))
+    groups, _ = _groups(config, apart, lm, chat, ())
+    prompts = [prompt for group in groups for prompt in group.prompts]
     source = "set aside from the data" if config.texts.data else "of the pocket model's train split"
-    return Reference(f"prompts and summaries {source}", tuple(texts), tuple(answers), not chat)
+    return Reference(
+        f"prompts and summaries {source}",
+        tuple(f"{prompt.text}{joint}{prompt.reference}" for prompt in prompts),
+        tuple(len(prompt.text) + len(joint) for prompt in prompts),
+        not chat,
+    )
 
 
 def _groups(

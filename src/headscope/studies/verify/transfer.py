@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
@@ -14,7 +14,7 @@ from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, 
 from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
 from headscope.heads import HeadSet
-from headscope.results.writing import Comparison, LensExample, SpecificHeads, Transfer
+from headscope.results.writing import LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Block,
@@ -56,12 +56,8 @@ from headscope.verify.writing.measures import (
 from headscope.verify.writing.texts import Group, Prompt, output_rows, passes, places, write
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-    from headscope.verify.writing.ranks import Forms
 
 COMMAND = "verify transfer"
 #: Prompts over all pairs where no limit is given, and the fewest and most of one pair.
@@ -123,8 +119,9 @@ def verify_transfer(
     `outputs.jsonl` (a row a pair, condition and prompt: output and ranks), `statistics.safetensors`
     and, in the result, the logit lens of the first prompt.
     """
+    from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import uses_chat
-    from headscope.verify.writing.ranks import example_lens, first_tokens
+    from headscope.verify.writing.ranks import example_lens, first_tokens, kept_ranks
 
     check_gate(config.up)
     check_gate(config.down)
@@ -161,7 +158,40 @@ def verify_transfer(
     def make(run: Run) -> Transfer:
         means = None if reference is None else reference.means(lm, config.batch_tokens)
         first = asked[groups[0].name][0]
-        whole, parts = _compared(lm, config, groups, asked, forms, run, means, progress)
+        how = GenerateConfig(batch_tokens=config.batch_tokens)
+        texts = write(lm, groups, how, run, "answering", progress, not chat, means)
+        by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
+        ranks = [
+            [[best_ranks(forms[at], by_key[arm.key][at]) for at in own] for arm in group.arms]
+            for group, own in zip(groups, places(groups), strict=True)
+        ]
+        run.write_jsonl(
+            "prompts.jsonl",
+            [
+                {
+                    "pair": group.name,
+                    "id": prompt.id,
+                    "prompt": prompt.text,
+                    "answers_a": statement.answer_a.forms,
+                    "answers_b": statement.answer_b.forms,
+                }
+                for group in groups
+                for prompt, statement in zip(group.prompts, asked[group.name], strict=True)
+            ],
+        )
+        run.write_jsonl(
+            "outputs.jsonl",
+            [
+                {"pair": row["language"]}
+                | {key: row[key] for key in ("id", "condition", "draw", "output")}
+                | {f"rank_{side}": rank for side, rank in row["ranks"].items()}
+                for row in output_rows(groups, texts, ranks=ranks)
+            ],
+        )
+        numbers = measure_answers(groups, asked, texts, ranks)
+        statistics(run, numbers)
+        controls = {UP: f"{UP}-", DOWN: f"{DOWN}-"}
+        whole, parts = evidence(numbers, TRANSFER_MEASURES, controls, config.seed, progress)
         return Transfer(
             up=config.up,
             down=config.down,
@@ -252,64 +282,6 @@ def given_prompt(lm: LanguageModel, one: TransferPrompt, chat: bool, limit: int)
         )
         text += one.stem if ended else f" {one.stem}"
     return Prompt(one.id, text, "", limit)
-
-
-def _compared(
-    lm: LanguageModel,
-    config: VerifyTransfer,
-    groups: Sequence[Group],
-    asked: dict[str, tuple[TransferPrompt, ...]],
-    forms: Sequence[Forms],
-    run: Run,
-    means: NDArray[np.float32] | None,
-    progress: Progress | None,
-) -> tuple[Comparison, dict[str, Comparison]]:
-    from headscope.lm.generation import GenerateConfig
-    from headscope.verify.writing.ranks import kept_ranks
-
-    texts = write(
-        lm,
-        groups,
-        GenerateConfig(batch_tokens=config.batch_tokens),
-        run,
-        "answering",
-        progress,
-        special=not config.chat,
-        means=means,
-    )
-    by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
-    ranks = [
-        [[best_ranks(forms[at], by_key[arm.key][at]) for at in own] for arm in group.arms]
-        for group, own in zip(groups, places(groups), strict=True)
-    ]
-    run.write_jsonl(
-        "prompts.jsonl",
-        [
-            {
-                "pair": group.name,
-                "id": prompt.id,
-                "prompt": prompt.text,
-                "answers_a": statement.answer_a.forms,
-                "answers_b": statement.answer_b.forms,
-            }
-            for group in groups
-            for prompt, statement in zip(group.prompts, asked[group.name], strict=True)
-        ],
-    )
-    keys = ("id", "condition", "draw", "output")
-    run.write_jsonl(
-        "outputs.jsonl",
-        [
-            {"pair": row["language"]}
-            | {key: row[key] for key in keys}
-            | {f"rank_{side}": rank for side, rank in row["ranks"].items()}
-            for row in output_rows(groups, texts, ranks=ranks)
-        ],
-    )
-    numbers = measure_answers(groups, asked, texts, ranks)
-    statistics(run, numbers)
-    controls = {UP: f"{UP}-", DOWN: f"{DOWN}-"}
-    return evidence(numbers, TRANSFER_MEASURES, controls, config.seed, progress)
 
 
 FOLLOWS = {

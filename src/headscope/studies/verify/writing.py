@@ -62,7 +62,7 @@ def writing_heads(
     """
     wanted = SHARE if k is None and _folder(spec) is not None else k
     rows = language_heads(spec, wanted, languages, None, lm.geometry, rank)
-    own = {one.language: one for one in rows}
+    own = {row.language: row for row in rows}
     if not any(code in own for code in languages):
         return dict.fromkeys(languages, rows[0])
     return {code: own[code] for code in languages if code in own}

@@ -64,7 +64,6 @@ def beside(
     draws: int,
     seed: int,
     avoid: HeadSet | None = None,
-    layer_matched: bool = True,
     prefix: str = "",
 ) -> list[Arm]:
     """Random sets of as many heads under the same gate: free draws, then layer-matched ones.
@@ -74,7 +73,7 @@ def beside(
     """
     return [
         Arm(Name(prefix + kind, number), draw.heads, gate, draw.filled_up)
-        for kind in (RANDOM, MATCHED)[: 1 + layer_matched]
+        for kind in (RANDOM, MATCHED)
         for number, draw in enumerate(draw_heads(heads, draws, seed, avoid, kind == MATCHED))
     ]
 
