@@ -161,25 +161,15 @@ def test_the_evidence_is_what_it_says() -> None:
     assert even.above_uniform is not None and even.above_uniform.mean == pytest.approx(0)
 
 
-def odd_ones(path: Path) -> Path:
-    words = ["king", "queen", "dog", "cat", "house", "tree", "book", "fish"]
-    rows = [
-        {
-            "input": f"{one}, sees, {words[(n + 3) % 8]}",
-            "output": "sees",
-            "candidates": [one, "sees", words[(n + 3) % 8]],
-        }
-        for n, one in enumerate(words)
-    ]
-    path.write_text(json.dumps(rows))
-    return path
-
-
 def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> None:
     geometry = Geometry.uniform(6, 16)
     removed = [Head(layer, head) for layer in range(6) for head in range(0, 16, 5)]
     mask = write_mask_run(tmp_path / "mask", geometry, all_but(geometry, removed), "odd")
-    task = odd_ones(tmp_path / "odd<i>.json")
+    words = ["king", "queen", "dog", "cat", "house", "tree", "book", "fish"]
+    triples = [[word, "sees", words[(n + 3) % 8]] for n, word in enumerate(words)]
+    rows = [{"input": ", ".join(x), "output": "sees", "candidates": x} for x in triples]
+    task = tmp_path / "odd<i>.json"
+    task.write_text(json.dumps(rows))
     out = tmp_path / "out"
     arguments = ("verify", "attention", "--heads", mask, "--task", task, "--draws", 2, "--out", out)
     code, said, _ = command(*arguments, "--instruction", "Find the verb: {input}\\n", "--json")
@@ -188,10 +178,8 @@ def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> No
     (own,) = result["tasks"].values()
     names = ["as is", "instructed", "masked", "masked, instructed", "shuffled"]
     assert [row["condition"] for row in own["conditions"]] == names
-    assert own["mask"]["kept"] == 96 - 24
-    rows = {row["condition"]: row for row in own["conditions"]}
-    assert rows["masked"]["heads"]["in"]["count"] == 72
-    assert len(rows["shuffled"]["heads"]["in"]["draws"]) == 2
+    assert own["mask"]["kept"] == own["conditions"][2]["heads"]["in"]["count"] == 96 - 24
+    assert len(own["conditions"][4]["heads"]["in"]["draws"]) == 2
     stored = load_file(out / "attention" / "odd<i>.safetensors")
     assert stored["share.as is"].shape == (8, 6, 16)
     # The first layer sees nothing of the gates.

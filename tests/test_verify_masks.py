@@ -238,28 +238,6 @@ def test_values_and_differences_equal_plain_means() -> None:
 # Masks
 
 
-def test_scaling_a_mask_ends_in_the_mask_and_in_no_mask() -> None:
-    mask = mask_without(UNEVEN, (0, 1), (3, 0))
-    assert mask.outside(0).gate == mask.gate
-    assert mask.outside(1).gate == Gate.identity(UNEVEN)
-    half = mask.outside(0.5).gate
-    assert [half[head] for head in UNEVEN.heads() if head not in mask.removed] == [1] * 7
-    assert half[Head(0, 1)] == half[Head(3, 0)] == 0.5
-
-
-@given(st.sets(st.sampled_from(list(UNEVEN.heads())), min_size=1, max_size=8), st.integers(0, 3))
-def test_shuffled_masks_keep_as_many_heads(gone: set[Head], seed: int) -> None:
-    mask = Mask(HeadSet(UNEVEN, tuple(gone)).removed(), name="m")
-    for one in shuffled(mask, 3, seed):
-        assert len(one.removed) == len(gone)
-    for one in shuffled(mask, 3, seed, layer_matched=True):
-        for layer in range(UNEVEN.layers):
-            lost = [head for head in one.removed if head.layer == layer]
-            assert len(lost) == sum(head.layer == layer for head in gone)
-    more = [one.gate for one in shuffled(mask, 5, seed)]
-    assert more[:3] == [one.gate for one in shuffled(mask, 3, seed)]
-
-
 def test_a_mask_of_all_heads_cannot_be_shuffled() -> None:
     assert shuffled(mask_without(UNEVEN), 0) == []
     with pytest.raises(InputError, match="keeps all 9 heads"):

@@ -87,32 +87,25 @@ def heads(text: str) -> HeadSet:
 # Arms
 
 
-def test_random_heads_have_the_size_and_gate_of_what_they_control() -> None:
-    chosen, avoided = heads("0.1,1.2,1.3"), heads("0.2,0.3")
-    arms = beside(chosen, 3.0, 4, 0, avoided, prefix="up-")
-    assert [arm.name for arm in arms] == [
-        *(Name(f"up-{RANDOM}", n) for n in range(4)),
-        *(Name(f"up-{MATCHED}", n) for n in range(4)),
-    ]
-    for arm in arms:
-        assert arm.gate == 3 and len(arm.heads) == 3
-        assert not set(arm.heads) & {*chosen, *avoided}
-    for arm in arms[4:]:
-        assert sorted(head.layer for head in arm.heads) == [0, 1, 1]
-
-
 def test_arms_of_every_question() -> None:
     kinds = [arm.name.kind for arm in general_arms(heads("0.1"), 0.0, 2, 0)]
     assert kinds == ["baseline", "general", RANDOM, RANDOM, MATCHED, MATCHED]
-    arms = transfer_arms(heads("0.1"), heads("1.2"), 3.0, 0.0, 1, 0)
-    told = {arm.name.kind: (str(arm.heads), arm.gate) for arm in arms if arm.name.draw is None}
-    assert told == {"baseline": ("", 1.0), UP: ("0.1", 3.0), DOWN: ("1.2", 0.0)}
-    drawn = {head for arm in arms if arm.name.draw is not None for head in arm.heads}
-    assert not drawn & {*heads("0.1"), *heads("1.2")}
-    nothing = HeadSet(GEOMETRY, ())
-    assert [arm.name.kind for arm in transfer_arms(nothing, nothing, 3.0, 0.0, 1, 0)] == [
-        "baseline"
-    ]
+    a, b, nothing = heads("0.1,1.2,1.3"), heads("0.2,0.3"), HeadSet(GEOMETRY, ())
+    arms = transfer_arms(a, b, 3.0, 0.0, 4, 0)
+    chosen = {arm.name.kind: (arm.heads, arm.gate) for arm in arms if arm.name.draw is None}
+    assert chosen == {"baseline": (nothing, 1.0), UP: (a, 3.0), DOWN: (b, 0.0)}
+    for kind, own, gate, layers in ((UP, a, 3.0, [0, 1, 1]), (DOWN, b, 0.0, [0, 0])):
+        for random in (RANDOM, MATCHED):
+            drawn = [arm for arm in arms if arm.name.kind == f"{kind}-{random}"]
+            # Outside both, layer 0 has three heads, and so three sets of two.
+            assert len(drawn) == (3 if (kind, random) == (DOWN, MATCHED) else 4)
+            for arm in drawn:
+                assert arm.gate == gate and len(arm.heads) == len(own)
+                assert not set(arm.heads) & {*a, *b}
+                if random == MATCHED:
+                    assert sorted(head.layer for head in arm.heads) == layers
+    none = transfer_arms(nothing, nothing, 3.0, 0.0, 1, 0)
+    assert [arm.name.kind for arm in none] == ["baseline"]
 
 
 def test_heads_of_a_language(place: Path) -> None:
