@@ -11,8 +11,10 @@ import runpy
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -33,6 +35,39 @@ def killed(script: ModuleType, *arguments: object) -> None:
         process.join()
         told = said.read_text("utf-8", "replace") if said.exists() else "it never began"
     assert process.exitcode == -signal.SIGKILL, f"{words} ended by {process.exitcode}: {told}"
+
+
+def killed_at(
+    reports: int, function: Callable[..., Any], *arguments: Any, titles: tuple[str, ...] = ()
+) -> None:
+    """Call `function(*arguments, progress)` in a process that kills itself with SIGKILL at so many
+    reports of progress: those of `titles`, or those of steps that are done."""
+    given = (reports, function, arguments, titles, dict(os.environ), torch.get_num_threads())
+    process = FORKS.Process(target=_until, args=given)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, f"{function} ended by {process.exitcode}"
+
+
+def _until(
+    reports: int,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    titles: tuple[str, ...],
+    environment: dict[str, str],
+    threads: int,
+) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(threads)
+    counted = 0
+
+    def progress(title: str, done: int, total: int) -> None:
+        nonlocal counted
+        counted += title in titles if titles else done == total
+        if counted == reports:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    function(*arguments, progress)
 
 
 def _run(words: list[str], environment: dict[str, str], threads: int, said: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,16 @@ import numpy as np
 import pytest
 
 import headscope
-import lm_helpers
 import mask_helpers
-import mask_test_script
 import process_helpers
-from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskTests
 from headscope.runs import encode
-from headscope.shown.blocks import Table
 from headscope.studies.report import write_report
-from headscope.studies.study import shown_of
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
 from headscope.studies.verify.mask import VerifyMask, masks_by_task, verify_mask
-from headscope.studies.verify.mask import command as study
 from headscope.studies.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks import Asking
 
@@ -55,7 +48,7 @@ def masks(tmp_path_factory: pytest.TempPathFactory, geometry: Geometry) -> dict[
     }
 
 
-def asked(command: Callable[..., Any], *arguments: object) -> dict[str, Any]:
+def found_by(command: Callable[..., Any], *arguments: object) -> dict[str, Any]:
     said = command(*arguments, "--json")
     assert said.code == 0, said.err
     return dict(json.loads(said.out))
@@ -100,21 +93,16 @@ def test_all_conditions_are_compared_and_shown(tested: MaskTests) -> None:
         assert len(own) == 4
         assert outcome.nll == pytest.approx(np.mean([s["nll"] / s["tokens"] for s in own]))
         assert outcome.accuracy == np.mean([s["reference"] in s["output"] for s in own])
-    shown = shown_of(study, tested, folder)
-    assert any("plural-en 4" in words for words in shown.cautions)  # few examples
-    table = shown.sections[0].blocks[0]
-    assert isinstance(table, Table)
-    losses = [cell.value for cell, *_ in (row.cells for row in table.rows)]
-    assert losses == [
-        *(outcome.nll for outcome in task.undrawn),
-        *(draws[0].nll for draws in task.drawn.values()),
-    ]
+    (folder / "samples/plural-en.jsonl").write_text('{"id": 1}\n', "utf-8")
+    with pytest.raises(InputError, match=r"plural-en.jsonl, line 1"):
+        write_report(folder)
 
 
 def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     masks: dict[str, Path], geometry: Geometry, tmp_path: Path
 ) -> None:
-    seen = found_on({"x": TaskSides(past_tense(), past_tense())})
+    past = read_tasks(TaskChoice(("past-en",), held_out=2), "pocket")["past-en"].test
+    seen = found_on({"x": TaskSides(past, past)})
     leaky = str(make(tmp_path / "leaky", geometry, 3, "hybrid", found_on=seen))
     config = VerifyMask(
         (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=1
@@ -128,28 +116,11 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     assert overlaps == {"foreign 1": 2}
 
 
-def past_tense() -> Task:
-    return read_tasks(TaskChoice(("past-en",), held_out=2), "pocket")["past-en"].test
-
-
-def test_the_command_tells_what_it_found(
-    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
-) -> None:
-    arguments = ("verify", "mask", "--heads", masks["past-en"], "--task", "past-en",
-                 "--held-out", 2, "--draws", 1, "--out", tmp_path / "run")  # fmt: skip
-    said = command(*arguments)
-    assert said.code == 0, said.err
-    for words in ("Few held-out examples: past-en 2", "instructed", "random masks, same layers"):
-        assert words in said.out
-    found = asked(command, *arguments)
-    assert set(found) >= {"signature", "run", "seconds", "tasks", "conditions"}
-
-
 def test_scaling_a_mask_chooses_and_measures(
     command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    found = asked(
+    found = found_by(
         command, "verify", "scaling", "--heads", masks["plural-en"], "--pair", "en-de",
         "--held-out", 4, "--alpha", 0.5, "--draws", 1, "--max-new-tokens", 8, "--out", out,
     )  # fmt: skip
@@ -164,7 +135,6 @@ def test_scaling_a_mask_chooses_and_measures(
     assert not set(first) & set(second)
     assert found["baseline_check"]["en-de"]["examples"] == 4 and found["baseline_works"] is True
     assert one["conditions"][2]["against_masked_and_instructed"]["bleu"]["low"] is not None
-    assert "BLEU as published" in write_report(out).read_text("utf-8")
 
 
 def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path) -> None:
@@ -192,7 +162,7 @@ def test_families_of_masks_are_removed_beside_random_heads(
     command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    found = asked(
+    found = found_by(
         command, "verify", "families", "--heads", masks["plural-en"], "--heads", masks["past-en"],
         "--heads", f"third={masks['both']}", "--family", "two=plural-en,third",
         "--family", "again=third,plural-en",
@@ -214,7 +184,6 @@ def test_families_of_masks_are_removed_beside_random_heads(
     lines = (out / "parts/nll.jsonl").read_text("utf-8").splitlines()
     assert sum("baseline check" not in line for line in lines) == 1 + 3 * (1 + 4)
     assert found["baseline_works"] is True
-    assert "in no mask" in write_report(out).read_text("utf-8")
 
 
 def test_a_mask_is_not_tested_on_what_it_was_trained_on(
@@ -254,48 +223,20 @@ def test_slips_are_told_in_a_sentence(
     assert done.err.count("\n") == 1
 
 
-def test_a_mask_of_another_model_is_refused(
-    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
-) -> None:
-    model = lm_helpers.saved(tmp_path / "model")
-    done = command("verify", "mask", "--heads", masks["plural-en"], "--model", model,
-                   "--task", write_task(tmp_path), "--out", tmp_path / "run")  # fmt: skip
-    assert done.code == 2
-    assert "the gate was made for a model of" in done.err
-    assert not (tmp_path / "run").exists()
-
-
-def write_task(folder: Path) -> Path:
-    file = folder / "t.json"
-    file.write_text('[{"input": "a", "output": "b"}, {"input": "c", "output": "d"}]', "utf-8")
-    return file
-
-
 def test_killed_at_any_point_it_goes_on_and_ends_the_same(
     masks: dict[str, Path], tmp_path: Path
 ) -> None:
-    mask = str(masks["plural-en"])
-    process_helpers.killed(mask_test_script, mask, tmp_path / "run", 5)
+    task = TaskChoice(("plural-en",), held_out=2)
+    config = VerifyMask((str(masks["plural-en"]),), task, draws=1)
+    process_helpers.killed_at(5, verify_mask, config, tmp_path / "run")
     kept = (tmp_path / "run/parts/nll.jsonl").read_text("utf-8")
     assert len(kept.splitlines()) == 3
-    again = verify_mask(mask_test_script.config(mask), tmp_path / "run")
+    again = verify_mask(config, tmp_path / "run")
     assert (tmp_path / "run/parts/nll.jsonl").read_text("utf-8").startswith(kept)
-    whole = verify_mask(mask_test_script.config(mask), tmp_path / "whole")
+    whole = verify_mask(config, tmp_path / "whole")
     assert again.tasks == whole.tasks
-    once_more = verify_mask(mask_test_script.config(mask), tmp_path / "run")
+    once_more = verify_mask(config, tmp_path / "run")
     assert (once_more.tasks, once_more.seconds) == (again.tasks, again.seconds)
-
-
-def test_a_damaged_run_is_named(tested: MaskTests, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    assert tested.run is not None
-    shutil.copytree(tested.run, folder)
-    (folder / "samples/plural-en.jsonl").write_text('{"id": 1}\n', "utf-8")
-    with pytest.raises(InputError, match=r"plural-en.jsonl, line 1"):
-        write_report(folder)
-    (folder / "result.json").write_text("{}", "utf-8")
-    with pytest.raises(InputError, match=r"result.json"):
-        write_report(folder)
 
 
 def test_tasks_are_found_by_name_in_a_folder_and_in_the_world(tmp_path: Path) -> None:

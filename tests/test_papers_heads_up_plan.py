@@ -23,8 +23,9 @@ from headscope.papers.plan import Coverage, make_plan
 from headscope.papers.published import paper_tasks, published
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.tasks import TaskChoice, found_on, prompts, read_tasks
+from headscope.studies.tasks import TaskChoice, found_on, read_tasks
 from headscope.studies.verify.scaling import VerifyScaling, _parts
+from headscope.verify.masks import asked
 
 
 @pytest.fixture
@@ -133,12 +134,12 @@ def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path:
     file.write_text("source\ttarget\nHello.\t\u4f60\u597d\u3002\n", "utf-8")
     (way, *_) = directions(with_pairs(llama, f"en-zh={file}"))
     (read,) = read_tasks(way.choice, LLAMA).values()
-    (asked,) = prompts(read.test, instructed=True)
-    assert asked.startswith("Translate into Chinese:") and "Hello." in asked
+    (instructed,) = asked(read.test).prompts(instructed=True)
+    assert instructed.startswith("Translate into Chinese:") and "Hello." in instructed
     steered = replace(llama, steering=Steering(instruction="Say in {target}: {input}"))
     (way, *_) = directions(with_pairs(steered, f"en-zh={file}"))
     (read,) = read_tasks(way.choice, LLAMA).values()
-    assert prompts(read.test, instructed=True) == ["Say in Chinese: Hello."]
+    assert [*asked(read.test).prompts(instructed=True)] == ["Say in Chinese: Hello."]
     # The bundled model keeps the prompt that it was trained on.
     assert {one.choice.instruction for one in directions(pocket_setting(tmp_path))} == {None}
 

@@ -23,12 +23,9 @@ from headscope.papers.published import published
 from headscope.papers.results import describe
 from headscope.shown.blocks import Cell, Findings, Table
 from headscope.studies.inputs import ModelChoice
-from headscope.verify.languages.conditions import LanguageRemoval, plan
-from headscope.verify.languages.layers import plan_layers
+from headscope.verify.languages.conditions import LanguageRemoval, plan, plan_layers
 from headscope.verify.languages.sets import LanguageHeads
-from headscope.verify.writing.off_target import language_arms
-from headscope.verify.writing.summaries import general_arms
-from headscope.verify.writing.transfer import transfer_arms
+from headscope.verify.writing.measures import general_arms, language_arms, transfer_arms
 
 POCKET = Geometry((16,) * 6)
 LARGE = Geometry((32,) * 32)

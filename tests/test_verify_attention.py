@@ -17,13 +17,8 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
-from headscope.results.attention import AttentionResult
-from headscope.runs import decode
-from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
-from headscope.verify.attention.evidence import describe
-from headscope.verify.attention.places import Placed, place_candidates
-from headscope.verify.attention.reading import target_shares
+from headscope.verify.attention import Placed, describe, place_candidates, target_shares
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
 
@@ -145,7 +140,7 @@ def test_the_evidence_is_what_it_says() -> None:
     share[:, :, :2] += 0.2  # the heads of the mask look at the target
     share[0, 0, 0] = np.nan
     mass = np.ones_like(share)
-    (found,) = describe({"as is": share}, {"as is": mass}, {"as is": [1 / 3] * 40}, kept)
+    found = describe("as is", share, mass, [1 / 3] * 40, kept)
     inside, outside = share[:, kept], share[:, ~kept]
     by_sample = np.nanmean(inside, axis=1)
     assert found.heads["in"].mean == pytest.approx(by_sample.mean(), rel=1e-5)
@@ -161,32 +156,20 @@ def test_the_evidence_is_what_it_says() -> None:
     # Of the 70 sets of 4 of 8 heads only the mask and its complement lie so far out.
     assert found.random is not None
     assert found.random.p_value is not None and found.random.p_value < 0.06
-    (even,) = describe(
-        {"as is": np.full((5, 2, 4), 0.3)}, {"as is": mass[:5]}, {"as is": [0.3] * 5}, kept
-    )
+    even = describe("as is", np.full((5, 2, 4), 0.3), mass[:5], [0.3] * 5, kept)
     assert even.random is not None and even.random.p_value == 1
     assert even.above_uniform is not None and even.above_uniform.mean == pytest.approx(0)
-
-
-def odd_ones(path: Path) -> Path:
-    words = ["king", "queen", "dog", "cat", "house", "tree", "book", "fish"]
-    rows = [
-        {
-            "input": f"{one}, sees, {words[(n + 3) % 8]}",
-            "output": "sees",
-            "candidates": [one, "sees", words[(n + 3) % 8]],
-        }
-        for n, one in enumerate(words)
-    ]
-    path.write_text(json.dumps(rows))
-    return path
 
 
 def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> None:
     geometry = Geometry.uniform(6, 16)
     removed = [Head(layer, head) for layer in range(6) for head in range(0, 16, 5)]
     mask = write_mask_run(tmp_path / "mask", geometry, all_but(geometry, removed), "odd")
-    task = odd_ones(tmp_path / "odd<i>.json")
+    words = ["king", "queen", "dog", "cat", "house", "tree", "book", "fish"]
+    triples = [[word, "sees", words[(n + 3) % 8]] for n, word in enumerate(words)]
+    rows = [{"input": ", ".join(x), "output": "sees", "candidates": x} for x in triples]
+    task = tmp_path / "odd<i>.json"
+    task.write_text(json.dumps(rows))
     out = tmp_path / "out"
     arguments = ("verify", "attention", "--heads", mask, "--task", task, "--draws", 2, "--out", out)
     code, said, _ = command(*arguments, "--instruction", "Find the verb: {input}\\n", "--json")
@@ -195,19 +178,13 @@ def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> No
     (own,) = result["tasks"].values()
     names = ["as is", "instructed", "masked", "masked, instructed", "shuffled"]
     assert [row["condition"] for row in own["conditions"]] == names
-    assert own["mask"]["kept"] == 96 - 24
-    rows = {row["condition"]: row for row in own["conditions"]}
-    assert rows["masked"]["heads"]["in"]["count"] == 72
-    assert len(rows["shuffled"]["heads"]["in"]["draws"]) == 2
+    assert own["mask"]["kept"] == own["conditions"][2]["heads"]["in"]["count"] == 96 - 24
+    assert len(own["conditions"][4]["heads"]["in"]["draws"]) == 2
     stored = load_file(out / "attention" / "odd<i>.safetensors")
     assert stored["share.as is"].shape == (8, 6, 16)
     # The first layer sees nothing of the gates.
     np.testing.assert_allclose(stored["share.as is"][:, 0], stored["share.masked"][:, 0], atol=1e-6)
     assert np.nanmax(abs(stored["share.as is"] - stored["share.masked"])) > 1e-3
-    shown = study_of("verify attention").show(decode(AttentionResult, result), out)
-    shares, differences = (section.blocks[0].rows for section in shown.sections[:2])
-    assert shares[0].cells[0].value == 100 * rows["as is"]["heads"]["all"]["mean"]
-    assert differences[0].cells[0].value == 100 * rows["as is"]["in_minus_out"]["mean"]
     assert "odd<i>" not in write_report(out).read_text()
     code, said, err = command(*arguments[:-4], "--shots", 2)
     assert code == 2

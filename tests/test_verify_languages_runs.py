@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import languages_resume_script as script
 import process_helpers
 from headscope.data.documents import Document, DocumentFile
 from headscope.data.split import sentence_digest
@@ -21,15 +20,9 @@ from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
-from headscope.results.language_texts import TextWithoutHeads
 from headscope.runs import encode
-from headscope.runs.reading import result_of
-from headscope.shown.blocks import Table
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice
-from headscope.studies.registry import study_of
-from headscope.studies.report import write_report
-from headscope.studies.study import shown_of
 from headscope.studies.verify.language_texts import documents_leakage, named_heads
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
@@ -124,38 +117,35 @@ def test_losses_are_those_of_a_model_without_the_heads(
         assert result.reference_text.texts == len(apart) > 1
 
 
-def killed_and_whole(model: Path, tmp_path: Path) -> dict[Path, TextWithoutHeads]:
-    """A run killed after three reports and gone on with, and one in a single go."""
+def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) -> None:
     data = tmp_path / "documents.jsonl"
     rows = [{"text": text, "language": "en"} for text in ENGLISH]
     rows += [{"text": text, "language": "de"} for text in GERMAN]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, model, data, killed, 3)
+    config = VerifyPerplexity(
+        ("en=1.0,0.2", "de=1.3"), (), ModelChoice(str(model)), DocumentsChoice((str(data),)),
+        LanguageRemoval(draws=2),
+    )  # fmt: skip
+    titles = ("reading documents",)
+    process_helpers.killed_at(3, verify_perplexity, config, killed, titles=titles)
     assert not (killed / "DONE.json").exists()
     kept = (killed / "parts" / "losses.jsonl").read_text().splitlines()
     assert len(kept) == 3
     with (killed / "parts" / "losses.jsonl").open("a") as file:
         file.write('{"key": "half a l')  # what a process leaves that dies while it writes
-    results = {
-        out: script.verify(str(model), str(data), out, lambda *_: None) for out in (killed, whole)
-    }
-    now = (killed / "parts" / "losses.jsonl").read_text().splitlines()
-    assert now[:3] == kept
-    assert now == (whole / "parts" / "losses.jsonl").read_text().splitlines()
-    return results
-
-
-def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) -> None:
-    results = killed_and_whole(model, tmp_path)
-    arrays = [load_file(out / "losses.safetensors") for out in results]
+    outs = (killed, whole)
+    results = [verify_perplexity(config, out) for out in outs]
+    now, other = ((out / "parts" / "losses.jsonl").read_text().splitlines() for out in outs)
+    assert now[:3] == kept and now == other
+    arrays = [load_file(out / "losses.safetensors") for out in outs]
     for name, array in arrays[0].items():
         np.testing.assert_array_equal(array, arrays[1][name])
-    one, two = (encode(replace(result, run="", seconds=0.0)) for result in results.values())
-    assert json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
+    first, second = (encode(replace(result, run="", seconds=0.0)) for result in results)
+    assert json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def test_the_command_tells_specific_and_most_important_heads(
+def test_specific_and_most_important_heads_of_a_run(
     model: Path,
     files: dict[str, Path],
     lahis_run: Path,
@@ -164,39 +154,20 @@ def test_the_command_tells_specific_and_most_important_heads(
 ) -> None:
     out = tmp_path / "run"
     arguments = ["verify", "perplexity", "--model", model, "--heads", lahis_run, "--k", 1]
-    arguments += [*data_of(files), "--draws", 3, "--out", out]
-    said = command(*arguments, "--json")
+    said = command(*arguments, *data_of(files), "--draws", 3, "--out", out, "--json")
     assert said.code == 0, said.err
     result = json.loads(said.out)
-    assert result["run"] == str(out) and result["leakage"] == {
-        "known": True, "overlap": 0, "of": 10
-    }  # fmt: skip
-    sets = {one["language"]: one for one in result["sets"]}
+    assert result["leakage"] == {"known": True, "overlap": 0, "of": 10}
+    sets = {own["language"]: own for own in result["sets"]}
     assert set(sets) == {"en", "de"}
-    assert result["empty"] == [name for name, one in sets.items() if not one["chosen"]]
+    assert result["empty"] == [name for name, own in sets.items() if not own["chosen"]]
     arrays = load_file(out / "losses.safetensors")
-    for name, one in result["languages"].items():
-        tokens = arrays[f"{name}.tokens"].sum()
-        assert one["baseline"]["nll"]["value"] == pytest.approx(
-            arrays[f"{name}.nll"][0].sum() / tokens
-        )
-        for row in one["conditions"]:
+    for name, own in result["languages"].items():
+        nll = arrays[f"{name}.nll"][0].sum() / arrays[f"{name}.tokens"].sum()
+        assert own["baseline"]["nll"]["value"] == pytest.approx(nll)
+        for row in own["conditions"]:
             expected = 1 if row["role"] == "full" or sets[name]["chosen"] else 0
             assert row["size"] == expected and row["of"] == name
-    assert {one["role"] for one in result["matrices"]} <= {"chosen", "full"}
-    # Shown again from the folder, as text, and as a page.
-    again = command(*arguments)
-    assert again.code == 0 and "text of (columns)" in again.out
-    assert ">nan" not in write_report(out).read_text("utf-8").lower()
-    study = study_of("verify perplexity")
-    changes = shown_of(study, result_of(out, study.result, "perplexity"), out).sections[0].blocks[0]
-    assert isinstance(changes, Table)
-    assert [row.cells[1].value for row in changes.rows] == [
-        row["change"]["value"]
-        for one in result["languages"].values()
-        for row in one["conditions"]
-        if row["kind"] == "removed"
-    ]
 
 
 def test_heads_are_not_tested_where_they_were_found(
@@ -250,27 +221,10 @@ def test_layers_and_where_important_heads_lie(
         profile = result["profile"][name]
         assert profile["important"] == found["languages"][name]["important"] > 0
         assert sum(row["share"] for row in profile["layers"]) == pytest.approx(1)
-    assert ">nan" not in write_report(out).read_text("utf-8").lower()
     # Layers can be removed without any heads to count.
     bare = command("verify", "layers", "--model", model, *data_of(files), "--draws", 1,
                    "--out", tmp_path / "bare")  # fmt: skip
     assert bare.code == 0 and "important heads" not in bare.out
-
-
-def test_a_damaged_run_is_named(
-    model: Path, files: dict[str, Path], tmp_path: Path, command: Callable[..., Any]
-) -> None:
-    out = tmp_path / "run"
-    arguments = ["verify", "perplexity", "--model", model, "--heads", "1.2", *data_of(files)]
-    assert command(*arguments, "--draws", 1, "--out", out).code == 0
-    result = json.loads((out / "result.json").read_text())
-    del result["matrices"][0]["change"]
-    (out / "result.json").write_text(json.dumps(result))
-    done = json.loads((out / "DONE.json").read_text())
-    del done["result"]
-    (out / "DONE.json").write_text(json.dumps(done))
-    with pytest.raises(InputError, match=r"DONE\.json|matrices\[0\]\.change"):
-        write_report(out)
 
 
 @pytest.mark.parametrize(

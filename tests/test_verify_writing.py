@@ -16,32 +16,45 @@ import torch
 from safetensors.numpy import load_file
 
 import process_helpers
-import transfer_resume_script as script
 from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
-from headscope.estimates import Estimate
 from headscope.heads import Geometry, HeadSet
-from headscope.lm import load
+from headscope.lm import LanguageModel, load
+from headscope.lm.generation import Generation
 from headscope.measure import rouge_l
 from headscope.measure.external import External
-from headscope.measure.metrics import chrf, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean, p_sentences
+from headscope.runs import open_run
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice, PairsChoice
 from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
 from headscope.studies.verify.summaries import VerifySummaries, general_heads, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
-from headscope.studies.verify.writing_heads import run_languages, writing_heads
-from headscope.studies.verify.writing_run import fitted
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
+from headscope.studies.verify.writing import fitted, run_languages, writing_heads
+from headscope.verify.writing import measures
 from headscope.verify.writing.evidence import Measure, Numbers, evidence
-from headscope.verify.writing.off_target import language_arms
+from headscope.verify.writing.measures import (
+    DOWN,
+    UP,
+    general_arms,
+    language_arms,
+    measure_answers,
+    transfer_arms,
+)
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
-from headscope.verify.writing.summaries import general_arms
-from headscope.verify.writing.texts import Group, Prompt, passes
-from headscope.verify.writing.transfer import DOWN, UP, measure_answers, transfer_arms
+from headscope.verify.writing.texts import (
+    MATCHED,
+    RANDOM,
+    Arm,
+    Group,
+    Name,
+    Prompt,
+    as_is,
+    beside,
+    passes,
+)
 from verify_helpers import rows_of
 from writing_helpers import language_run
 
@@ -61,6 +74,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def text_file(folder: Path, code: str, text: str) -> Path:
+    path = folder / f"{code}.txt"
+    path.write_text(f"{text}\n{text} {text}\n", encoding="utf-8")
+    return path
+
+
 def heads(text: str) -> HeadSet:
     return HeadSet.parse(text, GEOMETRY)
 
@@ -68,32 +87,25 @@ def heads(text: str) -> HeadSet:
 # Arms
 
 
-def test_random_heads_have_the_size_and_gate_of_what_they_control() -> None:
-    chosen, avoided = heads("0.1,1.2,1.3"), heads("0.2,0.3")
-    arms = beside(chosen, 3.0, 4, 0, avoided, prefix="up-")
-    assert [arm.name for arm in arms] == [
-        *(Name(f"up-{RANDOM}", n) for n in range(4)),
-        *(Name(f"up-{MATCHED}", n) for n in range(4)),
-    ]
-    for arm in arms:
-        assert arm.gate == 3 and len(arm.heads) == 3
-        assert not set(arm.heads) & {*chosen, *avoided}
-    for arm in arms[4:]:
-        assert sorted(head.layer for head in arm.heads) == [0, 1, 1]
-
-
 def test_arms_of_every_question() -> None:
     kinds = [arm.name.kind for arm in general_arms(heads("0.1"), 0.0, 2, 0)]
     assert kinds == ["baseline", "general", RANDOM, RANDOM, MATCHED, MATCHED]
-    arms = transfer_arms(heads("0.1"), heads("1.2"), 3.0, 0.0, 1, 0)
-    told = {arm.name.kind: (str(arm.heads), arm.gate) for arm in arms if arm.name.draw is None}
-    assert told == {"baseline": ("", 1.0), UP: ("0.1", 3.0), DOWN: ("1.2", 0.0)}
-    drawn = {head for arm in arms if arm.name.draw is not None for head in arm.heads}
-    assert not drawn & {*heads("0.1"), *heads("1.2")}
-    nothing = HeadSet(GEOMETRY, ())
-    assert [arm.name.kind for arm in transfer_arms(nothing, nothing, 3.0, 0.0, 1, 0)] == [
-        "baseline"
-    ]
+    a, b, nothing = heads("0.1,1.2,1.3"), heads("0.2,0.3"), HeadSet(GEOMETRY, ())
+    arms = transfer_arms(a, b, 3.0, 0.0, 4, 0)
+    chosen = {arm.name.kind: (arm.heads, arm.gate) for arm in arms if arm.name.draw is None}
+    assert chosen == {"baseline": (nothing, 1.0), UP: (a, 3.0), DOWN: (b, 0.0)}
+    for kind, own, gate, layers in ((UP, a, 3.0, [0, 1, 1]), (DOWN, b, 0.0, [0, 0])):
+        for random in (RANDOM, MATCHED):
+            drawn = [arm for arm in arms if arm.name.kind == f"{kind}-{random}"]
+            # Outside both, layer 0 has three heads, and so three sets of two.
+            assert len(drawn) == (3 if (kind, random) == (DOWN, MATCHED) else 4)
+            for arm in drawn:
+                assert arm.gate == gate and len(arm.heads) == len(own)
+                assert not set(arm.heads) & {*a, *b}
+                if random == MATCHED:
+                    assert sorted(head.layer for head in arm.heads) == layers
+    none = transfer_arms(nothing, nothing, 3.0, 0.0, 1, 0)
+    assert [arm.name.kind for arm in none] == ["baseline"]
 
 
 def test_heads_of_a_language(place: Path) -> None:
@@ -132,7 +144,7 @@ def numbers(seed: int, prompts: int, own: str = "0.1", draws: int = 3) -> Number
     arms = (
         as_is(heads(own)),
         Arm(Name("top"), heads(own), 0.0),
-        *beside(heads(own), 0.0, draws, seed, layer_matched=False),
+        *beside(heads(own), 0.0, draws, seed)[:draws],
     )
     values = rng.random((len(arms), prompts))
     return Numbers(arms, {"up": counted(values), "down": counted(values), "absent": None})
@@ -180,17 +192,6 @@ def test_evidence_against_plain_means() -> None:
     assert rows == [("top", None), *((RANDOM, n) for n in range(3))]
 
 
-def test_where_nothing_differs_the_test_says_so() -> None:
-    one = numbers(1, 9)
-    same = {"up": counted(np.zeros((len(one.arms), 9)))}
-    whole, _ = evidence({"a": Numbers(one.arms, same)}, MEASURES, CONTROLS)
-    effect, values = whole.effects["top"]["up"], same["up"]
-    assert effect.change == Estimate(0, 0, 0) and effect.free is not None
-    against = effect.free.against
-    assert against.p_examples == p_sentences(values[1], values[2:], counted_mean, trials=99) == 1
-    assert against.p_draws == 1
-
-
 def test_a_kind_that_some_groups_lack_counts_where_it_is() -> None:
     one, other = numbers(1, 9), numbers(2, 5)
     without = Numbers(
@@ -201,17 +202,6 @@ def test_a_kind_that_some_groups_lack_counts_where_it_is() -> None:
     assert whole.effects["top"]["up"] == groups["a"].effects["top"]["up"]
     assert whole.effects["top"]["up"].groups == 1
     assert groups["b"].effects == {}
-
-
-def test_corpus_scores_are_those_of_all_texts() -> None:
-    outputs, references = ["the cat sat", "a dog"], ["the cat sits", "a dog ran"]
-    counts = np.stack([chrf(outputs, references).statistics] * 2)
-    arms = (as_is(heads("0.1")), Arm(Name("top"), heads("0.1"), 0.0))
-    whole, _ = evidence(
-        {"x": Numbers(arms, {"chrf": counts})}, {"chrf": Measure(chrf_from_statistics)}, CONTROLS
-    )
-    expected = sacrebleu.corpus_chrf(outputs, [references], word_order=2).score
-    assert whole.baseline["chrf"] == pytest.approx(expected)
 
 
 # Ranks
@@ -265,29 +255,16 @@ def test_ranks_follow_what_the_model_is_given(chat: bool) -> None:
             assert not lm.tokenizer.decode(form.before[len(ids) :]).strip()  # a space of its own
 
 
-class Parts:
-    """A run that keeps its parts in memory."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, dict[str, Any]] = {}
-
-    def read_part(self, name: str) -> dict[str, Any]:
-        return dict(self.parts.get(name, {}))
-
-    def append_part(self, name: str, key: str, record: Any) -> None:
-        self.parts.setdefault(name, {})[key] = json.loads(json.dumps(record))
-
-
-def test_ranks_are_those_of_single_passes() -> None:
+def test_ranks_are_those_of_single_passes(tmp_path: Path) -> None:
     lm = wrapped("pocket-like")
     prompts = written("de-en", 5).prompts
     forms = first_tokens(lm, prompts)
     group = Group("de-en", tuple(Prompt(one.id, one.prompt, "", 1) for one in prompts), (
         as_is(HeadSet(lm.geometry, ())), Arm(Name(UP), HeadSet.parse("0.1,1.2", lm.geometry), 3.0),
     ))  # fmt: skip
-    run: Any = Parts()
-    found = kept_ranks(lm, forms, passes([group]), 300, run)
-    assert kept_ranks(lm, forms, passes([group]), 300, run) == found
+    with open_run(tmp_path / "run", "x", {}, {}) as run:
+        found = kept_ranks(lm, forms, passes([group]), 300, run)
+        assert kept_ranks(lm, forms, passes([group]), 300, run) == found
     for arm in group.arms:
         for at, row in enumerate(forms):
             for form, rank in zip(row, found[arm.key][at], strict=True):
@@ -304,8 +281,8 @@ def test_what_an_answer_follows() -> None:
     texts = [[["it is Rot", "blue", "red, not blue", "green"]]]
     ranks = [[[{"a": 1, "b": 5}, {"a": 9, "b": 2}, {"a": 3, "b": 3}, {"a": 2, "b": 1}]]]
     found = measure_answers([group], {"de-en": asked}, texts, ranks)["de-en"].values
-    told = {name: value[0, :, 0].tolist() for name, value in found.items() if value is not None}
-    assert told == {
+    shares = {name: value[0, :, 0].tolist() for name, value in found.items() if value is not None}
+    assert shares == {
         "follows_a": [1, 0, 0, 0],
         "follows_b": [0, 1, 0, 0],
         "both": [0, 0, 1, 0],
@@ -356,12 +333,8 @@ def test_summaries_measure_what_was_written(place: Path, tmp_path: Path, monkeyp
             assert scores["chrf"] == pytest.approx(expected.score)
     kept = load_file(tmp_path / "out" / "statistics.safetensors")
     assert kept["de.rouge_l"].shape == (6, 2, 2) and kept["ru.chrf"].shape == (6, 2, 24)
-    # The same again is the stored result; other heads are another run.
-    assert verify_summaries(config, tmp_path / "out").seconds == result.seconds
-    with pytest.raises(InputError, match="another configuration"):
-        verify_summaries(
-            VerifySummaries("0.0", None, config.model, config.texts, draws=2), tmp_path / "out"
-        )
+    with pytest.raises(InputError, match="another configuration"):  # other heads, another run
+        verify_summaries(replace(config, heads="0.0", k=None), tmp_path / "out")
 
 
 def test_general_heads_that_are_not_there(place: Path, tmp_path: Path) -> None:
@@ -419,12 +392,6 @@ def test_off_target_rates(place: Path, tmp_path: Path) -> None:
     assert all(len(lm.encode(one["prompt"], special=False)) <= 4 for one in given)
 
 
-def text_file(folder: Path, code: str, text: str) -> Path:
-    path = folder / f"{code}.txt"
-    path.write_text(f"{text}\n{text} {text}\n", encoding="utf-8")
-    return path
-
-
 def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Path) -> None:
     files = []
     for pair in ("de-en", "fr-en", "en-de"):
@@ -472,25 +439,19 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_chats_translation_may_have_several_lines(
+def test_only_a_plain_translation_ends_at_a_line_break(
     chat: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model made here always writes a word and a line feed; only a plain prompt ends there."""
     lm = load(str(place / "model"))
     monkeypatch.setattr(lm.tokenizer, "chat_template", "{{ messages[0]['content'] }}")
-    line, word = lm.encode("\n", special=False)[-1], lm.encode("x", special=False)[-1]
-    table = torch.full((lm.model.config.vocab_size,), word)
-    table[word] = line
-
-    def says(_: Any, inputs: Any, output: Any) -> Any:
-        output.logits = torch.nn.functional.one_hot(table[inputs], len(table)).float()
-        return output
-
-    def always(module: Any, _: Any, kwargs: Any, output: Any) -> Any:
-        return says(module, kwargs["input_ids"][:, -output.logits.shape[1] :], output)
-
-    lm.model.register_forward_hook(always, with_kwargs=True)
     monkeypatch.setattr(ModelChoice, "load", lambda self: lm)
+    asked: list[tuple[bool, bool]] = []
+
+    def generate(_: Any, prompts: Any, how: Any, limits: Any, special: bool) -> Any:
+        asked.append((how.stop_at_newline, special))
+        return [Generation((1,), (2,), "x", "end")] * len(prompts)
+
+    monkeypatch.setattr(LanguageModel, "generate", generate)
     path = tmp_path / "de-en.tsv"
     path.write_text("source\ttarget\nein Hund\ta dog\n", encoding="utf-8")
     config = VerifyOffTarget(
@@ -498,17 +459,24 @@ def test_a_chats_translation_may_have_several_lines(
         PairsChoice((), (f"de-en={path}",)), draws=1, chat=chat, max_new_tokens=6,
     )  # fmt: skip
     verify_off_target(config, tmp_path / "out")
-    outputs = {one["output"].strip() for one in rows_of(tmp_path / "out" / "outputs.jsonl")}
-    assert outputs == ({"x\nx\nx"} if chat else {"x"})
+    assert set(asked) == {(not chat, not chat)}
+
+
+def transfer(place: Path) -> VerifyTransfer:
+    """Both orders of two languages, and a draw of each kind beside each gate."""
+    return VerifyTransfer(
+        str(place / "run"), 2, ModelChoice(str(place / "model")), ("de-en", "en-de"),
+        limit=3, draws=1, max_new_tokens=3,
+    )  # fmt: skip
 
 
 def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = [str(place / "model"), str(place / "run")]
+    titles = ("answering", "ranking answers")
     # All outputs are there by then, and the ranks of the first gate.
-    process_helpers.killed(script, *arguments, out, 16)
-    resumed = verify_transfer(script.config(*arguments), out)
-    whole = verify_transfer(script.config(*arguments), tmp_path / "whole")
+    process_helpers.killed_at(16, verify_transfer, transfer(place), out, titles=titles)
+    resumed = verify_transfer(transfer(place), out)
+    whole = verify_transfer(transfer(place), tmp_path / "whole")
     assert replace(resumed, run=None, seconds=0) == replace(whole, run=None, seconds=0)
     assert rows_of(out / "outputs.jsonl") == rows_of(tmp_path / "whole" / "outputs.jsonl")
     assert list(whole.groups) == ["de-en", "en-de"]
@@ -522,7 +490,7 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
 
 def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     text = text_file(tmp_path, "other", "der Hund sieht die Katze im Garten")
-    zero = script.config(str(place / "model"), str(place / "run"))
+    zero = transfer(place)
     mean = replace(zero, ablate="mean", reference=str(text))
     found = [verify_transfer(one, tmp_path / one.ablate) for one in (zero, mean)]
     assert [one.reference_text and one.reference_text.texts for one in found] == [None, 2]
@@ -535,34 +503,40 @@ def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     assert ranks[0] != ranks[1]
     with pytest.raises(InputError, match="--reference FILE"):
         verify_transfer(replace(mean, reference=None), tmp_path / "none")
-
-
-def test_transfer_needs_heads_by_language(place: Path, tmp_path: Path) -> None:
-    choice = ModelChoice(str(place / "model"))
     with pytest.raises(InputError, match="which heads belong to which language"):
-        verify_transfer(VerifyTransfer("0.1,0.2", None, choice, ("de-en",)), tmp_path / "a")
+        verify_transfer(replace(zero, heads="0.1,0.2"), tmp_path / "none")
     with pytest.raises(InputError, match="no pair of languages"):
-        verify_transfer(VerifyTransfer("0.1,0.2", None, choice), tmp_path / "b")
+        verify_transfer(replace(zero, heads="0.1,0.2", pair=()), tmp_path / "none")
 
 
 def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path: Path) -> None:
-    from headscope.verify.writing import summaries
-
     def scored(outputs: Any, references: Any, language: str) -> External:
-        values = tuple(0.5 for _ in outputs)
-        return External(0.5, values, "")
+        return External(0.5, (0.5,) * len(outputs), "")
 
-    monkeypatch.setattr(summaries, "bert_score", scored)
+    monkeypatch.setattr(measures, "bert_score", scored)
+    data = tmp_path / "one.jsonl"
+    data.write_text(json.dumps({"text": "ein Hund", "summary": "Hund"}) + "\n", encoding="utf-8")
     config = VerifySummaries(
         str(place / "run"), 1, ModelChoice(str(place / "model")),
-        DocumentsChoice((f"de={write_one(tmp_path)}",)), draws=1, max_new_tokens=2,
+        DocumentsChoice((f"de={data}",)), draws=1, max_new_tokens=2,
     )  # fmt: skip
     result = verify_summaries(config, tmp_path / "out")
-    assert result.whole.baseline["bert_score"] == 50
-    assert "bert_score" not in result.not_measured
+    assert result.whole.baseline["bert_score"] == 50 and "bert_score" not in result.not_measured
 
 
-def write_one(folder: Path) -> Path:
-    path = folder / "one.jsonl"
-    path.write_text(json.dumps({"text": "ein Hund", "summary": "Hund"}) + "\n", encoding="utf-8")
-    return path
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["summaries", "--heads", "0.1"], "no data given for the model"),
+        (["transfer", "--heads", "0.1", "--pair", "de-fi"], "no sentences in Finnish"),
+        (["transfer", "--heads", "0.1", "--pair", "de-en", "--up", "nan"], "not a finite number"),
+        (["off-target", "--heads", "0.1"], "no data given for the model"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], message: str, place: Path, command: Command
+) -> None:
+    name, *rest = arguments
+    said = command("verify", name, "--model", place / "model", *rest)
+    assert said.code == 2 and said.out == ""
+    assert message in said.err and said.err.count("\n") == 1

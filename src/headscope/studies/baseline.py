@@ -88,7 +88,7 @@ def check_tasks(
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
     from headscope.verify.masks.asking import Asking, Condition, ask, asked
-    from headscope.verify.masks.marking import first_line, right
+    from headscope.verify.masks.evidence import first_line, right
 
     judged = {}
     for name, sides in tasks.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -154,17 +155,23 @@ def _source(
     )
 
 
-def _of_pocket(
-    choice: DocumentsChoice, split: Literal["train", "dev", "test"], limit: int, seed: int
-) -> dict[str, DocumentFile]:
-    from headscope.pocket.sample import sample_documents
+def pocket_codes(languages: Sequence[str]) -> tuple[str, ...]:
+    """These languages, or all of the pocket model's; InputError for one that it does not speak."""
     from headscope.pocket.world.languages import CODES
 
-    for code in choice.languages:
+    for code in languages:
         if code not in CODES:
             raise InputError(
                 f"the pocket model does not speak {language_name(code)} ({code}); it knows "
                 f"{', '.join(CODES)}"
             )
-    asked = dict.fromkeys(choice.languages or CODES)
-    return {code: sample_documents(code, split, limit, seed) for code in asked}
+    return tuple(dict.fromkeys(languages or CODES))
+
+
+def _of_pocket(
+    choice: DocumentsChoice, split: Literal["train", "dev", "test"], limit: int, seed: int
+) -> dict[str, DocumentFile]:
+    from headscope.pocket.sample import sample_documents
+
+    codes = pocket_codes(choice.languages)
+    return {code: sample_documents(code, split, limit, seed) for code in codes}

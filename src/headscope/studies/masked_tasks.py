@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.heads import Geometry, resolve_heads
+from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
 from headscope.runs import encode
@@ -24,11 +24,8 @@ from headscope.verify.masks.mask import Mask, read_mask
 class MaskedTask:
     """The held-out examples of one task, and where a mask for it is to be found.
 
-    Attributes:
-        heads: what `--heads` said.
-        task: the task with its held-out examples.
-        inputs: its content hash, for a run's signature.
-        leakage: how many of the examples the mask was trained on.
+    `heads` is what `--heads` said, `inputs` the task's content hash for a run's signature, and
+    `leakage` says how many of the examples the mask was trained on.
     """
 
     heads: str
@@ -132,12 +129,7 @@ def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
 def mask_result(heads: str) -> dict[str, Any] | None:
     """The result of the mask run that `heads` names; None if it is anything else."""
     place = place_of(heads)
-    file = None if place is None else place / "result.json"
-    if file is None or not file.is_file():
+    if place is None or not (place / "result.json").is_file():
         return None
-    try:
-        result = json.loads(file.read_bytes())
-        command = json.loads((file.parent / "run.json").read_bytes())["command"]
-    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
-        raise InputError(f"{file.parent}: is damaged; run the same command again") from error
-    return result if command == "find mask" and isinstance(result, dict) else None
+    command = read_object(place / "run.json").get("command")
+    return read_object(place / "result.json") if command == "find mask" else None

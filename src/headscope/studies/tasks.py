@@ -23,7 +23,6 @@ from headscope.data.tasks import (
     few_shot,
     hybrid,
     in_language,
-    prompt,
     read_task,
     split_task,
     translation_task,
@@ -33,6 +32,7 @@ from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET, PairsChoice, read_directions
 from headscope.studies.leakage import apart, task_digests
+from headscope.verify.masks.asking import asked, rows_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -61,24 +61,10 @@ Bare = Annotated[
 class TaskChoice(Settings):
     """Which tasks, and how they are asked for.
 
-    Attributes:
-        task: files, names of files in the folder `data`, or the pocket model's word tasks.
-        pair: translation directions, whose sentences `data` names (pocket's own without).
-        data: a folder of task files, or sentence pairs as in `PairsChoice`.
-        instruction: template of the instructed prompt, instead of the task's own; of directions
-            `{target}` stands for the target language.
-        bare: template of the prompt without instruction, instead of the default.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one
-            (the pocket model's prompts are complete as they are).
-        shots: examples before each input.
-        held_out: examples that are tested on, and so not trained on.
-        limit: the first so many examples of each task, before any are held out.
-        language: code of the language of the outputs of task files.
-        input_column: key or column of a task file's inputs.
-        output_column: key or column of a task file's outputs.
-        source_column: column of a pair file's sources.
-        target_column: column of a pair file's targets.
-        split: split of a FLORES folder or dataset of pairs.
+    `task` names files, files in the folder `data`, or the pocket model's word tasks; `pair` names
+    directions, whose sentences `data` holds (pocket's own without). `instruction` and `bare` stand
+    instead of a task's own prompts; of directions `{target}` in them is the target language. Of
+    each task the first `limit` examples count, before `held_out` of them are kept for tests.
     """
 
     task: options.Tasks = field(default=(), metadata=UNSIGNED)
@@ -170,26 +156,9 @@ def training_task(choice: TaskChoice, tasks: Mapping[str, TaskSides], seed: int 
     return few_shot(trained[0], None, choice.shots, seed) if choice.shots else trained[0]
 
 
-def prompts(task: Task, instructed: bool = False) -> list[str]:
-    """The prompt of every example."""
-    return [prompt(task, example, instructed) for example in task.examples]
-
-
 def answers(lm: LanguageModel, task: Task, instructed: bool = False) -> list[Answered]:
     """Every example's prompt and output as tokens; errors name the example's file and line."""
-    from headscope.lm.prompting import encode_answers
-
-    rows = []
-    for example in task.examples:
-        try:
-            rows += encode_answers(
-                lm, [prompt(task, example, instructed)], [example.output], task.chat
-            )
-        except InputError as error:
-            raise InputError(
-                f"{task.path}, example {example.id} (line {example.line}): {error}"
-            ) from error
-    return rows
+    return rows_of(lm, asked(task), instructed)
 
 
 def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:

@@ -40,15 +40,13 @@ from headscope.studies.use.steering_measures import (
     MEASURES,
     answer_numbers,
 )
-from headscope.studies.verify.writing_heads import SHARE, writing_heads
-from headscope.studies.verify.writing_run import arms_settings, statistics
+from headscope.studies.verify.writing import SHARE, arms_settings, statistics, writing_heads
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import evidence
-from headscope.verify.writing.off_target import identified, identified_rows, with_languages
-from headscope.verify.writing.texts import Group, Prompt, write
+from headscope.verify.writing.measures import identified, identified_rows, with_languages
+from headscope.verify.writing.texts import Arm, Group, Name, Prompt, as_is, beside, write
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

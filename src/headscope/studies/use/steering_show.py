@@ -10,7 +10,7 @@ from headscope.shown.blocks import Block, HeadSets, Lines, Section, Series, Show
 from headscope.shown.words import enumeration
 from headscope.studies.shows import named_places
 from headscope.studies.use.gates import factors_section
-from headscope.studies.verify.writing_show import Scale, Writing, said
+from headscope.studies.verify.writing import Scale, Writing, said
 
 OTHER = {"off_target": Scale("Answers in another language", "the share in another language")}
 REST = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -37,8 +36,8 @@ from headscope.studies.shows import interval, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
-from headscope.verify.attention.evidence import describe
-from headscope.verify.attention.places import Placed, place_candidates
+from headscope.verify.attention import Placed, describe, place_candidates, target_shares
+from headscope.verify.masks.asking import Condition, random_conditions
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
 
 if TYPE_CHECKING:
@@ -66,20 +65,6 @@ class VerifyAttention(Settings):
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
-
-
-@dataclass(frozen=True, eq=False)
-class _Condition:
-    """A prompt and a mask: `instructed` or bare, under `mask` or as the model is."""
-
-    name: str
-    instructed: bool = False
-    mask: Mask | None = None
-
-    @contextlib.contextmanager
-    def on(self, lm: LanguageModel) -> Iterator[None]:
-        with contextlib.nullcontext() if self.mask is None else lm.adapted(self.mask):
-            yield
 
 
 def verify_attention(
@@ -145,18 +130,16 @@ def _task(
     progress: Progress | None,
 ) -> tuple[AttendedCondition, ...]:
     """All conditions of one task; those of an earlier try come from the run's parts."""
-    from headscope.verify.attention.reading import target_shares
-
-    planned = [_Condition("as is"), _Condition("masked", mask=mask)]
+    planned = [Condition("as-is", "as is"), Condition("masked", "masked", mask)]
     if True in prompts:
-        planned[1:1] = [_Condition("instructed", True)]
-        planned.append(_Condition("masked, instructed", True, mask))
+        planned[1:1] = [Condition("instructed", "instructed", instructed=True)]
+        planned.append(Condition("masked", "masked, instructed", mask, instructed=True))
     drawn = shuffled(mask, config.draws, config.seed)
-    planned += [_Condition(f"shuffled {n}", mask=one) for n, one in enumerate(drawn)]
+    planned += random_conditions("shuffled", drawn, "masked", instructed=False)
     kept = run.read_tensors(f"attention {name}")
     for number, condition in enumerate(planned):
         if condition.name not in kept:
-            with condition.on(lm):
+            with condition.applied(lm):
                 share, mass = target_shares(lm, prompts[condition.instructed], config.batch_tokens)
             kept[condition.name] = {"share": share, "mass": mass}
             run.append_tensors(f"attention {name}", condition.name, kept[condition.name])
@@ -165,34 +148,29 @@ def _task(
     own = {condition.name: kept[condition.name] for condition in planned}
     stored = {f"{kind}.{name}": a for name, both in own.items() for kind, a in both.items()}
     run.write_tensors(f"attention/{name}.safetensors", stored)
-    inside = mask.kept.mask()
-    uniform = {one.name: [prompt.uniform for prompt in prompts[one.instructed]] for one in planned}
-    return _gathered(
+    rows = [
         describe(
-            {name: both["share"] for name, both in own.items()},
-            {name: both["mass"] for name, both in own.items()},
-            uniform,
-            inside,
-            config.seed,
+            condition.name,
+            **own[condition.name],
+            uniform=[prompt.uniform for prompt in prompts[condition.instructed]],
+            kept=mask.kept.mask(),
+            seed=config.seed,
         )
-    )
-
-
-def _gathered(conditions: Sequence[AttendedCondition]) -> tuple[AttendedCondition, ...]:
-    """Shuffled masks as one condition: the mean of their draws, whose own means stay beside it."""
-    plain = [row for row in conditions if not row.condition.startswith("shuffled ")]
-    drawn = [row for row in conditions if row.condition.startswith("shuffled ")]
-    if not drawn:
+        for condition in planned
+    ]
+    plain, shuffles = rows[: len(rows) - len(drawn)], rows[len(rows) - len(drawn) :]
+    if not shuffles:
         return tuple(plain)
+    # Shuffled masks are one condition: the mean of their draws, whose own means stay beside it.
     groups = {}
-    for group, first in drawn[0].heads.items():
-        means = tuple(row.heads[group].mean for row in drawn)
-        attention = fmean(row.heads[group].attention for row in drawn)
+    for group, first in shuffles[0].heads.items():
+        means = tuple(row.heads[group].mean for row in shuffles)
+        attention = fmean(row.heads[group].attention for row in shuffles)
         groups[group] = GroupShare(
             mean=_mean(means), draws=means, attention=attention, count=first.count
         )
-    shuffled = AttendedCondition(condition="shuffled", heads=groups, uniform=drawn[0].uniform)
-    return (*plain, shuffled)
+    together = AttendedCondition(condition="shuffled", heads=groups, uniform=shuffles[0].uniform)
+    return (*plain, together)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

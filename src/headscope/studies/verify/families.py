@@ -11,7 +11,6 @@ from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Head
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
@@ -22,22 +21,25 @@ from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.shows import against_cells, compared, model_facts, places
+from headscope.studies.shows import compared, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import digest_of, sample_rows
+from headscope.studies.verify.mask import digest_of, named_place
 from headscope.studies.verify.masked_shows import (
     WORDS,
+    against_columns,
+    against_kinds,
     against_of,
     bars,
     changed,
     few_examples,
+    least_words,
     overview,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, Record, ask, asked
+from headscope.verify.masks.asking import Asking, ask_all, asked
+from headscope.verify.masks.conditions import Family, families, family_conditions, parse_family
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.families import Family, conditions, families, parse_family
 from headscope.verify.masks.mask import Mask, read_mask
 
 COMMAND = "verify families"
@@ -81,7 +83,7 @@ def verify_families(
     began = time.monotonic()
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
     own = dict(parse_family(text) for text in config.family)
-    places = [_place(text) for text in config.masks]
+    places = [named_place(text) for text in config.masks]
     leaks = [
         check_task_leakage(str(place), [sides.test], config.allow_overlap)
         for _, place in places
@@ -91,7 +93,7 @@ def verify_families(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     found = families(masks, own)
-    planned = conditions(found, config.draws, config.seed)
+    planned = family_conditions(found, config.draws, config.seed)
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")
@@ -106,15 +108,8 @@ def verify_families(
         shown = {}
         for name, sides in tasks.items():
             question = asked(sides.test, sides.pool, shots, config.seed)
-            records: list[Record] = []
-            made: dict[frozenset[Head] | None, Record] = {}
-            for one in planned:
-                # Families may be of the same heads, and then so are their draws.
-                heads = None if one.mask is None else frozenset(one.mask.removed)
-                if heads not in made:
-                    made[heads] = ask(lm, question, one, config.asking, run, config.write, progress)
-                records.append(made[heads])
-            run.write_jsonl(f"samples/{name}.jsonl", sample_rows(question, planned, records))
+            # Families may be of the same heads, and then so are their draws.
+            records = ask_all(lm, question, planned, config.asking, run, progress, config.write)
             numbers = [statistics(sides.test, record) for record in records]
             shown[name] = AskedTask(
                 examples=len(sides.test.examples),
@@ -145,12 +140,6 @@ def verify_families(
     )
 
 
-def _place(text: str) -> tuple[str | None, Path]:
-    """The name given to a mask, if any, and its run."""
-    name, equals, place = text.partition("=")
-    return (None, Path(text)) if not equals or Path(text).exists() else (name, Path(place))
-
-
 def _named(masks: list[tuple[str | None, Mask]]) -> dict[str, Mask]:
     """Masks by the task each was trained on, or the name it was given."""
     found: dict[str, Mask] = {}
@@ -178,8 +167,10 @@ def _describe(family: Family) -> FamilyHeads:
 def _show(result: FamilyTests, run: Path) -> Shown:
     """The loss without each family of heads, against random heads, and the heads themselves."""
     tested = [family for family in result.families if family.tested]
-    every, least = result.families[0], 1 / (1 + result.draws)
+    every = result.families[0]
+    least, remedy = least_words(result.draws, "random set", 1 / (1 + result.draws))
     groups = {family.name: _conditions(result, family) for family in tested}
+    sets = {_words(family): places(family.heads) for family in result.families}
     rows = {
         name: {
             "original, instructed": task.of_kind("instructed"),
@@ -196,9 +187,8 @@ def _show(result: FamilyTests, run: Path) -> Shown:
         f"What does {result.model_name}, instructed, lose without the heads that "
         f"{count(len(result.masks), 'mask')} share, and without those in no mask?",
         [*_finding(result), *_untested(result)],
-        "Intervals are over held-out examples. p over draws is at least "
-        f"{fixed(least, 3)} with {count(result.draws, 'random set')} of a kind.",
-        "--draws 19" if least > 0.05 else "",
+        f"Intervals are over held-out examples. {least}",
+        remedy,
         [
             *few_examples(result.tasks),
             *trained_on_caution(result.leakage, "one of the masks"),
@@ -232,7 +222,7 @@ def _show(result: FamilyTests, run: Path) -> Shown:
                     ),
                 ],
             ),
-            Section("Sets of heads", [_sets(result), _chips(result)]),
+            Section("Sets of heads", [_sets(result), HeadSets("The heads", sets)]),
         ],
     )
 
@@ -273,8 +263,7 @@ def _finding(result: FamilyTests) -> list[str]:
         who, removed = f"Without the {_heads(family)}", _removed(result, family)
         if len(removed) == 1:
             ((name, outcome),) = removed.items()
-            task = result.tasks[name]
-            against = against_of(outcome.random_draws, task.of_kind("random", family.name))
+            against = against_of(result.tasks[name], outcome, "random")
             said.append(
                 f"{who} the loss on {name} is {fixed(outcome.nll, 3)} nats a token, "
                 f"{changed(outcome.changed('nll'))} from the original; minus random "
@@ -303,18 +292,10 @@ def _compared(result: FamilyTests, tested: Sequence[FamilyHeads]) -> Table:
     rows = []
     for family in tested:
         for name, outcome in _removed(result, family).items():
-            drawn = result.tasks[name]
-            free, matched = (
-                against_cells(against_of(draws, drawn.of_kind(kind, family.name)))
-                for kind, draws in (
-                    ("random", outcome.random_draws),
-                    ("random-layer-matched", outcome.random_layer_matched_draws),
-                )
-            )
-            cells = (Cell.of(outcome.changed("nll")), *free, *matched)
+            random = against_kinds(result.tasks[name], outcome, "random")
+            cells = (Cell.of(outcome.changed("nll")), *random)
             rows.append(Row(f"{_words(family)}: {name}", cells))
-    columns = ("minus original", "minus random", "p over examples", "p over draws",
-               "minus random, same layers", "p over examples", "p over draws")  # fmt: skip
+    columns = ("minus original", *against_columns("random"))
     note = (
         "Loss without the heads, nats a token. p: random heads do at least as much harm; for heads "
         "in no mask, at most as much"
@@ -338,11 +319,6 @@ def _sets(result: FamilyTests) -> Table:
     )
     columns = ("heads", "heads left", "masks", "random heads are from")
     return Table("Sets of heads", columns, rows)
-
-
-def _chips(result: FamilyTests) -> HeadSets:
-    sets = {_words(family): places(family.heads) for family in result.families}
-    return HeadSets("The heads", sets)
 
 
 command = Study(VerifyFamilies, verify_families, result=FamilyTests, show=_show)

@@ -1,24 +1,33 @@
-"""Documents of languages for removals: what the model reads of them, leakage, mean outputs."""
+"""Documents of languages for removals: what the model reads of them, leakage, losses, tables."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
-from headscope.data.split import draw_apart, reference_size, sentence_digest
+from headscope.data.split import sentence_digest
 from headscope.errors import InputError
-from headscope.results.language_texts import Level, Text
+from headscope.results.language_texts import Level, Text, TextWithoutHeads, TextWithoutLayers
+from headscope.runs import Run
 from headscope.shown.blocks import Cell, Row, Table
 from headscope.shown.words import count, enumeration
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import POCKET
+from headscope.studies.inputs import POCKET, Progress
 from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
-from headscope.studies.verify.reference import REFERENCES, Reference
-from headscope.verify.languages.conditions import Documents
+from headscope.studies.shows import ablation_facts, model_facts
+from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
+from headscope.verify.languages.conditions import (
+    Condition,
+    Documents,
+    LanguageRemoval,
+    read_texts,
+)
+from headscope.verify.languages.evidence import TextTrial, text_trials
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -29,40 +38,36 @@ def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
 
     InputError unless there is one set, or each has a language of its own.
     """
-    found: list[tuple[str | None, str]] = []
-    for one in heads:
-        language, equals, spec = one.partition("=")
-        if equals and is_known(language) and not Path(one).exists():
-            found.append((language, spec))
-        else:
-            found.append((None, one))
-    if not found:
+    named: dict[str | None, str] = {}
+    for text in heads:
+        language, equals, spec = text.partition("=")
+        own = bool(equals) and is_known(language) and not Path(text).exists()
+        if own and language in named:
+            raise InputError(f"--heads names {language} twice; give one set a language")
+        if not own and len(heads) > 1:
+            raise InputError(
+                f"--heads {text} says no language while there are several; write all as LANG=HEADS"
+            )
+        named[language if own else None] = spec if own else text
+    if not named:
         raise InputError("no heads are named; name a run, a file, or a list such as 5.3,7.11")
-    plain = next((spec for language, spec in found if language is None), None)
-    if len(found) > 1 and plain is not None:
-        raise InputError(
-            f"--heads {plain} says no language while there are several; write all as LANG=HEADS"
-        )
-    names = [language for language, _ in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"--heads names {twice} twice; give one set a language")
-    return found
+    return list(named.items())
 
 
 def documents_leakage(
-    heads: Iterable[str], files: Mapping[str, DocumentFile], allow_overlap: bool
+    specs: Iterable[str], files: Mapping[str, DocumentFile], allow_overlap: bool
 ) -> Leakage:
     """How many of the documents any of the head sets was found on; refused unless allowed."""
-    documents: list[Document] = [one for file in files.values() for one in file.documents]
-    specs = list(heads)
+    documents: list[Document] = [each for file in files.values() for each in file.documents]
+    records = []
     for spec in specs:
         check_document_leakage(spec, documents, allow_overlap)
-    known = [found[1] for spec in specs if (found := known_examples(spec)) is not None]
+        records.append(known_examples(spec))
+    known = [record[1] for record in records if record is not None]
     digests: frozenset[str] = frozenset().union(*known)
-    overlap = sum(sentence_digest(one.text) in digests for one in documents)
+    overlap = sum(sentence_digest(each.text) in digests for each in documents)
     return Leakage(
-        known=len(known) == len(specs), overlap=overlap if known else None, of=len(documents)
+        known=len(known) == len(records), overlap=overlap if known else None, of=len(documents)
     )
 
 
@@ -77,8 +82,8 @@ def read_rows(
     read: dict[str, Documents] = {}
     left_out: dict[str, int] = {}
     for name, file in files.items():
-        kept = [(one, tuple(lm.encode(one.text)[:longest])) for one in file.documents]
-        kept = [(document, row) for document, row in kept if len(row) > 1]
+        rows = [(each, tuple(lm.encode(each.text)[:longest])) for each in file.documents]
+        kept = [(document, row) for document, row in rows if len(row) > 1]
         if not kept:
             raise InputError(
                 f"{file.path}: no document of {name} has two tokens, so nothing can be predicted; "
@@ -113,8 +118,8 @@ def set_apart(
 ) -> tuple[dict[str, DocumentFile], Reference | None]:
     """The documents to read, and for mean ablation those that it takes its means over.
 
-    Of every language at most a quarter is set aside by a hash; for the pocket model without data
-    they are of its train split. Raises `InputError` if a language has fewer than four documents.
+    They are set aside of every language (see `drawn_apart`); for the pocket model without data
+    they are of its train split.
     """
     if ablate == "zero":
         return dict(files), None
@@ -125,13 +130,47 @@ def set_apart(
         return dict(files), Reference("documents of the pocket model's train split", tuple(texts))
     texts, kept = [], {}
     for name, file in files.items():
-        by_text = {sentence_digest(one.text): one for one in reversed(file.documents)}
-        number = reference_size(len(by_text), REFERENCES, f"{file.path} ({name})")
-        apart = {one.text for one in draw_apart(by_text, number, f"reference {seed}")}
-        rest = tuple(one for one in file.documents if one.text not in apart)
+        rest, apart = drawn_apart(file.documents, seed, f"{file.path} ({name})")
         kept[name] = dataclasses.replace(file, documents=rest)
-        texts += sorted(apart)
+        texts += sorted(each.text for each in apart)
     return kept, Reference("documents set aside from the data", tuple(texts))
+
+
+def measured(
+    lm: LanguageModel,
+    run: Run,
+    documents: Mapping[str, Documents],
+    planned: Sequence[Condition],
+    removal: LanguageRemoval,
+    reference: Reference | None,
+    progress: Progress | None,
+) -> dict[str, TextTrial]:
+    """Every language's text under every condition.
+
+    The run keeps each document's losses, from which all figures follow without the model:
+    `losses.safetensors` has by language `LANG.nll` (conditions, documents; NaN where not read) and
+    `LANG.tokens`; `conditions.jsonl` the conditions in that order; `documents.jsonl` ids.
+    """
+    means = None
+    if reference is not None:
+        means = functools.cache(lambda: reference.means(lm, removal.batch_tokens))
+    texts = read_texts(lm, documents, planned, removal, run, means, progress)
+    arrays: dict[str, Any] = {}
+    for name, (nll, tokens) in texts.items():
+        arrays |= {f"{name}.nll": nll, f"{name}.tokens": tokens}
+    run.write_tensors("losses.safetensors", arrays)
+    run.write_jsonl("conditions.jsonl", [{**row.as_dict(), "texts": row.texts} for row in planned])
+    run.write_jsonl(
+        "documents.jsonl",
+        [
+            {"language": name, "id": identifier, "tokens": int(tokens)}
+            for name, own in documents.items()
+            for identifier, tokens in zip(own.ids, own.tokens, strict=True)
+        ],
+    )
+    if progress:
+        progress("comparing", 0, 1)
+    return text_trials(planned, texts, removal.seed)
 
 
 #: The fewest documents that intervals are reliable for.
@@ -156,19 +195,36 @@ def few_documents(languages: Mapping[str, Text]) -> list[str]:
     return [f"Few documents ({enumeration(few)}): intervals of so few are unreliable."]
 
 
+def text_facts(
+    result: TextWithoutHeads | TextWithoutLayers, *more: tuple[str, str]
+) -> list[tuple[str, str]]:
+    """The model, the languages and their documents, and what removed heads give."""
+    return [
+        *model_facts(result.model_name, result.model.heads if result.model else None),
+        ("languages", ", ".join(result.languages)),
+        *more,
+        ("documents", str(sum(text.documents for text in result.languages.values()))),
+        *ablation_facts(result),
+    ]
+
+
 def levels_table(
     languages: Mapping[str, Text], rows: Mapping[str, tuple[Text, Level]] | None = None
 ) -> Table:
     """Loss and perplexity of each language's text, of the original model and in these rows."""
     made = []
     for name, text in languages.items():
-        size = Cell(text.documents), Cell(text.tokens)
-        made.append(Row(f"{name}, original", (*size, *_level(text.baseline))))
-        made += [
-            Row(words, (*size, *_level(level)))
-            for words, (own, level) in (rows or {}).items()
-            if own is text
-        ]
+        levels = {f"{name}, original": text.baseline}
+        levels |= {words: level for words, (own, level) in (rows or {}).items() if own is text}
+        for words, level in levels.items():
+            cells = (
+                Cell(text.documents),
+                Cell(text.tokens),
+                Cell.of(level.nll, 4),
+                Cell.of(level.perplexity),
+                Cell.of(level.published_perplexity),
+            )
+            made.append(Row(words, cells))
     columns = ("documents", "tokens", "NLL, nats a token", "perplexity", "perplexity, published")
     note = (
         "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
@@ -176,11 +232,3 @@ def levels_table(
         "Intervals resample documents"
     )
     return Table("Loss and perplexity", columns, tuple(made), note=note)
-
-
-def _level(level: Level) -> tuple[Cell, ...]:
-    return (
-        Cell.of(level.nll, 4),
-        Cell.of(level.perplexity),
-        Cell.of(level.published_perplexity),
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
+from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
 from headscope.results.language_texts import Profile, TextWithoutLayers
@@ -23,12 +23,10 @@ from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.shows import (
-    ablation_facts,
     against_cells,
     draws_remedy,
     draws_words,
     layer_labels,
-    model_facts,
     tests_words,
 )
 from headscope.studies.study import Study
@@ -37,13 +35,13 @@ from headscope.studies.verify.language_texts import (
     documents_words,
     few_documents,
     levels_table,
+    measured,
     read_rows,
     set_apart,
+    text_facts,
 )
-from headscope.studies.verify.perplexity import store_texts
-from headscope.verify.languages.conditions import LanguageRemoval, read_texts
-from headscope.verify.languages.evidence import text_trials
-from headscope.verify.languages.layers import describe_layers, plan_layers, profile
+from headscope.verify.languages.conditions import LanguageRemoval, plan_layers
+from headscope.verify.languages.evidence import describe_layers, profile
 from headscope.verify.languages.sets import NAMED, language_heads
 
 if TYPE_CHECKING:
@@ -106,19 +104,8 @@ def verify_layers(
     data = {name: one.digest for name, one in files.items()}
 
     def compute(run: Run) -> TextWithoutLayers:
-        texts = read_texts(
-            lm,
-            documents,
-            planned,
-            removal,
-            run,
-            None if reference is None else lambda: reference.means(lm, removal.batch_tokens),
-            progress,
-        )
-        store_texts(run, documents, planned, texts)
-        if progress:
-            progress("comparing", 0, 1)
-        languages = describe_layers(planned, text_trials(planned, texts, removal.seed))
+        trials = measured(lm, run, documents, planned, removal, reference, progress)
+        languages = describe_layers(planned, trials)
         if progress:
             progress("comparing", 1, 1)
         return TextWithoutLayers(
@@ -131,17 +118,8 @@ def verify_layers(
             data=about_documents(files, left_out),
         )
 
-    return run_with_model(
-        lm,
-        COMMAND,
-        out,
-        settings,
-        data,
-        compute,
-        began,
-        kind=TextWithoutLayers,
-        seed=removal.seed,
-    )
+    kind, seed = TextWithoutLayers, removal.seed
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=kind, seed=seed)
 
 
 def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:
@@ -176,10 +154,7 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
 
 def _quantile(folder: Path) -> float:
     """The quantile that a finished run says its heads lie above."""
-    try:
-        value = json.loads((folder / "result.json").read_bytes())["quantile"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again") from error
+    value = read_object(folder / "result.json").get("quantile")
     if not isinstance(value, float):
         raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again")
     return value
@@ -221,13 +196,7 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         f"{documents_words(languages)}; {draws_words(draws)}.",
         draws_remedy(draws),
         few_documents(languages),
-        [
-            *model_facts(result.model_name, result.model.heads if result.model else None),
-            ("languages", ", ".join(languages)),
-            ("layers", str(max(len(text.layers) for text in languages.values()))),
-            ("documents", str(sum(text.documents for text in languages.values()))),
-            *ablation_facts(result),
-        ],
+        text_facts(result, ("layers", str(max(len(text.layers) for text in languages.values())))),
         [section for section in sections if section.blocks],
     )
 

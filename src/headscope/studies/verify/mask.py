@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
@@ -20,28 +20,29 @@ from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.shows import against_cells, compared, model_facts
+from headscope.studies.shows import compared, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.masked_shows import (
     UNITS,
+    against_columns,
+    against_kinds,
     against_of,
     bars,
     changed,
     conditions_of,
     conditions_table,
     few_examples,
+    least_words,
     level,
     outputs_table,
     overview,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
+from headscope.verify.masks.asking import NEW_TOKENS, Asking, ask_all, asked
+from headscope.verify.masks.conditions import mask_conditions
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask, shuffled
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
+from headscope.verify.masks.mask import Mask, read_mask
 
 COMMAND = "verify mask"
 #: Tasks that get a table each in a terminal; of more, one table has them all.
@@ -105,7 +106,14 @@ def verify_mask(
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
     planned = {
-        name: _conditions(sides, own[name], foreign, hybrid, config)
+        name: mask_conditions(
+            own[name],
+            foreign,
+            hybrid,
+            sides.test.instruction is not None,
+            config.draws,
+            config.seed,
+        )
         for name, sides in tasks.items()
     }
     settings = {
@@ -117,10 +125,34 @@ def verify_mask(
     def compute(run: Run) -> MaskTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {
-            name: _task(lm, run, sides, own[name], planned[name], leaks[name], config, progress)
-            for name, sides in tasks.items()
-        }
+        shown = {}
+        most = config.asking.max_new_tokens or NEW_TOKENS
+        for name, sides in tasks.items():
+            task, mask, leakage = sides.test, own[name], leaks[name]
+            question = asked(task, sides.pool, shots, config.seed)
+            records = ask_all(lm, question, planned[name], config.asking, run, progress)
+            numbers = [statistics(task, record) for record in records]
+            others = {
+                each.name: OtherMask(each.mask.about(), each.mask.unseen(name), leakage[each.name])
+                for each in planned[name]
+                if each.kind in ("foreign", "hybrid") and each.mask is not None
+            }
+            tokens = records[0].tokens
+            shown[name] = MaskedTask(
+                examples=len(task.examples),
+                tokens=sum(tokens),
+                language=task.language,
+                translation=task.is_translation,
+                at_start=task.at_start,
+                # Answers that no model can get right.
+                too_long=0 if task.is_translation else sum(length > most for length in tokens),
+                instruction=task.instruction,
+                bare=task.bare,
+                mask=mask.about(),
+                unseen=mask.unseen(name),
+                leakage=leakage["masked"],
+                conditions=describe(planned[name], numbers, config.seed, ("instructed",), others),
+            )
         return MaskTests(
             **works,
             tasks=shown,
@@ -148,22 +180,28 @@ def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[
     Raises `InputError` if a task has none, or a name is no task's.
     """
     found: dict[str, Path] = {}
-    for one in masks:
-        name, equals, place = one.partition("=")
-        if not equals or Path(one).exists():
+    for text in masks:
+        name, place = named_place(text)
+        if name is None:
             for task in tasks:
-                found.setdefault(task, Path(one))
+                found.setdefault(task, place)
             continue
         if name not in tasks:
             raise InputError(
-                f"--heads {one} is for a task {name!r} that is not tested; tested are "
+                f"--heads {text} is for a task {name!r} that is not tested; tested are "
                 f"{', '.join(tasks)}"
             )
-        found[name] = Path(place)
+        found[name] = place
     missing = [name for name in tasks if name not in found]
     if missing:
         raise InputError(f"the task {missing[0]} has no mask; add --heads {missing[0]}=RUN")
     return {name: found[name] for name in tasks}
+
+
+def named_place(text: str) -> tuple[str | None, Path]:
+    """The name given to a mask as `NAME=RUN`, if any, and its run."""
+    name, equals, place = text.partition("=")
+    return (name, Path(place)) if equals and not Path(text).exists() else (None, Path(text))
 
 
 def digest_of(mask: Mask) -> dict[str, Any]:
@@ -176,51 +214,6 @@ def digest_of(mask: Mask) -> dict[str, Any]:
     }
 
 
-def sample_rows(
-    task: Asked, conditions: Sequence[Condition], records: Sequence[Record]
-) -> Iterator[dict[str, Any]]:
-    """One row an example and condition, as they are kept in `samples/TASK.jsonl`."""
-    for condition, record in zip(conditions, records, strict=True):
-        for at, example in enumerate(task.task.examples):
-            yield {
-                "task": task.task.name,
-                "condition": condition.name,
-                "id": example.id,
-                "line": example.line,
-                "nll": record.nll[at],
-                "tokens": record.tokens[at],
-                "input": example.input,
-                "reference": example.output,
-                "output": record.texts[at] if record.texts else None,
-            }
-
-
-def _conditions(
-    sides: TaskSides,
-    mask: Mask,
-    foreign: Sequence[Mask],
-    hybrid: Mask | None,
-    config: VerifyMask,
-) -> list[Condition]:
-    planned = [Condition("as-is", "as is")]
-    if sides.test.instruction is not None:
-        planned.append(Condition("instructed", "instructed", instructed=True))
-    planned.append(Condition("masked", "masked", mask))
-    if hybrid is not None:
-        planned.append(Condition("hybrid", "hybrid", hybrid))
-    planned += [
-        Condition("foreign", f"foreign {number}", one) for number, one in enumerate(foreign, 1)
-    ]
-    # Of the size of the task's own mask alone, so no other mask is compared with them.
-    own = "masked"
-    for number, one in enumerate(shuffled(mask, config.draws, config.seed)):
-        planned.append(Condition("shuffled", f"shuffled {number}", one, draw=number, of=own))
-    for number, one in enumerate(shuffled(mask, config.draws, config.seed, layer_matched=True)):
-        name = f"shuffled-layer-matched {number}"
-        planned.append(Condition("shuffled-layer-matched", name, one, draw=number, of=own))
-    return planned
-
-
 def _leaks(
     config: VerifyMask, tasks: Mapping[str, TaskSides], own: Mapping[str, Path]
 ) -> dict[str, dict[str, Leakage]]:
@@ -229,64 +222,15 @@ def _leaks(
     Raises `InputError` if those of its own mask or a hybrid were, unless allowed. What another
     task's mask has seen makes the comparison harder for the task's own, so it is only counted.
     """
-    found: dict[str, dict[str, Leakage]] = {}
+    others = {"hybrid": config.hybrid} if config.hybrid is not None else {}
+    others |= {f"foreign {number}": place for number, place in enumerate(config.foreign, 1)}
+    leaks: dict[str, dict[str, Leakage]] = {}
     for name, sides in tasks.items():
-        places = {"masked": own[name], "hybrid": config.hybrid}
-        places |= {f"foreign {number}": place for number, place in enumerate(config.foreign, 1)}
-        found[name] = {
-            condition: Leakage(
-                **check_task_leakage(
-                    str(place),
-                    [sides.test],
-                    config.allow_overlap or condition.startswith("foreign"),
-                )
-            )
-            for condition, place in places.items()
-            if place is not None
-        }
-    return found
-
-
-def _task(
-    lm: LanguageModel,
-    run: Run,
-    sides: TaskSides,
-    mask: Mask,
-    planned: Sequence[Condition],
-    leaks: Mapping[str, Leakage],
-    config: VerifyMask,
-    progress: Progress | None,
-) -> MaskedTask:
-    question = asked(sides.test, sides.pool, config.tasks.shots, config.seed)
-    records = [
-        ask(lm, question, condition, config.asking, run, progress=progress) for condition in planned
-    ]
-    task = sides.test
-    run.write_jsonl(f"samples/{task.name}.jsonl", sample_rows(question, planned, records))
-    numbers = [statistics(task, record) for record in records]
-    others = {
-        condition.name: OtherMask(
-            condition.mask.about(), condition.mask.unseen(task.name), leaks[condition.name]
-        )
-        for condition in planned
-        if condition.kind in ("foreign", "hybrid") and condition.mask is not None
-    }
-    most = config.asking.max_new_tokens or NEW_TOKENS
-    return MaskedTask(
-        examples=len(task.examples),
-        tokens=sum(records[0].tokens),
-        language=task.language,
-        translation=task.is_translation,
-        at_start=task.at_start,
-        # Answers that no model can get right.
-        too_long=0 if task.is_translation else sum(count > most for count in records[0].tokens),
-        instruction=task.instruction,
-        bare=task.bare,
-        mask=mask.about(),
-        unseen=mask.unseen(task.name),
-        leakage=leaks["masked"],
-        conditions=describe(planned, numbers, config.seed, ("instructed",), others),
-    )
+        leaks[name] = {}
+        for condition, place in {"masked": str(own[name]), **others}.items():
+            allowed = config.allow_overlap or condition.startswith("foreign")
+            leaks[name][condition] = Leakage(**check_task_leakage(place, [sides.test], allowed))
+    return leaks
 
 
 def _show(result: MaskTests, run: Path) -> Shown:
@@ -296,6 +240,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
     least = 1 / (1 + result.draws)
     held = [_masked(task).shuffled_draws for task in tasks.values()]
     least = max([least, *(draws.least_p for draws in held if draws and draws.least_p)])
+    words, remedy = least_words(result.draws, "random mask", least)
     sections = [
         Section("Conditions", _tables(tasks), brief=True),
         Section("Compared with random masks", [_compared(tasks), *_bars(tasks)], lead=_new(tasks)),
@@ -314,9 +259,8 @@ def _show(result: MaskTests, run: Path) -> Shown:
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
         _finding(tasks),
-        "Intervals are over held-out examples. p over draws is at least "
-        f"{fixed(least, 3)} with {count(result.draws, 'random mask')} of a kind.",
-        "--draws 19" if least > 0.05 else "",
+        f"Intervals are over held-out examples. {words}",
+        remedy,
         _cautions(tasks),
         [
             *model_facts(result.model_name),
@@ -359,7 +303,7 @@ def _answer(name: str, task: MaskedTask) -> str:
                  *(("instructed", each) for each in task.of_kind("instructed")))  # fmt: skip
         values = ", ".join(f"{words} {level(each, measure)}" for words, each in shown)
         outputs = f" Outputs, {UNITS[measure].words}: {values}."
-    against = against_of(masked.shuffled_draws, task.of_kind("shuffled"))
+    against = against_of(task, masked)
     verdict = "There are no random masks to compare with."
     if against is not None:
         gap = against.difference
@@ -437,19 +381,10 @@ def _compared(tasks: Mapping[str, MaskedTask]) -> Table:
     rows = []
     for name, task in tasks.items():
         masked = _masked(task)
-        free, matched = (
-            against_cells(against_of(draws, task.of_kind(kind)))
-            for kind, draws in (
-                ("shuffled", masked.shuffled_draws),
-                ("shuffled-layer-matched", masked.shuffled_layer_matched_draws),
-            )
-        )
-        instructed = (masked.against_instructed or {}).get("nll")
-        cells = (Cell.of(masked.changed("nll")), Cell.of(instructed), *free, *matched)
-        rows.append(Row(_named(name, task), cells))
-    tests = ("p over examples", "p over draws")
-    columns = ("minus original", "minus instructed", "minus random masks", *tests,
-               "minus random, same layers", *tests)  # fmt: skip
+        instructed = Cell.of((masked.against_instructed or {}).get("nll"))
+        random = against_kinds(task, masked, "shuffled")
+        rows.append(Row(_named(name, task), (Cell.of(masked.changed("nll")), instructed, *random)))
+    columns = ("minus original", "minus instructed", *against_columns("random masks"))
     note = "Loss under the mask, nats a token: below 0, the mask does better"
     return Table("The mask compared, by loss", columns, tuple(rows), note=note)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headscope.estimates import Against, Estimate
 from headscope.results.common import Leakage
@@ -14,6 +14,7 @@ from headscope.results.mask_tests import AskedTask, BesideDraws, Measure, Outcom
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, Row, Table, grid
 from headscope.shown.words import between, count, fixed, signed
+from headscope.studies.shows import against_cells
 
 #: Conditions in words, by kind.
 WORDS = {
@@ -85,21 +86,48 @@ def changed(gap: Estimate, measure: Measure = "nll") -> str:
 
 
 def against_of(
-    draws: BesideDraws | None, drawn: Sequence[Outcome], measure: Measure = "nll"
+    task: AskedTask, outcome: Outcome, kind: str = "shuffled", measure: Measure = "nll"
 ) -> Against | None:
-    """A condition against random draws in one measure; None where there are none."""
+    """A condition against its random draws of a kind in one measure; None where there are none."""
+    draws: BesideDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
     if draws is None or measure not in draws.against:
         return None
-    distinct = len(drawn) if draws.distinct_draws is None else draws.distinct_draws
+    distinct = draws.distinct_draws
+    if distinct is None:
+        distinct = sum(each.of in (None, outcome.name) for each in task.of_kind(kind))
     p_examples = draws.p_examples.get(measure)
     return Against(
         draws.against[measure], p_examples, draws.p_draws[measure], distinct, draws.least_p
     )
 
 
+def against_kinds(
+    task: AskedTask, outcome: Outcome, kind: Literal["shuffled", "random"]
+) -> tuple[Cell, ...]:
+    """The loss of a condition against free draws and draws of the same layers."""
+    return tuple(
+        cell
+        for each in (kind, f"{kind}-layer-matched")
+        for cell in against_cells(against_of(task, outcome, each))
+    )
+
+
+def against_columns(random: str) -> tuple[str, ...]:
+    """What stands above these cells."""
+    tests = ("p over examples", "p over draws")
+    return (f"minus {random}", *tests, "minus random, same layers", *tests)
+
+
+def least_words(draws: int, what: str, least: float) -> tuple[str, str]:
+    """How low p over draws can be, and the option for more draws where that is above 0.05."""
+    drawn = f" with {count(draws, what)} of a kind" if what else ""
+    words = f"p over draws is at least {fixed(least, 3)}{drawn}."
+    return words, "--draws 19" if least > 0.05 else ""
+
+
 def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: str = "") -> Bars:
     """Bars of one measure, a group a task or a set of heads, random draws as rings."""
-    unit = UNITS[measure]
+    unit, share = UNITS[measure], measure not in ("nll", "nll_tokens", "perplexity")
     names = tuple(dict.fromkeys(name for each in groups.values() for name in each))
     cells = [[_cell(each.get(name, ()), measure) for name in names] for each in groups.values()]
 
@@ -120,8 +148,8 @@ def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: s
         draws=tuple(
             tuple(single(each.get(name, ())) for name in names) for each in groups.values()
         ),
-        start=None if measure in ("nll", "nll_tokens", "perplexity") else 0.0,
-        end=None if measure in ("nll", "nll_tokens", "perplexity") else 100.0,
+        start=0.0 if share else None,
+        end=100.0 if share else None,
     )
 
 
@@ -205,42 +233,34 @@ def outputs_table(path: Path, name: str, task: AskedTask) -> list[Table]:
     shown = {row.name: named[row.name] for row in task.undrawn}
     rows = tuple(
         Row(
-            _short(sample.input),
+            _short(given),
             (
-                Cell(sample.reference),
-                *(Cell(_short(sample.outputs.get(key, "")) or "(nothing)") for key in shown),
+                Cell(reference),
+                *(Cell(_short(outputs.get(key, "")) or "(nothing)") for key in shown),
             ),
         )
-        for sample in _samples(path / "samples" / f"{name}.jsonl")
-        if sample.outputs
+        for given, reference, outputs in _samples(path / "samples" / f"{name}.jsonl")
+        if outputs
     )
     columns = ("reference", *shown.values())
     title = f"{name}: outputs for the first {count(len(rows), 'example')}"
     return [Table(title, columns, rows)] if rows else []
 
 
-class _Sample(NamedTuple):
-    """An example with its outputs by the condition's name."""
-
-    input: str
-    reference: str
-    outputs: dict[str, str]
-
-
-def _samples(file: Path) -> Iterable[_Sample]:
-    """The first examples of a task."""
-    samples: dict[str, _Sample] = {}
+def _samples(file: Path) -> list[tuple[str, str, dict[str, str]]]:
+    """The first examples of a task: input, reference, and outputs by the condition's name."""
+    samples: dict[str, tuple[str, str, dict[str, str]]] = {}
     for number, row in read_rows(file):
         try:
             identifier = row["id"]
             if identifier not in samples and len(samples) == SHOWN:
                 continue
-            sample = samples.setdefault(identifier, _Sample(row["input"], row["reference"], {}))
+            sample = samples.setdefault(identifier, (row["input"], row["reference"], {}))
             if row["output"] is not None:
-                sample.outputs[row["condition"]] = row["output"]
+                sample[2][row["condition"]] = row["output"]
         except (KeyError, TypeError) as error:
             raise damaged_line(file, number) from error
-    return samples.values()
+    return list(samples.values())
 
 
 def _short(text: str) -> str:

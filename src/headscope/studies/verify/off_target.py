@@ -43,21 +43,21 @@ from headscope.studies.verify.reference import (
     reference_number,
     translations_or_documents,
 )
-from headscope.studies.verify.writing_heads import writing_heads
-from headscope.studies.verify.writing_run import (
+from headscope.studies.verify.writing import (
+    Scale,
+    Writing,
     arms_settings,
+    said,
     statistics,
     token_count,
-    write_prompts,
+    writing_heads,
+    written,
 )
-from headscope.studies.verify.writing_show import Scale, Writing, said
-from headscope.verify.languages.sets import LanguageHeads
 from headscope.verify.writing.evidence import evidence
-from headscope.verify.writing.off_target import (
+from headscope.verify.writing.measures import (
     CHOSEN,
-    CONTROLS,
     FULL,
-    MEASURES,
+    OFF_TARGET_MEASURES,
     SPECIFIC,
     identified,
     identified_rows,
@@ -65,12 +65,9 @@ from headscope.verify.writing.off_target import (
     measure_languages,
     with_languages,
 )
-from headscope.verify.writing.texts import Group, Prompt, write
+from headscope.verify.writing.texts import Group, Prompt
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -194,12 +191,17 @@ def verify_off_target(
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        texts = _written(lm, config, groups, run, means, progress)
-        numbers, missing = measure_languages(groups, {one.name: one.name for one in groups}, texts)
+        # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
+        # where the pocket model goes on from a document with a second line, it translates.
+        newline = not chat if config.ask == "translate" else not config.documents.data
+        texts = written(lm, groups, run, newline, not chat, config.batch_tokens, means, progress)
+        numbers, missing = measure_languages(groups, texts)
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
         statistics(run, numbers)
-        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        whole, parts = evidence(
+            numbers, OFF_TARGET_MEASURES, dict.fromkeys(KINDS, ""), config.seed, progress
+        )
         return OffTarget(
             ask=config.ask,
             template=config.template.text if config.ask == "translate" else None,
@@ -207,7 +209,15 @@ def verify_off_target(
             chat=chat,
             draws=config.draws,
             seed=config.seed,
-            heads={code: _about(heads) for code, heads in found.items()},
+            heads={
+                code: HeadsOfLanguage(
+                    heads.wanted,
+                    heads.available,
+                    tuple(map(str, heads.chosen)),
+                    None if heads.full is None else tuple(map(str, heads.full)),
+                )
+                for code, heads in found.items()
+            },
             without_heads=tuple(code for code in asked if code not in found),
             data={
                 code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
@@ -226,11 +236,6 @@ def verify_off_target(
     data = {code: one.digest for code, one in asked.items()}
     data |= {f"{name} shots": one.shots_digest for name, one in directions.items()}
     return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=OffTarget)
-
-
-def _about(heads: LanguageHeads) -> HeadsOfLanguage:
-    full = None if heads.full is None else tuple(map(str, heads.full))
-    return HeadsOfLanguage(heads.wanted, heads.available, tuple(map(str, heads.chosen)), full)
 
 
 def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
@@ -305,26 +310,6 @@ def _beginnings(
             )
         asked[code] = _Asked(tuple(prompts), file.path, file.digest)
     return asked
-
-
-def _written(
-    lm: LanguageModel,
-    config: VerifyOffTarget,
-    groups: list[Group],
-    run: Run,
-    means: NDArray[np.float32] | None,
-    progress: Progress | None,
-) -> list[list[list[str]]]:
-    """The outputs by group, arm and prompt."""
-    from headscope.lm.generation import GenerateConfig
-
-    # A plain prompt asks for one line, a chat's answer may have several and ends by itself; where
-    # the pocket model goes on from a document with a second line, it translates.
-    newline = not config.chat if config.ask == "translate" else not config.documents.data
-    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
-    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
-    write_prompts(run, groups)
-    return texts
 
 
 OTHER = {"off_target": Scale("Outputs in another language", "the share in another language")}

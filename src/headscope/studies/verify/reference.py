@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import translation_prompts
+from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
 from headscope.results.common import ReferenceText
 from headscope.results.removal import Ablate
@@ -86,6 +87,27 @@ class Reference:
 def reference_number(*ablate: str) -> int:
     """How many examples are to be set aside for these kinds of ablation."""
     return REFERENCES if "mean" in ablate else 0
+
+
+class _HasText(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+T = TypeVar("T", bound=_HasText)
+
+
+def drawn_apart(items: Sequence[T], seed: int, place: str) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Items to test on, and those set aside by a hash of their text: at most a quarter.
+
+    Raises `InputError`, naming `place`, if there are fewer than four different texts.
+    """
+    by_text = {sentence_digest(item.text): item for item in reversed(items)}
+    drawn = draw_apart(
+        by_text, reference_size(len(by_text), REFERENCES, place), f"reference {seed}"
+    )
+    texts = {item.text for item in drawn}
+    return tuple(item for item in items if item.text not in texts), drawn
 
 
 class MeanAblated(Translating, Protocol):

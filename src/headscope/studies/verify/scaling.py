@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.tasks import Task, translation_task
@@ -17,7 +17,7 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table, p_cell
+from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table
 from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import (
@@ -28,27 +28,27 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import apart, check_task_leakage
-from headscope.studies.shows import compared, model_facts
+from headscope.studies.shows import against_cells, compared, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import digest_of, masks_by_task, sample_rows
+from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
     UNITS,
     Conditions,
+    against_columns,
     against_of,
     bars,
     changed,
     conditions_of,
     conditions_table,
     few_examples,
+    least_words,
     level,
     outputs_table,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
-from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask
-from headscope.verify.masks.scaling import (
+from headscope.verify.masks.asking import Asking, ask_all, asked
+from headscope.verify.masks.conditions import (
     GRID,
     alpha_outcomes,
     best_alpha,
@@ -59,9 +59,8 @@ from headscope.verify.masks.scaling import (
     grid_conditions,
     halves_of,
 )
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
+from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.mask import read_mask
 
 COMMAND = "verify scaling"
 MEASURED: tuple[Measure, ...] = (
@@ -131,7 +130,7 @@ def verify_scaling(
     parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
     named = masks_by_task(config.masks, tasks)
     leaks = {
-        name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
+        name: Leakage(**check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap))
         for name in tasks
     }
     lm = config.model.load_for(out)
@@ -147,12 +146,42 @@ def verify_scaling(
     def compute(run: Run) -> ScalingTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {
-            name: _Work(lm, run, sides, masks[name], config, progress).task(
-                grid, *parts[name], Leakage(**leaks[name])
+        shown = {}
+        how, seed = config.asking, config.seed
+        draws = config.draws if config.grid_draws is None else config.grid_draws
+        for name, sides in tasks.items():
+            choose, check, left_out = parts[name]
+            mask = masks[name]
+            planned = grid_conditions(mask, grid, draws, seed)
+            question = asked(choose, sides.pool, shots, seed)
+            tried = ask_all(
+                lm, question, planned, how, run, progress, False, part="grid", prefix="grid: "
             )
-            for name, sides in tasks.items()
-        }
+            numbers = [statistics(choose, record) for record in tried]
+            outcomes = describe(planned, numbers, seed, beside=("α 0",))
+            alphas = alpha_outcomes(grid, outcomes)
+            best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
+            losses = {each.name: own["nll"] for each, own in zip(planned, numbers, strict=True)}
+            again = chosen_again({each.alpha: losses[each.name][:, 0] for each in alphas}, seed)
+            final = check_conditions(mask, best, config.draws, seed)
+            question = asked(check, sides.pool, shots, seed)
+            made = ask_all(lm, question, final, how, run, progress, prefix="samples: ")
+            scored = [statistics(check, record) for record in made]
+            shown[name] = ScaledTask(
+                chosen_on=len(choose.examples),
+                examples=len(check.examples),
+                language=check.language,
+                translation=check.is_translation,
+                instruction=check.instruction,
+                mask=mask.about(),
+                alphas=alphas,
+                best=best,
+                chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
+                uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
+                conditions=describe(final, scored, seed, beside=("masked and instructed",)),
+                leakage=leaks[name],
+                left_out=left_out or None,
+            )
         return ScalingTests(
             **works,
             tasks=shown,
@@ -164,78 +193,6 @@ def verify_scaling(
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed
     )
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What the two halves of a task's work have in common."""
-
-    lm: LanguageModel
-    run: Run
-    sides: TaskSides
-    mask: Mask
-    config: VerifyScaling
-    progress: Progress | None
-
-    def task(
-        self, grid: Sequence[float], choose: Task, check: Task, left_out: int, leakage: Leakage
-    ) -> ScaledTask:
-        """α chosen on the examples of one, measured on those of the other."""
-        config = self.config
-        draws = config.draws if config.grid_draws is None else config.grid_draws
-        planned = grid_conditions(self.mask, grid, draws, config.seed)
-        records = self._ask("grid", choose, planned, write=False)
-        numbers = [statistics(choose, record) for record in records]
-        outcomes = describe(planned, numbers, config.seed, beside=("α 0",))
-        alphas = alpha_outcomes(grid, outcomes)
-        best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
-        losses = {
-            outcome.alpha: numbers[at]["nll"][:, 0]
-            for outcome in alphas
-            for at, condition in enumerate(planned)
-            if condition.name == outcome.name
-        }
-        final = check_conditions(self.mask, best, config.draws, config.seed)
-        made = self._ask("samples", check, final, write=True)
-        scored = [statistics(check, record) for record in made]
-        again = chosen_again(losses, config.seed)
-        return ScaledTask(
-            chosen_on=len(choose.examples),
-            examples=len(check.examples),
-            language=check.language,
-            translation=check.is_translation,
-            instruction=check.instruction,
-            mask=self.mask.about(),
-            alphas=alphas,
-            best=best,
-            chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
-            uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
-            conditions=describe(final, scored, config.seed, beside=("masked and instructed",)),
-            leakage=leakage,
-            left_out=left_out or None,
-        )
-
-    def _ask(
-        self, part: str, task: Task, conditions: Sequence[Condition], write: bool
-    ) -> list[Record]:
-        config = self.config
-        question = asked(task, self.sides.pool, config.tasks.shots, config.seed)
-        records = [
-            ask(
-                self.lm,
-                question,
-                replace(condition, name=f"{part}: {condition.name}"),
-                config.asking,
-                self.run,
-                write,
-                self.progress,
-            )
-            for condition in conditions
-        ]
-        self.run.write_jsonl(
-            f"{part}/{task.name}.jsonl", sample_rows(question, conditions, records)
-        )
-        return records
 
 
 def _parts(
@@ -274,7 +231,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
     conditions = {name: conditions_of(task) for name, task in tasks.items()}
     published = any(task.translation for task in tasks.values())
     outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
-    least = 1 / (1 + result.draws)
+    least, remedy = least_words(result.draws, "", 1 / (1 + result.draws))
     cautions = few_examples(tasks)
     for name, task in tasks.items():
         cautions += trained_on_caution(task.leakage, f"the mask of {name}")
@@ -289,8 +246,8 @@ def _show(result: ScalingTests, run: Path) -> Shown:
         "heads outside a mask keep a part \u03b1 of their strength?",
         [sentence for name, task in tasks.items() for sentence in _finding(name, task)],
         "Intervals are over held-out examples; \u03b1 was selected on other examples than it was "
-        f"measured on. p over draws is at least {fixed(least, 3)}.",
-        "--draws 19" if least > 0.05 else "",
+        f"measured on. {least}",
+        remedy,
         [*cautions, "A mask is one training run: another seed can keep other heads."],
         [
             *model_facts(result.model_name),
@@ -356,7 +313,7 @@ def _finding(name: str, task: ScaledTask) -> list[str]:
             f", {UNITS[measure].words} from {level(task.base, measure)} to "
             f"{level(scaled, measure)}, {changed(scaled.changed(measure), measure)}"
         )
-    against = against_of(scaled.shuffled_draws, task.of_kind("shuffled"))
+    against = against_of(task, scaled)
     if against is not None:
         words += f". Loss minus random masks at the same \u03b1: {compared(against, 'examples')}"
     return [*said, f"{words}."]
@@ -414,24 +371,15 @@ def _compared(tasks: Mapping[str, ScaledTask]) -> Table:
             if measure in (scaled.change or {}):
                 unit = UNITS[measure]
                 masked = (scaled.against_masked_and_instructed or {}).get(measure)
-                against = against_of(scaled.shuffled_draws, task.of_kind("shuffled"), measure)
+                against = against_of(task, scaled, measure=measure)
+                how = (unit.digits, unit.unit, unit.factor)
                 cells = (
-                    Cell.of(gap, unit.digits, unit.unit, unit.factor)
-                    for gap in (scaled.changed(measure), masked, against and against.difference)
+                    Cell.of(scaled.changed(measure), *how),
+                    Cell.of(masked, *how),
+                    *against_cells(against, *how),
                 )
-                p = (
-                    (p_cell(against.p_examples), p_cell(against.p_draws))
-                    if against
-                    else (Cell(), Cell())
-                )
-                rows.append(Row(f"{name}: {unit.words}", (*cells, *p)))
-    columns = (
-        "minus original",
-        "minus mask alone",
-        "minus random masks",
-        "p over examples",
-        "p over draws",
-    )
+                rows.append(Row(f"{name}: {unit.words}", cells))
+    columns = ("minus original", "minus mask alone", *against_columns("random masks")[:3])
     return Table("The scaled mask compared", columns, tuple(rows))
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
 from headscope.data.documents import Document, digest_of
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
-from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
 from headscope.heads import (
@@ -30,40 +29,38 @@ from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
-from headscope.studies.documents import DocumentsChoice, document_sources
+from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import REFERENCES, Reference
-from headscope.studies.verify.writing_heads import SHARE
-from headscope.studies.verify.writing_run import (
+from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
+from headscope.studies.verify.writing import (
+    SHARE,
+    Scale,
+    Writing,
     arms_settings,
     fitted,
+    said,
     statistics,
     token_count,
-    write_prompts,
+    written,
 )
-from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
-from headscope.verify.writing.summaries import (
-    CONTROLS,
-    MEASURES,
+from headscope.verify.writing.measures import (
+    GENERAL,
+    SUMMARY_MEASURES,
     general_arms,
     measure_summaries,
 )
-from headscope.verify.writing.texts import Group, Prompt, output_rows, write
+from headscope.verify.writing.texts import Arm, Group, Prompt, output_rows
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
 COMMAND = "verify summaries"
-GENERAL = "general"
 #: Ours. `{source}` is the text; the languages are both that of the text.
 TEMPLATE = Template(
     "Summarise this text in {target_language} in one or two sentences\nText: {source}\nSummary:"
@@ -148,9 +145,9 @@ def verify_summaries(
     check_gate(config.gate)
     files = _read(config)
     tested = [
-        Document(one.id, one.text, code, one.line)
+        Document(item.id, item.text, code, item.line)
         for code, file in files.items()
-        for one in file.items
+        for item in file.items
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
     files, apart = _set_apart(config, files)
@@ -172,7 +169,9 @@ def verify_summaries(
 
     def make(run: Run) -> Summaries:
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        texts = _written(lm, config, groups, run, means, progress)
+        # A chat model ends its turn itself; a plain one goes on with the next text.
+        texts = written(lm, groups, run, not chat, not chat, config.batch_tokens, means, progress)
+        run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
         if progress:
             progress("measuring", 0, 1)
         sources = {code: [item.text for item in file.items] for code, file in files.items()}
@@ -180,7 +179,7 @@ def verify_summaries(
         if progress:
             progress("measuring", 1, 1)
         statistics(run, numbers)
-        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        whole, parts = evidence(numbers, SUMMARY_MEASURES, {GENERAL: ""}, config.seed, progress)
         return Summaries(
             task="summarise" if config.texts.data else "repeat",
             template=_template(config).text,
@@ -266,11 +265,7 @@ def _set_apart(
         return files, _of_pocket(config, "train", REFERENCES)
     tested, apart = {}, {}
     for code, file in files.items():
-        by_text = {sentence_digest(one.text): one for one in reversed(file.items)}
-        number = reference_size(len(by_text), REFERENCES, file.path)
-        drawn = draw_apart(by_text, number, f"reference {config.seed}")
-        known = {one.text for one in drawn}
-        rest = tuple(one for one in file.items if one.text not in known)
+        rest, drawn = drawn_apart(file.items, config.seed, file.path)
         tested[code], apart[code] = replace(file, items=rest), replace(file, items=drawn)
     return tested, apart
 
@@ -289,12 +284,7 @@ def _of_pocket(
             "and summaries, such as --data de=summaries.jsonl"
         )
     found = {}
-    for code in choice.languages or CODES:
-        if code not in CODES:
-            raise InputError(
-                f"the pocket model does not speak {language_name(code)} ({code}); it knows "
-                f"{', '.join(CODES)}"
-            )
+    for code in pocket_codes(choice.languages):
         pair = f"{code}-{next(one for one in CODES if one != code)}"
         pairs = sample_pairs(pair, split, limit, config.seed)
         items = tuple(
@@ -313,13 +303,15 @@ def _reference(
 
     writer = chat_writer(lm, chat)
     joint = " " if writer is None else writer.joint
-    texts, answers = [], []
-    for one, file in zip(_groups(config, apart, lm, chat, ())[0], apart.values(), strict=True):
-        for prompt, item in zip(one.prompts, file.items, strict=True):
-            texts.append(f"{prompt.text}{joint}{item.summary}")
-            answers.append(len(prompt.text) + len(joint))
+    groups, _ = _groups(config, apart, lm, chat, ())
+    prompts = [prompt for group in groups for prompt in group.prompts]
     source = "set aside from the data" if config.texts.data else "of the pocket model's train split"
-    return Reference(f"prompts and summaries {source}", tuple(texts), tuple(answers), not chat)
+    return Reference(
+        f"prompts and summaries {source}",
+        tuple(f"{prompt.text}{joint}{prompt.reference}" for prompt in prompts),
+        tuple(len(prompt.text) + len(joint) for prompt in prompts),
+        not chat,
+    )
 
 
 def _groups(
@@ -327,7 +319,7 @@ def _groups(
     files: dict[str, SummaryFile],
     lm: LanguageModel,
     chat: bool,
-    arms: tuple[Any, ...],
+    arms: tuple[Arm, ...],
 ) -> tuple[list[Group], dict[str, int]]:
     """The prompts of each language, and how many texts were cut to fit the context."""
     from headscope.lm.prompting import wrap_prompts
@@ -348,25 +340,6 @@ def _groups(
             prompts.append(Prompt(item.id, prompt, item.summary, limit))
         groups.append(Group(code, tuple(prompts), arms))
     return groups, cut
-
-
-def _written(
-    lm: LanguageModel,
-    config: VerifySummaries,
-    groups: list[Group],
-    run: Run,
-    means: NDArray[np.float32] | None,
-    progress: Progress | None,
-) -> list[list[list[str]]]:
-    """The outputs by language, arm and text."""
-    from headscope.lm.generation import GenerateConfig
-
-    # A chat model ends its turn itself; a plain one goes on with the next text.
-    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not config.chat)
-    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
-    write_prompts(run, groups)
-    run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
-    return texts
 
 
 #: What is compared first, and the rest.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.languages import parse_direction, same_language
@@ -14,7 +14,7 @@ from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, 
 from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
 from headscope.heads import HeadSet
-from headscope.results.writing import Comparison, LensExample, SpecificHeads, Transfer
+from headscope.results.writing import LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Block,
@@ -33,31 +33,31 @@ from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_mod
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
-from headscope.studies.verify.writing_heads import run_languages, writing_heads
-from headscope.studies.verify.writing_run import arms_settings, statistics
-from headscope.studies.verify.writing_show import Scale, Writing, said
-from headscope.verify.languages.sets import NAMED, LanguageHeads
+from headscope.studies.verify.writing import (
+    Scale,
+    Writing,
+    arms_settings,
+    run_languages,
+    said,
+    statistics,
+    writing_heads,
+)
+from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
-from headscope.verify.writing.texts import Group, Prompt, passes, write
-from headscope.verify.writing.transfer import (
-    CONTROLS,
+from headscope.verify.writing.measures import (
     DOWN,
-    MEASURES,
+    TRANSFER_MEASURES,
     UP,
     best_ranks,
     measure_answers,
     transfer_arms,
-    transfer_rows,
 )
+from headscope.verify.writing.texts import Group, Prompt, output_rows, passes, places, write
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-    from headscope.verify.writing.ranks import Forms
 
 COMMAND = "verify transfer"
 #: Prompts over all pairs where no limit is given, and the fewest and most of one pair.
@@ -119,8 +119,9 @@ def verify_transfer(
     `outputs.jsonl` (a row a pair, condition and prompt: output and ranks), `statistics.safetensors`
     and, in the result, the logit lens of the first prompt.
     """
+    from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import uses_chat
-    from headscope.verify.writing.ranks import first_tokens
+    from headscope.verify.writing.ranks import example_lens, first_tokens, kept_ranks
 
     check_gate(config.up)
     check_gate(config.down)
@@ -139,14 +140,13 @@ def verify_transfer(
     own = config.model.model == POCKET and config.data is None
     chat = uses_chat(lm, False if own else config.chat)
     config = replace(config, chat=chat)
-    groups = [
-        Group(
-            pair,
-            tuple(given_prompt(lm, one, chat, config.max_new_tokens) for one in file.prompts),
-            _arms(config, heads, file.prompts[0], lm),
-        )
-        for pair, file in files.items()
-    ]
+    nothing = HeadSet(lm.geometry, ())
+    groups = []
+    for pair, file in files.items():
+        a, b = (heads[code].chosen if code in heads else nothing for code in _codes(file))
+        arms = transfer_arms(a, b, config.up, config.down, config.draws, config.seed)
+        prompts = [given_prompt(lm, each, chat, config.max_new_tokens) for each in file.prompts]
+        groups.append(Group(pair, tuple(prompts), arms))
     asked = {pair: file.prompts for pair, file in files.items()}
     forms = first_tokens(lm, [one for prompts in asked.values() for one in prompts], chat)
     settings = {
@@ -157,7 +157,41 @@ def verify_transfer(
 
     def make(run: Run) -> Transfer:
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        whole, parts = _compared(lm, config, groups, asked, forms, run, means, progress)
+        first = asked[groups[0].name][0]
+        how = GenerateConfig(batch_tokens=config.batch_tokens)
+        texts = write(lm, groups, how, run, "answering", progress, not chat, means)
+        by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
+        ranks = [
+            [[best_ranks(forms[at], by_key[arm.key][at]) for at in own] for arm in group.arms]
+            for group, own in zip(groups, places(groups), strict=True)
+        ]
+        run.write_jsonl(
+            "prompts.jsonl",
+            [
+                {
+                    "pair": group.name,
+                    "id": prompt.id,
+                    "prompt": prompt.text,
+                    "answers_a": statement.answer_a.forms,
+                    "answers_b": statement.answer_b.forms,
+                }
+                for group in groups
+                for prompt, statement in zip(group.prompts, asked[group.name], strict=True)
+            ],
+        )
+        run.write_jsonl(
+            "outputs.jsonl",
+            [
+                {"pair": row["language"]}
+                | {key: row[key] for key in ("id", "condition", "draw", "output")}
+                | {f"rank_{side}": rank for side, rank in row["ranks"].items()}
+                for row in output_rows(groups, texts, ranks=ranks)
+            ],
+        )
+        numbers = measure_answers(groups, asked, texts, ranks)
+        statistics(run, numbers)
+        controls = {UP: f"{UP}-", DOWN: f"{DOWN}-"}
+        whole, parts = evidence(numbers, TRANSFER_MEASURES, controls, config.seed, progress)
         return Transfer(
             up=config.up,
             down=config.down,
@@ -176,7 +210,14 @@ def verify_transfer(
             },
             whole=whole,
             groups=parts,
-            lens=_lens(lm, groups[0], asked[groups[0].name][0], forms[0], means),
+            lens=LensExample(
+                pair=groups[0].name,
+                id=first.id,
+                prompt=groups[0].prompts[0].text,
+                answers_a=first.answer_a.forms,
+                answers_b=first.answer_b.forms,
+                conditions=example_lens(lm, groups[0].arms, forms[0], means),
+            ),
         )
 
     data = {pair: one.digest for pair, one in files.items()}
@@ -230,14 +271,6 @@ def _codes(file: TransferFile) -> tuple[str, str]:
     return file.prompts[0].a, file.prompts[0].b
 
 
-def _arms(
-    config: VerifyTransfer, heads: dict[str, LanguageHeads], one: TransferPrompt, lm: LanguageModel
-) -> tuple[Any, ...]:
-    nothing = HeadSet(lm.geometry, ())
-    a, b = (heads[code].chosen if code in heads else nothing for code in (one.a, one.b))
-    return transfer_arms(a, b, config.up, config.down, config.draws, config.seed)
-
-
 def given_prompt(lm: LanguageModel, one: TransferPrompt, chat: bool, limit: int) -> Prompt:
     """What the model is given: the question, and behind it the beginning of the answer."""
     from headscope.lm.prompting import wrap_prompts
@@ -249,75 +282,6 @@ def given_prompt(lm: LanguageModel, one: TransferPrompt, chat: bool, limit: int)
         )
         text += one.stem if ended else f" {one.stem}"
     return Prompt(one.id, text, "", limit)
-
-
-def _compared(
-    lm: LanguageModel,
-    config: VerifyTransfer,
-    groups: Sequence[Group],
-    asked: dict[str, tuple[TransferPrompt, ...]],
-    forms: Sequence[Forms],
-    run: Run,
-    means: NDArray[np.float32] | None,
-    progress: Progress | None,
-) -> tuple[Comparison, dict[str, Comparison]]:
-    from headscope.lm.generation import GenerateConfig
-    from headscope.verify.writing.ranks import kept_ranks
-
-    texts = write(
-        lm,
-        groups,
-        GenerateConfig(batch_tokens=config.batch_tokens),
-        run,
-        "answering",
-        progress,
-        special=not config.chat,
-        means=means,
-    )
-    by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
-    ranks, start = [], 0
-    for group in groups:
-        places = range(start, start + len(group.prompts))
-        ranks.append(
-            [[best_ranks(forms[at], by_key[arm.key][at]) for at in places] for arm in group.arms]
-        )
-        start += len(group.prompts)
-    rows = [
-        {
-            "pair": group.name,
-            "id": prompt.id,
-            "prompt": prompt.text,
-            "answers_a": one.answer_a.forms,
-            "answers_b": one.answer_b.forms,
-        }
-        for group in groups
-        for prompt, one in zip(group.prompts, asked[group.name], strict=True)
-    ]
-    run.write_jsonl("prompts.jsonl", rows)
-    run.write_jsonl("outputs.jsonl", transfer_rows(groups, texts, ranks))
-    numbers = measure_answers(groups, asked, texts, ranks)
-    statistics(run, numbers)
-    return evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
-
-
-def _lens(
-    lm: LanguageModel,
-    group: Group,
-    prompt: TransferPrompt,
-    forms: Forms,
-    means: NDArray[np.float32] | None,
-) -> LensExample:
-    """The logit lens of one prompt, with what was asked."""
-    from headscope.verify.writing.example import example_lens
-
-    return LensExample(
-        pair=group.name,
-        id=prompt.id,
-        prompt=group.prompts[0].text,
-        answers_a=prompt.answer_a.forms,
-        answers_b=prompt.answer_b.forms,
-        conditions=example_lens(lm, group.arms, forms, means),
-    )
 
 
 FOLLOWS = {

@@ -1,6 +1,5 @@
 """Does a language need its heads: losses on documents of every language without them.
 
-`sets` reads which heads are a language's, `conditions` plans removals and runs the model, `layers`
-plans the removal of whole layers; `evidence` and `matrix` work on stored losses of documents
-alone, without the model.
+`sets` reads which heads are a language's, `conditions` plans removals, of whole layers too, and
+runs the model; `evidence` works on stored losses of documents alone, without the model.
 """

@@ -1,26 +1,26 @@
-"""What is removed and what is read: each language's heads, as many by importance, random ones.
+"""What is removed and what is read: heads of each language or layer, and random ones beside them.
 
-LAHIS (Liu et al. 2025, arXiv 2511.07498) removes 2 % of the heads and compares the perplexity of
-each language's text. Its published random control always has 9 heads; here each control has the
-size of what it controls.
+LAHIS (Liu et al. 2025, arXiv 2511.07498) removes 2 % of the heads, or all of one layer, and
+compares the perplexity of each language's text. Its published random control always has 9 heads;
+here each control has the size of what it controls.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import HeadSet
-from headscope.heads.draws import draw_heads
+from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads.draws import Choices, distinct_sets, draw_heads
 from headscope.results.language_texts import Role
 from headscope.settings import UNSIGNED, Settings
 from headscope.verify.languages.sets import LanguageHeads
@@ -37,18 +37,8 @@ PART = "losses"
 
 @dataclass(frozen=True)
 class LanguageRemoval(Settings):
-    """How heads are removed and what they are compared with.
-
-    Attributes:
-        draws: random sets of each kind beside every set of heads.
-        layer_matched: draw also sets with as many heads of each layer.
-        pool: "non-alignment", random heads that are no token alignment heads, or any "outside".
-        threshold: translation score above which a head is a token alignment head.
-        ablate: "zero", or "mean", which puts a head's mean output over a reference text in the
-            place of what is removed.
-        seed: of the draws and the tests.
-        batch_tokens: padded tokens of a batch.
-    """
+    """How heads are removed, and what they are compared with: `draws` random sets of each kind,
+    with `layer_matched` also as many heads of each layer."""
 
     draws: options.Draws = 10
     layer_matched: bool = True
@@ -119,8 +109,7 @@ class Documents:
         return np.array([len(row) - 1 for row in self.rows], dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Text:
+class Text(NamedTuple):
     """The documents of one language, read under every condition.
 
     Attributes:
@@ -132,15 +121,6 @@ class Text:
 
     nll: NDArray[np.float64]
     tokens: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        if self.nll.ndim != 2 or self.tokens.shape != self.nll.shape[1:] or not self.tokens.size:
-            raise InputError(
-                f"losses of shape {self.nll.shape} and token counts of shape {self.tokens.shape} "
-                "do not belong together; give both for the same documents, at least one"
-            )
-        if (self.tokens < 1).any():
-            raise InputError("a document has no predicted token; leave it out")
 
 
 def plan(
@@ -160,43 +140,92 @@ def plan(
     if not sized:
         raise InputError("there is no set of heads to remove; name at least one head")
     every = tuple(languages)
-    nothing = HeadSet(sized[0].chosen.geometry, ())
-    chosen = functools.reduce(operator.or_, (one.chosen for one in sized))
-    planned = [Condition("", "chosen", "baseline", 0, None, nothing, 0, every)]
-    for one in sized:
-        own = (one.language,) if one.language in every else every
-        if len(one.chosen):
-            draws: list[tuple[Kind, HeadSet | None, tuple[str, ...]]] = [
-                ("random", chosen if avoid is None else avoid | chosen, every),
-                ("random-layer-matched", avoid, own),
-            ]
-            planned += _removal(one, "chosen", one.chosen, every, draws, config)
-        if one.full is not None and len(one.full):
-            draws = [("random", avoid, own), ("random-layer-matched", avoid, own)]
-            planned += _removal(one, "full", one.full, every, draws, config)
+    chosen = functools.reduce(operator.or_, (named.chosen for named in sized))
+    apart = chosen if avoid is None else avoid | chosen
+    planned = [_original(chosen.geometry, every)]
+    for named in sized:
+        own = (named.language,) if named.language in every else every
+        sets: list[tuple[Role, HeadSet | None, HeadSet | None, tuple[str, ...]]] = [
+            ("chosen", named.chosen, apart, every),
+            ("full", named.full, avoid, own),
+        ]
+        for role, heads, avoided, texts in sets:
+            if heads is None or not len(heads):
+                continue
+            of, k = named.language, named.wanted
+            planned.append(Condition(of, role, "removed", k, None, heads, 0, every))
+            kinds: list[tuple[Kind, HeadSet | None, tuple[str, ...]]] = [("random", avoided, texts)]
+            if config.layer_matched:
+                kinds.append(("random-layer-matched", avoid, own))
+            for kind, without, read in kinds:
+                draws = draw_heads(heads, config.draws, config.seed, without, kind != "random")
+                planned += [
+                    Condition(of, role, kind, k, number, draw.heads, draw.filled_up, read)
+                    for number, draw in enumerate(draws)
+                ]
     return planned
 
 
-def _removal(
-    one: LanguageHeads,
-    role: Role,
-    heads: HeadSet,
-    texts: tuple[str, ...],
-    draws: Sequence[tuple[Kind, HeadSet | None, tuple[str, ...]]],
-    config: LanguageRemoval,
-) -> Iterator[Condition]:
-    """Some heads of a language, and the random draws beside them: their kind, what they avoid, and
-    the texts they are read on."""
-    yield Condition(one.language, role, "removed", one.wanted, None, heads, 0, texts)
-    for kind, avoid, read in draws:
-        matched = kind == "random-layer-matched"
-        if matched and not config.layer_matched:
-            continue
-        found = draw_heads(heads, config.draws, config.seed, avoid, matched)
-        for number, drawn in enumerate(found):
-            yield Condition(
-                one.language, role, kind, one.wanted, number, drawn.heads, drawn.filled_up, read
+def layer_heads(geometry: Geometry, layer: int) -> HeadSet:
+    """All heads of a layer; none where the layer has no attention heads."""
+    return HeadSet(geometry, tuple(Head(layer, head) for head in range(geometry.counts[layer])))
+
+
+def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> list[HeadSet]:
+    """Different random sets of `size` heads from the whole model, none of them a whole layer.
+
+    Draw i is the same however many draws there are; where fewer sets are possible than asked for,
+    each of them is drawn once. InputError unless there are more heads than `size`.
+    """
+    every = list(geometry.heads())
+    whole = {
+        frozenset(layer_heads(geometry, layer))
+        for layer, count in enumerate(geometry.counts)
+        if count == size
+    }
+    choices = Choices([every], [(size,)])
+    if not 0 < size < len(every) or choices.count == len(whole):
+        raise InputError(
+            f"{size} of {len(every)} heads are a layer, which leaves no choice for random heads; "
+            "removing whole layers needs a model with several layers of heads"
+        )
+    sets = distinct_sets(
+        choices,
+        lambda stream: stream.sample(every, size),
+        draws,
+        f"heads of all layers {seed} {size}",
+        without=whole,
+    )
+    return [HeadSet(geometry, heads) for heads in sets]
+
+
+def plan_layers(
+    geometry: Geometry, languages: Sequence[str], draws: int, seed: int = 0
+) -> list[Condition]:
+    """The model as it is, every layer that has heads, and random draws of each layer size.
+
+    The draws are spread over all layers, and the same for all layers of one size.
+    """
+    every = tuple(languages)
+    sizes = {layer: size for layer, size in enumerate(geometry.counts) if size}
+    return [
+        _original(geometry, every),
+        *(
+            Condition(
+                str(layer), "chosen", "removed", size, None, layer_heads(geometry, layer), 0, every
             )
+            for layer, size in sizes.items()
+        ),
+        *(
+            Condition("", "chosen", "random", size, number, heads, 0, every)
+            for size in sorted(set(sizes.values()))
+            for number, heads in enumerate(spread_draws(geometry, size, draws, seed))
+        ),
+    ]
+
+
+def _original(geometry: Geometry, texts: tuple[str, ...]) -> Condition:
+    return Condition("", "chosen", "baseline", 0, None, HeadSet(geometry, ()), 0, texts)
 
 
 def read_texts(
@@ -212,30 +241,41 @@ def read_texts(
 
     Conditions that remove the same heads are run once. Each language under each of them is kept in
     `run` as soon as it is read, so that a run that was stopped goes on there. `means` gives the
-    heads' mean outputs, and is asked once where `config.ablate` is "mean".
+    heads' mean outputs where `config.ablate` is "mean", and is asked when they are first needed.
     """
     kept = run.read_part(PART)
-    asked: dict[str, tuple[HeadSet, set[str]]] = {}
-    for one in planned:
-        asked.setdefault(one.key, (one.heads, set()))[1].update(one.texts)
-    total = sum(len(documents[name].rows) for _, names in asked.values() for name in names)
+    removals: dict[str, tuple[HeadSet, set[str]]] = {}
+    for condition in planned:
+        removals.setdefault(condition.key, (condition.heads, set()))[1].update(condition.texts)
+    total = sum(len(documents[name].rows) for _, names in removals.values() for name in names)
     done = 0
-    replacing: Means | None = None
-    for key, (heads, names) in asked.items():
-        missing = [name for name in documents if name in names and f"{name} {key}" not in kept]
-        if missing and len(heads) and config.ablate == "mean" and replacing is None:
-            replacing = means() if means is not None else None
-        with _without(lm, heads, config.ablate, replacing) if missing else _as_is():
-            for name in documents:
+    for key, (heads, names) in removals.items():
+        missing = {name for name in names if f"{name} {key}" not in kept}
+        gated = missing and len(heads)
+        replacing = means() if gated and means is not None else None
+        with lm.gated(heads.removed(), config.ablate, replacing) if gated else nullcontext():
+            for name, texts in documents.items():
                 if name in missing:
-                    found = _losses(lm, name, documents[name], config, progress, done, total)
-                    kept[f"{name} {key}"] = found
-                    run.append_part(PART, f"{name} {key}", found)
+                    losses = _losses(lm, name, texts, config, progress, done, total)
+                    kept[f"{name} {key}"] = losses
+                    run.append_part(PART, f"{name} {key}", losses)
                 if name in names:
-                    done += len(documents[name].rows)
+                    done += len(texts.rows)
                     if progress:
                         progress("reading documents", done, total)
-    return {name: _text(name, one, planned, kept) for name, one in documents.items()}
+    return {
+        name: Text(
+            np.array(
+                [
+                    kept[f"{name} {each.key}"] if name in each.texts else [np.nan] * len(texts.rows)
+                    for each in planned
+                ],
+                dtype=np.float64,
+            ),
+            texts.tokens,
+        )
+        for name, texts in documents.items()
+    }
 
 
 def _losses(
@@ -255,7 +295,7 @@ def _losses(
             progress("reading documents", before + done, total)
 
     losses = token_losses(lm, documents.rows, None, config.batch_tokens, report)
-    sums = [float(one.sum(dtype=np.float64)) for one in losses]
+    sums = [float(loss.sum(dtype=np.float64)) for loss in losses]
     for place, value in zip(documents.places, sums, strict=True):
         if not np.isfinite(value):
             raise InputError(
@@ -263,21 +303,3 @@ def _losses(
                 "try --dtype float32, or leave the document out"
             )
     return sums
-
-
-def _text(
-    name: str, documents: Documents, planned: Sequence[Condition], kept: Mapping[str, Any]
-) -> Text:
-    missing = [float("nan")] * len(documents.rows)
-    rows = [kept[f"{name} {one.key}"] if name in one.texts else missing for one in planned]
-    return Text(np.array(rows, dtype=np.float64), documents.tokens)
-
-
-def _without(
-    lm: LanguageModel, heads: HeadSet, ablate: options.AblateName, means: Means | None
-) -> contextlib.AbstractContextManager[None]:
-    return lm.gated(heads.removed(), ablate, means) if len(heads) else _as_is()
-
-
-def _as_is() -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()

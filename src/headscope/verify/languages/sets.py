@@ -81,9 +81,9 @@ def language_heads(
         check_finished(folder)
         wanted = default_count(geometry) if k is None else count_of(k, geometry.total)
         found = [
-            one
+            heads
             for language in ([own] if own else languages)
-            if (one := _of_language(folder, language, wanted, geometry, by)) is not None
+            if (heads := _of_language(folder, language, wanted, geometry, by)) is not None
         ]
         held = sorted(path.name for path in (folder / SPECIFIC).glob("*/"))
         if held and not found:
@@ -94,10 +94,10 @@ def language_heads(
             )
         if found:
             return found
-    heads = resolve_heads(spec, k, geometry, default=default_count(geometry), by=by)
-    if not len(heads):
+    named = resolve_heads(spec, k, geometry, default=default_count(geometry), by=by)
+    if not len(named):
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
-    return [LanguageHeads(own or NAMED, len(heads), heads, None, len(heads))]
+    return [LanguageHeads(own or NAMED, len(named), named, None, len(named))]
 
 
 def _of_language(
@@ -111,11 +111,11 @@ def _of_language(
     own = scores.get(language) or (
         scores.get(MEAN) if specific is not None and len(scores) == 1 else None
     )
-    for one in (specific, own):
-        if one is not None:
-            check_geometry(one, geometry, f"{folder} ({language})")
     if specific is None and own is None:
         return None
+    for heads in (specific, own):
+        if heads is not None:
+            check_geometry(heads, geometry, f"{folder} ({language})")
     every = HeadSet(geometry, ()) if specific is None else specific
     chosen = HeadSet(geometry, every.heads[:wanted], every.origin)
     full = None if own is None else own.top(len(chosen) or wanted, by)

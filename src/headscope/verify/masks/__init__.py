@@ -1,9 +1,8 @@
 """Learned masks put to the test: what a masked model does with a task nobody tells it.
 
-After Heads Up! (ICML 2025). `mask` reads masks, scales and shuffles them; `asking` runs a model on
-a task under a condition; `marking` and `published` turn outputs into numbers; `evidence` says what
-the numbers of all conditions show. `scaling` tries gates between 0 and 1 for the heads outside a
-mask, `families` removes the heads that a family of tasks shares.
+After Heads Up! (ICML 2025). `mask` reads masks and shuffles them; `asking` runs a model on a task
+under a condition, `conditions` says which are compared; `evidence` turns outputs into numbers
+(`published` has the paper's BLEU) and says what the numbers of all conditions show.
 """
 
 from headscope.verify.masks.asking import Asked, Asking, Condition, Record, ask, asked

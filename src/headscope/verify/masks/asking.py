@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope import options
@@ -75,6 +75,25 @@ class Condition:
     of: str | None = None
     harmful: bool = False
 
+    @property
+    def key(self) -> str:
+        """Equal for conditions that ask the same under the same numbers."""
+        return f"{self.instructed} {self.mask and self.mask.as_dict()}"
+
+    def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
+        """The model under the mask."""
+        return nullcontext() if self.mask is None else lm.adapted(self.mask)
+
+
+def random_conditions(
+    kind: Kind, masks: Iterable[Mask], of: str, instructed: bool = True, ending: str = ""
+) -> list[Condition]:
+    """Random masks of a kind beside the condition called `of`, numbered from 0."""
+    return [
+        Condition(kind, f"{kind} {number}{ending}", mask, instructed, number, of)
+        for number, mask in enumerate(masks)
+    ]
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -139,46 +158,66 @@ def ask(
     Raises `InputError` if an example does not fit into the context.
     """
     key = f"{question.task.name}/{condition.name}"
-    title = f"{question.task.name}, {condition.name}"
-    nll, tokens = _kept(
-        run, "nll", key, lambda: _losses(lm, question, condition, config), title, progress
-    )
-    texts: Sequence[str] = ()
-    cut: Sequence[bool] = ()
-    if write:
-        texts, cut = _kept(
-            run, "texts", key, lambda: _texts(lm, question, condition, config), title, progress
-        )
-    return Record(tuple(nll), tuple(tokens), tuple(texts), tuple(cut))
+    parts = {"nll": _losses, **({"texts": _texts} if write else {})}
+    made: dict[str, Any] = {"texts": ((), ())}
+    for part, compute in parts.items():
+        kept = {} if run is None else run.read_part(part)
+        if key not in kept:
+            title = f"{question.task.name}, {condition.name}: {part}"
+            if progress:
+                progress(title, 0, 1)
+            kept[key] = compute(lm, question, condition, config)
+            if run is not None:
+                run.append_part(part, key, kept[key])
+            if progress:
+                progress(title, 1, 1)
+        made[part] = kept[key]
+    return Record(*(tuple(values) for values in (*made["nll"], *made["texts"])))
 
 
-def _kept(
-    run: Run | None,
-    part: str,
-    key: str,
-    compute: Callable[[], Any],
-    title: str,
-    progress: Progress | None,
-) -> Any:
-    if run is not None:
-        stored = run.read_part(part)
-        if key in stored:
-            return stored[key]
-    if progress:
-        progress(f"{title}: {part}", 0, 1)
-    value = compute()
-    if run is not None:
-        run.append_part(part, key, value)
-    if progress:
-        progress(f"{title}: {part}", 1, 1)
-    return value
+def ask_all(
+    lm: LanguageModel,
+    question: Asked,
+    conditions: Sequence[Condition],
+    config: Asking,
+    run: Run,
+    progress: Progress | None = None,
+    write: bool = True,
+    part: str = "samples",
+    prefix: str = "",
+) -> list[Record]:
+    """What the model does under every condition; those that are the same are asked once.
+
+    The run keeps one row an example and condition as `PART/TASK.jsonl`. `prefix` stands before the
+    names that what is computed is kept under.
+    """
+    made: dict[str, Record] = {}
+    for each in conditions:
+        if each.key not in made:
+            named = replace(each, name=f"{prefix}{each.name}")
+            made[each.key] = ask(lm, question, named, config, run, write, progress)
+    records = [made[each.key] for each in conditions]
+    task = question.task
+    rows = [
+        {
+            "task": task.name,
+            "condition": condition.name,
+            "id": example.id,
+            "line": example.line,
+            "nll": record.nll[at],
+            "tokens": record.tokens[at],
+            "input": example.input,
+            "reference": example.output,
+            "output": record.texts[at] if record.texts else None,
+        }
+        for condition, record in zip(conditions, records, strict=True)
+        for at, example in enumerate(task.examples)
+    ]
+    run.write_jsonl(f"{part}/{task.name}.jsonl", rows)
+    return records
 
 
-def _on(lm: LanguageModel, condition: Condition) -> Any:
-    return contextlib.nullcontext() if condition.mask is None else lm.adapted(condition.mask)
-
-
-def rows_of(lm: LanguageModel, question: Asked, instructed: bool) -> list[Answered]:
+def rows_of(lm: LanguageModel, question: Asked, instructed: bool = False) -> list[Answered]:
     """Prompts and right outputs as tokens; errors name the example."""
     from headscope.lm.prompting import encode_answers
 
@@ -200,11 +239,11 @@ def _losses(
     from headscope.lm.losses import token_losses
 
     rows = rows_of(lm, question, condition.instructed)
-    with _on(lm, condition):
+    with condition.applied(lm):
         losses = token_losses(
             lm, [row.ids for row in rows], [row.start for row in rows], config.batch_tokens
         )
-    sums = [float(one.sum(dtype="float64")) for one in losses]
+    sums = [float(loss.sum(dtype="float64")) for loss in losses]
     for example, value in zip(question.task.examples, sums, strict=True):
         if not math.isfinite(value):
             raise InputError(
@@ -212,7 +251,7 @@ def _losses(
                 f"{condition.name!r} is no finite number; the model may have overflowed, try "
                 "--dtype float32, or leave the example out"
             )
-    return [sums, [len(one) for one in losses]]
+    return [sums, [len(loss) for loss in losses]]
 
 
 def _texts(
@@ -230,6 +269,6 @@ def _texts(
         batch_tokens=config.batch_tokens,
         stop_at_newline=sentences and not config.paragraphs,
     )
-    with _on(lm, condition):
+    with condition.applied(lm):
         made = lm.generate(prompts, generate, special=not templated)
-    return [one.text for one in made], [one.stop == "length" for one in made]
+    return [output.text for output in made], [output.stop == "length" for output in made]

@@ -1,7 +1,9 @@
-"""From what was computed of every example to values, intervals and differences."""
+"""From what a model did with every example to marks, values, intervals and differences."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -11,9 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.tasks import Task
+from headscope.data.words import plain_words
+from headscope.errors import MissingExtra
 from headscope.measure.intervals import bootstrap_score, wilson_interval
-from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
-from headscope.measure.statistics import counted_mean
+from headscope.measure.metrics import bleu, bleu_from_statistics, chrf, chrf_from_statistics
+from headscope.measure.rouge import rouge_l
+from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.mask_tests import (
     BesideDraws,
@@ -25,7 +30,7 @@ from headscope.results.mask_tests import (
     mean_of,
 )
 from headscope.verify.masks.asking import Condition, Kind, Record
-from headscope.verify.masks.marking import marks
+from headscope.verify.masks.published import paragraph_bleu
 
 Floats = NDArray[np.float64]
 
@@ -65,16 +70,66 @@ MEASURES: dict[Measure, Scoring] = {
 }
 
 
+def right(text: str, answer: str, at_start: bool) -> bool:
+    """Whether an output holds the answer, or begins with it (Heads Up!, appendix B).
+
+    Capitals count. An answer of one letter is held by any word that begins with it; see
+    `right_as_words`.
+    """
+    text, answer = text.strip(), answer.strip()
+    return text.startswith(answer) if at_start else answer in text
+
+
+def right_as_words(text: str, answer: str, at_start: bool) -> bool:
+    """Like `right`, but no letter or digit may stand next to the answer.
+
+    So a model that repeats a word has not named the letter it begins with.
+    """
+    pattern = re.compile(rf"(?<!\w){re.escape(answer.strip())}(?!\w)")
+    text = text.strip()
+    return bool(pattern.match(text) if at_start else pattern.search(text))
+
+
+def first_line(text: str) -> str:
+    """What an output says before its first line break."""
+    return text.strip().split("\n", 1)[0]
+
+
+def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
+    """Statistics of each output, (examples, features) by measure; sums of them give the scores.
+
+    `rouge_l` holds F1 (0 to 100) of the whole output and 1. Of translations `chrf` and `bleu` hold
+    sacrebleu's counts of its first line, where sacrebleu (and what it needs for the language) is
+    installed, and `bleu_published` the score of `published` (0 to 100) and 1; of other tasks
+    `accuracy` and `accuracy_words` hold 0 or 1, and 1.
+    """
+    references = [example.output for example in task.examples]
+    lines = [first_line(text) for text in texts]
+    rouge = rouge_l([*map(plain_words, texts)], [*map(plain_words, references)])
+    found: dict[str, Floats] = {"rouge_l": counted(rouge.texts)}
+    if task.is_translation:
+        # Without sacrebleu these are left out; the outputs are kept and can be scored later.
+        with contextlib.suppress(MissingExtra):
+            found["chrf"] = chrf(lines, references).statistics.astype(np.float64)
+            assert task.language is not None  # translations have one
+            found["bleu"] = bleu(lines, references, task.language).statistics.astype(np.float64)
+        found["bleu_published"] = counted(100 * paragraph_bleu(texts, references))
+        return found
+    for name, rule in (("accuracy", right), ("accuracy_words", right_as_words)):
+        found[name] = counted(
+            [
+                rule(text, answer, task.at_start)
+                for text, answer in zip(texts, references, strict=True)
+            ]
+        )
+    return found
+
+
 def statistics(task: Task, record: Record) -> dict[str, Floats]:
     """The statistics of every example by measure, each (examples, features)."""
-    nll = np.asarray(record.nll, dtype=np.float64)
-    tokens = np.asarray(record.tokens, dtype=np.float64)
+    nll, tokens = (np.asarray(each, dtype=np.float64) for each in (record.nll, record.tokens))
     both = np.stack([nll, tokens], axis=1)
-    found = {
-        "nll": np.stack([nll / tokens, np.ones(len(nll))], axis=1),
-        "nll_tokens": both,
-        "perplexity": both,
-    }
+    found = {"nll": counted(nll / tokens), "nll_tokens": both, "perplexity": both}
     return found | (marks(task, record.texts) if record.texts else {})
 
 
@@ -94,61 +149,48 @@ def describe(
     conditions to each of which the others also get their difference, and `others` is told of
     masks that were found for other tasks, by the condition's name.
     """
-    trials = _trials(conditions, numbers, seed)
-    outcomes = []
-    for at, condition in enumerate(conditions):
-        found: dict[str, Any] = {"change": _differences(trials, at, 0)} if at else {}
-        if condition.draw is None:
-            for place, other in enumerate(conditions):
-                if other.name in beside and place != at:
-                    found[f"against_{_key(other.name)}"] = _differences(trials, at, place)
-            if condition.mask is not None:
-                for kind, draws in _draws_for(condition, conditions).items():
-                    found[f"{_key(kind)}_draws"] = _against(trials, at, draws, condition.harmful)
-        found["other"] = (others or {}).get(condition.name)
-        outcomes.append(_outcome(at, condition, trials, found))
-    return tuple(outcomes)
-
-
-def _trials(
-    conditions: Sequence[Condition], numbers: Sequence[Mapping[str, Floats]], seed: int
-) -> dict[Measure, Trial]:
-    """A trial of each measure that the first condition has."""
     sets = [
         None if condition.mask is None else condition.mask.gate.values.tobytes()
         for condition in conditions
     ]
-    return {
+    trials = {
         name: Trial([Group([own.get(name) for own in numbers], scoring.score, sets, seed)])
         for name, scoring in MEASURES.items()
         if name in numbers[0]
     }
-
-
-def _outcome(
-    at: int, condition: Condition, trials: Mapping[Measure, Trial], comparisons: Mapping[str, Any]
-) -> Outcome:
-    """A condition with its measures, their intervals and comparisons."""
-    values: dict[str, Any] = dict.fromkeys(MEASURES)
-    intervals: dict[str, Interval] = {}
-    for name, trial in trials.items():
-        (group,) = trial.groups
-        own = group.statistics[at]
-        if own is not None:
-            value = float(trial.scores[at])
-            values[name] = value if isfinite(value) else None
-            intervals[name] = _interval(MEASURES[name], own, group.seed)
-    return Outcome(
-        kind=condition.kind,
-        name=condition.name,
-        draw=condition.draw,
-        of=condition.of,
-        instructed=condition.instructed,
-        kept=None if condition.mask is None else len(condition.mask.kept),
-        intervals=intervals,
-        **values,
-        **comparisons,
-    )
+    outcomes = []
+    for at, condition in enumerate(conditions):
+        values: dict[str, Any] = dict.fromkeys(MEASURES)
+        intervals: dict[str, Interval] = {}
+        for name, trial in trials.items():
+            own = trial.groups[0].statistics[at]
+            if own is not None:
+                value = float(trial.scores[at])
+                values[name] = value if isfinite(value) else None
+                intervals[name] = _interval(MEASURES[name], own, seed)
+        compared: dict[str, Any] = {"change": _differences(trials, at, 0)} if at else {}
+        if condition.draw is None:
+            for place, other in enumerate(conditions):
+                if other.name in beside and place != at:
+                    compared[f"against_{_key(other.name)}"] = _differences(trials, at, place)
+            if condition.mask is not None:
+                for kind, draws in _draws_for(condition, conditions).items():
+                    compared[f"{_key(kind)}_draws"] = _against(trials, at, draws, condition.harmful)
+        outcomes.append(
+            Outcome(
+                kind=condition.kind,
+                name=condition.name,
+                draw=condition.draw,
+                of=condition.of,
+                instructed=condition.instructed,
+                kept=None if condition.mask is None else len(condition.mask.kept),
+                intervals=intervals,
+                other=(others or {}).get(condition.name),
+                **values,
+                **compared,
+            )
+        )
+    return tuple(outcomes)
 
 
 def _differences(trials: Mapping[Measure, Trial], at: int, place: int) -> ByMeasure:

@@ -1,6 +1,6 @@
 """What a model writes without heads of its languages, or with them turned up.
 
-`arms` plans under which gates the model writes, `texts` lets it write; three questions are asked:
-`summaries` (how well does it still write), `off_target` (in which language), `transfer` (which of
-two statements does it follow). `evidence` compares what was measured, without the model.
+`texts` plans under which gates the model writes and lets it write, `ranks` reads how near it is to
+an answer; `measures` says which heads are changed for a question and what is counted, `evidence`
+compares what was counted. The last two need no model.
 """

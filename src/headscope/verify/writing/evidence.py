@@ -7,7 +7,7 @@ within groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,7 @@ from headscope.measure.intervals import FromStatistics
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.writing import Comparison, Condition, Control, Effect
-from headscope.verify.writing.arms import BASELINE, MATCHED, RANDOM, Arm, Name
-
-Array = NDArray[Any]
-Progress = Callable[[str, int, int], None]
+from headscope.verify.writing.texts import BASELINE, MATCHED, RANDOM, Arm, Name, Progress
 
 
 @dataclass(frozen=True)
@@ -32,27 +29,28 @@ class Measure:
     score: FromStatistics = counted_mean
     raises: bool = False
 
-    @property
-    def side(self) -> Side:
-        """Where the score lies if what is to be proved holds."""
-        return "higher" if self.raises else "lower"
-
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
     """The arms of one group, and by measure the statistics (arms, prompts, features) or None."""
 
     arms: tuple[Arm, ...]
-    values: Mapping[str, Array | None]
+    values: Mapping[str, NDArray[Any] | None]
 
     @property
-    def prompts(self) -> int:
-        """How many prompts the group has."""
-        return next((len(one[0]) for one in self.values.values() if one is not None), 0)
-
     def places(self) -> dict[Name, int]:
         """Where each arm stands."""
         return {arm.name: at for at, arm in enumerate(self.arms)}
+
+    def group(self, names: Sequence[Name], key: str, score: FromStatistics, seed: int) -> Group:
+        """One measure under the arms of these names, as far as this group has them."""
+        values, at = self.values.get(key), self.places
+        return Group(
+            [None if values is None or name not in at else values[at[name]] for name in names],
+            score,
+            [frozenset(self.arms[at[name]].heads) if name in at else None for name in names],
+            seed,
+        )
 
 
 def evidence(
@@ -69,48 +67,22 @@ def evidence(
     several groups a kind counts where a group has it. With `changes` effects have `p_change`.
     """
     names = list(dict.fromkeys(arm.name for numbers in groups.values() for arm in numbers.arms))
-    trials = _trials(names, list(groups.values()), measures, seed)
-    found: dict[str, Comparison] = {}
-    for at, (title, numbers) in enumerate(groups.items()):
-        own = {key: Trial([trial.groups[at]]) for key, trial in trials.items()}
-        found[title] = _compared([numbers], names, own, measures, controls, changes)
-        if progress:
-            progress("comparing", at + 1, len(groups) + 1)
-    parts = list(groups.values())
-    whole = found[title]
-    if len(parts) > 1:
-        whole = _compared(parts, names, trials, measures, controls, changes)
-    if progress:
-        progress("comparing", len(groups) + 1, len(groups) + 1)
-    return whole, found
-
-
-def _trials(
-    names: Sequence[Name],
-    groups: Sequence[Numbers],
-    measures: Mapping[str, Measure],
-    seed: int,
-) -> dict[str, Trial]:
-    """A trial of each measure; the conditions are the arms that any group has."""
-    places = [numbers.places() for numbers in groups]
-    heads = [
-        [frozenset(numbers.arms[at[name]].heads) if name in at else None for name in names]
-        for numbers, at in zip(groups, places, strict=True)
-    ]
-
-    def statistics(numbers: Numbers, at: Mapping[Name, int], key: str) -> list[Array | None]:
-        values = numbers.values.get(key)
-        return [None if values is None or name not in at else values[at[name]] for name in names]
-
-    return {
-        key: Trial(
-            [
-                Group(statistics(numbers, at, key), measure.score, sets, seed)
-                for numbers, at, sets in zip(groups, places, heads, strict=True)
-            ]
-        )
+    trials = {
+        key: Trial([part.group(names, key, measure.score, seed) for part in groups.values()])
         for key, measure in measures.items()
     }
+    parts: dict[str, Comparison] = {}
+    for at, (title, numbers) in enumerate(groups.items()):
+        own = {key: Trial([trial.groups[at]]) for key, trial in trials.items()}
+        parts[title] = _compared([numbers], names, own, measures, controls, changes)
+        if progress:
+            progress("comparing", at + 1, len(groups) + 1)
+    whole = parts[title]
+    if len(groups) > 1:
+        whole = _compared([*groups.values()], names, trials, measures, controls, changes)
+    if progress:
+        progress("comparing", len(groups) + 1, len(groups) + 1)
+    return whole, parts
 
 
 def _compared(
@@ -121,36 +93,48 @@ def _compared(
     controls: Mapping[str, str],
     changes: bool,
 ) -> Comparison:
-    places = [numbers.places() for numbers in groups]
     rows = []
     for at, name in enumerate(names):
-        having = [number for number, arms in enumerate(places) if name in arms]
-        if not having:
+        arms = {
+            number: group.arms[group.places[name]]
+            for number, group in enumerate(groups)
+            if name in group.places
+        }
+        if not arms:
             continue
+        about: dict[str, Any] = {"groups": len(arms)}
+        if len(groups) == 1:
+            arm = arms[0]
+            about = {"k": len(arm.heads), "gate": arm.gate, "filled_up": arm.filled_up,
+                     "heads": tuple(map(str, arm.heads))}  # fmt: skip
         scores = {
-            key: known(Trial([trial.groups[number] for number in having]).scores[at])
+            key: known(Trial([trial.groups[number] for number in arms]).scores[at])
             for key, trial in trials.items()
         }
-        if len(groups) == 1:
-            rows.append(groups[0].arms[places[0][name]].scored(scores))
-        else:
-            rows.append(
-                Condition(kind=name.kind, draw=name.draw, groups=len(having), unknown=scores)
-            )
-    effects = {
-        kind: {
-            key: _effect(names, kind, prefix, trial, measures[key].side, changes)
-            for key, whole in trials.items()
-            if (trial := whole.among(names.index(Name(kind)))).groups
-        }
-        for kind, prefix in controls.items()
-        if any(Name(kind) in arms for arms in places)
-    }
+        rows.append(Condition(kind=name.kind, draw=name.draw, **about, unknown=scores))
     return Comparison(
-        prompts=sum(numbers.prompts for numbers in groups),
+        prompts=sum(
+            next((len(values[0]) for values in group.values.values() if values is not None), 0)
+            for group in groups
+        ),
         baseline=next(row.scores for row in rows if row.kind == BASELINE),
         conditions=tuple(row for row in rows if row.kind != BASELINE),
-        effects=effects,
+        effects={
+            kind: {
+                key: _effect(
+                    names,
+                    kind,
+                    prefix,
+                    trial,
+                    "higher" if measures[key].raises else "lower",
+                    changes,
+                )
+                for key, whole in trials.items()
+                if (trial := whole.among(names.index(Name(kind)))).groups
+            }
+            for kind, prefix in controls.items()
+            if any(Name(kind) in group.places for group in groups)
+        },
     )
 
 
@@ -160,7 +144,7 @@ def _effect(
     """A chosen kind by one measure, in the groups that have both."""
     at, base = names.index(Name(kind)), names.index(Name(BASELINE))
 
-    def beside(random: str) -> Control | None:
+    def control(random: str) -> Control | None:
         draws = [
             place
             for place, name in enumerate(names)
@@ -176,7 +160,7 @@ def _effect(
         baseline=float(trial.scores[base]),
         change=trial.difference(at, [base]),
         groups=len(trial.groups),
-        free=beside(RANDOM),
-        matched=beside(MATCHED),
+        free=control(RANDOM),
+        matched=control(MATCHED),
         p_change=trial.p_examples(at, [base], "two-sided") if changes else None,
     )

@@ -1,4 +1,4 @@
-"""Ranks of the first tokens of answers among all tokens a model could go on with.
+"""Ranks of the first tokens of answers, at the end of the model and layer by layer (logit lens).
 
 A rank is 1 + the number of tokens with a strictly larger logit. An answer may have several forms
 (English, native), of which the best counts. Where a tokenizer writes the space before a form as a
@@ -7,7 +7,7 @@ token of its own, which tells nothing, the rank is that of the token after it, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,25 @@ import torch
 from headscope.data.transfer import TransferPrompt
 from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
+from headscope.lm.states import states
+from headscope.results.writing import LensCondition, LensLayer
 from headscope.verify.removal.conditions import Pass
+from headscope.verify.writing.texts import Arm, Progress
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-
-Progress = Callable[[str, int, int], None]
 
 #: Prompts whose ranks are kept together: what a killed run can lose.
 KEPT_AT_ONCE = 512
 PART = "ranks"
+#: Tokens shown of each layer under the lens.
+SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,6 @@ class Form:
 
     side: str
     text: str
-    english: bool
     before: tuple[int, ...]
     token: int
 
@@ -54,33 +60,30 @@ def first_tokens(
     Raises `InputError` as `headscope.lm.prompting.encode_answers` does.
     """
     asked = [
-        (at, side, form, form == answer.english)
-        for at, one in enumerate(prompts)
-        for side, answer in (("a", one.answer_a), ("b", one.answer_b))
+        (at, side, form)
+        for at, prompt in enumerate(prompts)
+        for side, answer in (("a", prompt.answer_a), ("b", prompt.answer_b))
         for form in answer.forms
     ]
-    texts = [prompts[at].prompt for at, *_ in asked]
-    stems = [prompts[at].stem for at, *_ in asked]
-    whole = [f"{stem} {form}".lstrip() for stem, (_, _, form, _) in zip(stems, asked, strict=True)]
-    rows = encode_answers(lm, texts, whole, chat)
-    begun = {
-        stem: at for at, stem in enumerate(dict.fromkeys(zip(texts, stems, strict=True))) if stem[1]
-    }
-    stemmed = encode_answers(lm, [text for text, _ in begun], [stem for _, stem in begun], chat)
-    places = {key: stemmed[number] for number, key in enumerate(begun)}
+    begun = [(prompts[at].prompt, prompts[at].stem) for at, *_ in asked]
+    wholes = [f"{stem} {form}".lstrip() for (_, stem), (*_, form) in zip(begun, asked, strict=True)]
+    rows = encode_answers(lm, [text for text, _ in begun], wholes, chat)
+    stems = [key for key in dict.fromkeys(begun) if key[1]]
+    given = encode_answers(lm, [text for text, _ in stems], [stem for _, stem in stems], chat)
+    stemmed = dict(zip(stems, given, strict=True))
     found: list[list[Form]] = [[] for _ in prompts]
-    for (at, side, form, english), text, stem, row in zip(asked, texts, stems, rows, strict=True):
+    for (at, side, form), key, row in zip(asked, begun, rows, strict=True):
         start = row.start
-        if stem:
-            given = places[text, stem].ids
-            same = (one == other for one, other in zip(row.ids, given, strict=False))
+        if key in stemmed:
+            ids = stemmed[key].ids
+            differ = (a != b for a, b in zip(row.ids, ids, strict=False))
             # Where the stem's last token changes with what follows, the answer begins there.
             start = next(
-                (n for n, one in enumerate(same) if not one), min(len(given), len(row.ids) - 1)
+                (n for n, new in enumerate(differ) if new), min(len(ids), len(row.ids) - 1)
             )
         while start < len(row.ids) - 1 and not lm.tokenizer.decode([row.ids[start]]).strip():
             start += 1
-        found[at].append(Form(side, form, english, row.ids[:start], row.ids[start]))
+        found[at].append(Form(side, form, row.ids[:start], row.ids[start]))
     return [tuple(forms) for forms in found]
 
 
@@ -97,28 +100,28 @@ def kept_ranks(
     Ranks are kept in `run` some hundred prompts at a time, so that a stopped run goes on there.
     """
     kept = run.read_part(PART)
-    total, done = sum(len(one.rows) for one in passes.values()), 0
-    found: dict[str, dict[int, list[int]]] = {}
-    for key, one in passes.items():
-        found[key] = {}
-        for place, start in enumerate(range(0, len(one.rows), KEPT_AT_ONCE)):
-            block, part = one.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
+    total, done = sum(len(gated.rows) for gated in passes.values()), 0
+    ranks: dict[str, dict[int, list[int]]] = {}
+    for key, gated in passes.items():
+        ranks[key] = {}
+        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
+            block, part = gated.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
             if part not in kept:
-                with one.applied(lm):
+                with gated.applied(lm):
                     kept[part] = _ranks(lm, [forms[at] for at in block], batch_tokens)
                 run.append_part(PART, part, kept[part])
-            found[key].update(zip(block, kept[part], strict=True))
+            ranks[key].update(zip(block, kept[part], strict=True))
             done += len(block)
             if progress:
                 progress("ranking answers", done, total)
-    return found
+    return ranks
 
 
 def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list[list[int]]:
     """Ranks of the forms of each prompt; forms that follow the same tokens share a row."""
     wanted: dict[tuple[int, ...], dict[int, int]] = {}
-    for one in forms:
-        for form in one:
+    for answers in forms:
+        for form in answers:
             wanted.setdefault(form.before, {})[form.token] = 0
     rows = list(wanted)
 
@@ -136,4 +139,44 @@ def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list
             for at, row in zip(batch, logits, strict=True):
                 for token in wanted[rows[at]]:
                     wanted[rows[at]][token] = 1 + int((row > row[token]).sum())
-    return [[wanted[form.before][form.token] for form in one] for one in forms]
+    return [[wanted[form.before][form.token] for form in answers] for answers in forms]
+
+
+def example_lens(
+    lm: LanguageModel,
+    arms: Sequence[Arm],
+    forms: Forms,
+    means: NDArray[np.float32] | None = None,
+) -> tuple[LensCondition, ...]:
+    """What each layer would say at the last token of a prompt, for every arm that is no draw.
+
+    Ranks are those of the forms that follow the same tokens as the first form does; None where an
+    answer has no such form. `means` are those of mean ablation.
+    """
+    before = forms[0].before
+    known = [form for form in forms if form.before == before]
+
+    def best(side: str, ranks: Sequence[float]) -> int | None:
+        own = (int(rank) for form, rank in zip(known, ranks, strict=True) if form.side == side)
+        return min(own, default=None)
+
+    found = []
+    for arm in arms:
+        if arm.name.draw is not None:
+            continue
+        with Pass(arm.heads.scaled(arm.gate), [0], means).applied(lm):
+            layers = states(lm, [before]).after_layer[0]
+        top = lens(lm, layers, SHOWN)
+        ranks = token_ranks(lm, layers, [form.token for form in known]).tolist()
+        rows = [
+            LensLayer(
+                layer,
+                tuple(lm.tokenizer.decode([int(token)]) for token in tokens),
+                tuple(logits.tolist()),
+                best("a", ranks[layer]),
+                best("b", ranks[layer]),
+            )
+            for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True))
+        ]
+        found.append(LensCondition(arm.name.kind, tuple(rows)))
+    return tuple(found)

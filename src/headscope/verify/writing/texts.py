@@ -1,13 +1,19 @@
-"""Lets a model write under the arms of every group, and keeps what it wrote."""
+"""Lets a model write under several gates: as it is, with chosen heads changed, with random ones.
+
+An arm is one way to run the model on the prompts of one group (a language, or a pair of them).
+Groups have the same arms by name, with heads of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from headscope.verify.removal.conditions import Pass, kept_texts
-from headscope.verify.writing.arms import Arm
+from headscope.heads import HeadSet
+from headscope.heads.draws import draw_heads
+from headscope.verify.removal.conditions import Pass, gate_key, kept_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,20 +24,68 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 Progress = Callable[[str, int, int], None]
+#: Of every prompt, by group, arm and prompt.
+Texts = Sequence[Sequence[Sequence[str]]]
+BASELINE, RANDOM, MATCHED = "baseline", "random", "random-layer-matched"
+
+
+@dataclass(frozen=True)
+class Name:
+    """What an arm is called in every group: its kind and, of a random one, the draw from 0."""
+
+    kind: str
+    draw: int | None = None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The output of `heads` times `gate`; `filled_up` of random heads come from elsewhere than
+    asked for (see `headscope.heads.draws.Draw`)."""
+
+    name: Name
+    heads: HeadSet
+    gate: float
+    filled_up: int = 0
+
+    @property
+    def key(self) -> str:
+        """What decides the outputs: arms with one key are the same gate."""
+        return gate_key(self.heads, self.gate)
+
+
+def as_is(heads: HeadSet) -> Arm:
+    """The untouched model, of the geometry of `heads`."""
+    return Arm(Name(BASELINE), HeadSet(heads.geometry, ()), 1.0)
+
+
+def beside(
+    heads: HeadSet,
+    gate: float,
+    draws: int,
+    seed: int,
+    avoid: HeadSet | None = None,
+    prefix: str = "",
+) -> list[Arm]:
+    """Random sets of as many heads under the same gate: free draws, then layer-matched ones.
+
+    They hold none of `heads` and, as far as possible, none of `avoid`. The kinds are `random` and
+    `random-layer-matched` behind `prefix`. Raises `InputError` as `draw_heads` does.
+    """
+    return [
+        Arm(Name(prefix + kind, number), draw.heads, gate, draw.filled_up)
+        for kind in (RANDOM, MATCHED)
+        for number, draw in enumerate(draw_heads(heads, draws, seed, avoid, kind == MATCHED))
+    ]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One text to be continued: what the model is given, what was hoped for, and the most tokens.
-
-    `about` are further entries of its row in the file of outputs.
-    """
+    """A text to be continued: what the model is given, what was hoped for, and the most tokens."""
 
     id: str
     text: str
     reference: str
     limit: int
-    about: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,21 +97,24 @@ class Group:
     arms: tuple[Arm, ...]
 
 
+def places(groups: Sequence[Group]) -> list[range]:
+    """Where the prompts of each group stand among those of all."""
+    ends = accumulate(len(group.prompts) for group in groups)
+    return [range(end - len(group.prompts), end) for end, group in zip(ends, groups, strict=True)]
+
+
 def passes(groups: Sequence[Group], means: NDArray[np.float32] | None = None) -> dict[str, Pass]:
     """The different gates of all groups by key, each with its prompts, counted over all groups.
 
     `means` take the place of what gates remove; None: zero.
     """
-    rows: dict[str, tuple[Arm, dict[int, None]]] = {}
-    start = 0
-    for group in groups:
-        places = range(start, start + len(group.prompts))
+    rows: dict[str, tuple[Arm, set[int]]] = {}
+    for group, own in zip(groups, places(groups), strict=True):
         for arm in group.arms:
-            rows.setdefault(arm.key, (arm, {}))[1].update(dict.fromkeys(places))
-        start += len(group.prompts)
+            rows.setdefault(arm.key, (arm, set()))[1].update(own)
     return {
-        key: Pass(arm.heads.scaled(arm.gate), sorted(places), means)
-        for key, (arm, places) in rows.items()
+        key: Pass(arm.heads.scaled(arm.gate), sorted(prompts), means)
+        for key, (arm, prompts) in rows.items()
     }
 
 
@@ -88,27 +145,23 @@ def write(
         progress,
         special,
     )
-    found: list[list[list[str]]] = []
-    start = 0
-    for group in groups:
-        places = range(start, start + len(group.prompts))
-        found.append([[made[arm.key][at] for at in places] for arm in group.arms])
-        start += len(group.prompts)
-    return found
+    return [
+        [[made[arm.key][at] for at in own] for arm in group.arms]
+        for group, own in zip(groups, places(groups), strict=True)
+    ]
 
 
-def output_rows(
-    groups: Sequence[Group], texts: Sequence[Sequence[Sequence[str]]], name: str = "language"
-) -> Iterator[dict[str, Any]]:
-    """One row a group, arm and prompt; `name` is what a group is."""
-    for group, by_arm in zip(groups, texts, strict=True):
-        for arm, made in zip(group.arms, by_arm, strict=True):
-            for prompt, output in zip(group.prompts, made, strict=True):
+def output_rows(groups: Sequence[Group], texts: Texts, **columns: Any) -> Iterator[dict[str, Any]]:
+    """One row a group, arm and prompt; `columns` are more entries, by group, arm and prompt."""
+    for group, by_arm, *by_group in zip(groups, texts, *columns.values(), strict=True):
+        for arm, made, *own in zip(group.arms, by_arm, *by_group, strict=True):
+            for prompt, output, *values in zip(group.prompts, made, *own, strict=True):
                 yield {
-                    name: group.name,
+                    "language": group.name,
                     "id": prompt.id,
                     "condition": arm.name.kind,
                     "draw": arm.name.draw,
                     "reference": prompt.reference,
                     "output": output,
+                    **dict(zip(columns, values, strict=True)),
                 }

@@ -1,17 +1,23 @@
-"""What is shown of a model that writes under several gates: scores, tests, bars and outputs."""
+"""What the commands that let a model write share: heads, prompts, outputs, what is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from headscope.errors import InputError
 from headscope.estimates import Against
+from headscope.heads import Amount, Rank
+from headscope.heads.resolve import place_of
 from headscope.results.common import Ablation
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
+from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of, signed
+from headscope.studies.inputs import Progress
 from headscope.studies.shows import (
     ablation_facts,
     against_table,
@@ -20,10 +26,125 @@ from headscope.studies.shows import (
     model_facts,
     tests_words,
 )
+from headscope.verify.languages.sets import SPECIFIC, LanguageHeads, language_heads
+from headscope.verify.writing.evidence import Numbers
+from headscope.verify.writing.texts import Arm, Group, write
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+
+#: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
+SHARE = "1%"
 CONTROLS = {"random": "random heads", "random-layer-matched": "of the same layers"}
 #: Prompts whose outputs are shown, and the fewest of a group that intervals are reliable for.
 EXAMPLES, FEW = 12, 30
+
+
+def run_languages(spec: str) -> list[str]:
+    """The languages that a run holds heads of, by name; empty for any other set."""
+    place = _folder(spec)
+    return [] if place is None else sorted(one.parent.name for one in place.glob("*/config.json"))
+
+
+def writing_heads(
+    spec: str,
+    k: Amount | None,
+    languages: Sequence[str],
+    lm: LanguageModel,
+    rank: Rank = "above-chance",
+) -> dict[str, LanguageHeads]:
+    """The heads of each language that has some, by its code; a named set stands for every one.
+
+    Of a run of LAHIS 1 % of all heads unless `k` says otherwise, of a named set all of it.
+    """
+    wanted = SHARE if k is None and _folder(spec) is not None else k
+    rows = language_heads(spec, wanted, languages, None, lm.geometry, rank)
+    own = {row.language: row for row in rows}
+    if not any(code in own for code in languages):
+        return dict.fromkeys(languages, rows[0])
+    return {code: own[code] for code in languages if code in own}
+
+
+def _folder(spec: str) -> Path | None:
+    """Where a run keeps the heads specific to each language."""
+    place = place_of(spec)
+    found = None if place is None else place / SPECIFIC
+    return found if found is not None and found.is_dir() else None
+
+
+def arms_settings(groups: Iterable[tuple[str, Sequence[Arm]]]) -> dict[str, list[str]]:
+    """The gates of each group in a run's configuration: the heads themselves, not their place."""
+    return {name: [arm.key for arm in arms] for name, arms in groups}
+
+
+def statistics(run: Run, numbers: Mapping[str, Numbers]) -> None:
+    """Keep the numbers of every prompt, as `GROUP.MEASURE`: arrays (arms, prompts, features)."""
+    arrays = {
+        f"{group}.{measure}": array
+        for group, own in numbers.items()
+        for measure, array in own.values.items()
+        if array is not None
+    }
+    run.write_tensors("statistics.safetensors", arrays)
+
+
+def written(
+    lm: LanguageModel,
+    groups: Sequence[Group],
+    run: Run,
+    stop_at_newline: bool,
+    special: bool,
+    batch_tokens: int,
+    means: NDArray[np.float32] | None,
+    progress: Progress | None,
+) -> list[list[list[str]]]:
+    """The outputs by group, arm and prompt; the run keeps what the model was given, once."""
+    from headscope.lm.generation import GenerateConfig
+
+    how = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=stop_at_newline)
+    texts = write(lm, groups, how, run, "writing", progress, special, means)
+    rows = [
+        {"language": group.name, "id": prompt.id, "prompt": prompt.text}
+        for group in groups
+        for prompt in group.prompts
+    ]
+    run.write_jsonl("prompts.jsonl", rows)
+    return texts
+
+
+def token_count(lm: LanguageModel, text: str) -> int:
+    """Tokens of a text by itself."""
+    return len(lm.encode(text, special=False))
+
+
+def fitted(
+    lm: LanguageModel, text: str, limit: int, render: Callable[[str], str], place: str
+) -> tuple[str, bool]:
+    """The prompt of a text, cut at its end until `limit` new tokens have room behind the prompt.
+
+    Returns the prompt and whether the text was cut. Raises `InputError`, beginning with `place`,
+    if not even a prompt without text leaves the room.
+    """
+    room = lm.context_length - limit
+
+    def fits(length: int) -> bool:
+        return len(lm.encode(render(text[:length]))) <= room
+
+    if fits(len(text)):
+        return render(text), False
+    if not fits(0):
+        raise InputError(
+            f"{place}: {limit} new tokens behind the prompt do not fit the model's context of "
+            f"{lm.context_length}; use fewer with --max-new-tokens"
+        )
+    low, high = 0, len(text)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return render(text[:low]), True
 
 
 @dataclass(frozen=True)
@@ -89,7 +210,7 @@ class Writing:
         result, groups = self.result, list(self.result.groups)
         listed = ", ".join(groups) if len(groups) <= EXAMPLES else str(len(groups))
         effects = [each for kinds in result.whole.effects.values() for each in kinds.values()]
-        tests = [test for effect in effects for test in _against(effect) if test is not None]
+        tests = [test for effect in effects for test in _tests(effect) if test is not None]
         draws = min((test.distinct for test in tests), default=0)
         over = f", mean over {len(groups)} {self.group}s" if len(groups) > 1 else ""
         few = [f"{n} {part.prompts}" for n, part in result.groups.items() if part.prompts < FEW]
@@ -168,7 +289,7 @@ class Writing:
             yield Table(scale.words, columns, tuple(rows))
             tests = against_table(
                 f"{scale.words}: selected minus random heads",
-                {name: _against(effect) for name, (_, _, effect) in found.items()},
+                {name: _tests(effect) for name, (_, _, effect) in found.items()},
                 "prompts",
                 1,
                 scale.points,
@@ -243,7 +364,7 @@ class Writing:
         )
 
 
-def _against(effect: Effect) -> tuple[Against | None, Against | None]:
+def _tests(effect: Effect) -> tuple[Against | None, Against | None]:
     free, matched = effect.free, effect.matched
     return (None if free is None else free.against, None if matched is None else matched.against)
 

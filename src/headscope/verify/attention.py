@@ -1,0 +1,266 @@
+"""Does a mask pick heads that look at the answer: attention on the right one of several candidates.
+
+After Heads Up! (ICML 2025), table 7: the attention of the last input token on the candidates'
+tokens, normalised over them, summed over the tokens of the target. Weights are exact, and no
+attention matrix is formed (`headscope.lm.attention.weights`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.tasks import Example, Task, prompt
+from headscope.data.tasks.task import PLACEHOLDER
+from headscope.errors import InputError, naming
+from headscope.estimates import Mean, known
+from headscope.measure import bootstrap_mean
+from headscope.results.attention import AttendedCondition, Bounds, GroupShare, RandomSets
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+Floats = NDArray[np.floating[Any]]
+#: Random sets of as many heads as the mask keeps, against which its heads are held.
+SETS = 999
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A prompt as tokens, and which of them are the candidates'.
+
+    Attributes:
+        ids: tokens up to the last input token, which predicts the answer.
+        target: places of the tokens of the right candidate.
+        others: places of the tokens of the other candidates.
+    """
+
+    ids: tuple[int, ...]
+    target: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def uniform(self) -> float:
+        """The target's share of the candidates' tokens."""
+        return len(self.target) / (len(self.target) + len(self.others))
+
+
+def place_candidates(
+    lm: LanguageModel, task: Task, example: Example, instructed: bool = False
+) -> Placed:
+    """Tokenise the prompt of an example and find its candidates in it.
+
+    A token belongs to a candidate if its characters, leading white space aside, intersect it.
+
+    Raises:
+        InputError: naming file and line, if the example has no two candidates, the answer is none
+            of them, or one cannot be found in the prompt or has no token of its own.
+    """
+    from headscope.lm.prompting import chat_writer, encode_answers
+    from headscope.lm.tokens import tokenise
+
+    where = f"{task.path}, example {example.id} (line {example.line})"
+    if len(example.candidates) < 2 or example.output not in example.candidates:
+        raise InputError(
+            f"{where}: has no candidates among which the answer could be looked at; use a task "
+            'whose inputs are words such as "a, b, c" with one of them as the output, or add a '
+            "column `candidates`"
+        )
+    text = prompt(task, example, instructed)
+    template = task.instruction if instructed and task.instruction is not None else task.bare
+    begin = template.index(PLACEHOLDER)
+    spans = _within(text, begin, begin + len(example.input), example.candidates, where)
+    writer = chat_writer(lm, task.chat)
+    wrapped, offset = text, 0
+    if writer is not None:
+        with naming(where):
+            wrapped, offset = writer.write([text])
+        # White space around the prompt is left out.
+        offset -= len(text) - len(text.lstrip())
+    (row,) = encode_answers(lm, [text], [example.output], task.chat)
+    ids = row.ids[: row.start]
+    own = tokenise(lm.tokenizer, wrapped, special=writer is None)
+    right: set[int] = set()
+    every: set[int] = set()
+    for word, (start, end) in zip(example.candidates, spans, strict=True):
+        covered = {
+            place
+            for place, (token, (first, last)) in enumerate(zip(own.ids, own.spans, strict=True))
+            if first < end + offset and last > start + offset and ids[place : place + 1] == (token,)
+        }
+        if not covered:
+            raise InputError(
+                f"{where}: the candidate {text[start:end]!r} has no token of its own in the prompt"
+            )
+        every |= covered
+        right |= covered if word == example.output else set()
+    return Placed(ids, tuple(sorted(right)), tuple(sorted(every - right)))
+
+
+def _within(
+    text: str, begin: int, end: int, words: Sequence[str], where: str
+) -> list[tuple[int, int]]:
+    """The characters of each word in ``text[begin:end]``, one after another where they can be.
+
+    A word of its own is meant rather than a part of another one: art, not that of cart.
+    """
+    spans = []
+    at = begin
+    for word in words:
+        patterns = (rf"(?<!\w){re.escape(word)}(?!\w)", re.escape(word))
+        tries = (
+            re.compile(pattern).search(text, start, end)
+            for pattern in patterns
+            for start in (at, begin)
+        )
+        match = next((match for match in tries if match), None)
+        if match is None:
+            raise InputError(f"{where}: the candidate {word!r} is not in the input; correct one")
+        at = match.end()
+        spans.append(match.span())
+    return spans
+
+
+def target_shares(
+    lm: LanguageModel, prompts: Sequence[Placed], batch_tokens: int = 8192
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Shares on the target, and attention on all candidates, under whatever gates are active.
+
+    Returns:
+        Two float32 arrays (n, L, W). The first is NaN where there is no head, or where a head's
+        attention on all candidates is 0 (a sliding window that ends before them, for example).
+
+    Raises:
+        InputError: as `headscope.lm.attention.weights.attention_weights`.
+    """
+    from headscope.lm.batching import in_halves, length_buckets
+
+    shape = (len(prompts), *lm.geometry.shape)
+    share = np.full(shape, np.nan, dtype=np.float32)
+    mass = np.full(shape, np.nan, dtype=np.float32)
+    heads = tuple(lm.geometry.heads())
+    layers = np.array([head.layer for head in heads])
+    places = np.array([head.head for head in heads])
+    lengths = [len(placed.ids) for placed in prompts]
+    for rows, (target, every) in in_halves(
+        length_buckets(lengths, batch_tokens, lm.pass_overhead),
+        lambda rows: _masses(lm, [prompts[row] for row in rows]),
+    ):
+        at = np.array(rows)[:, None]
+        mass[at, layers, places] = every
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share[at, layers, places] = np.where(every > 0, target / every, np.nan)
+    return share, mass
+
+
+def _masses(
+    lm: LanguageModel, prompts: Sequence[Placed]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Attention on the target and on all candidates, float64 (B, N), from one pass."""
+    import torch
+
+    from headscope.lm.attention.weights import WeightRequest
+    from headscope.lm.batching import collate
+    from headscope.lm.inputs import evaluating, forward_inputs
+
+    batch = collate([placed.ids for placed in prompts], lm.pad_token_id)
+    widest = max(len(placed.target) + len(placed.others) for placed in prompts)
+    keys = torch.full((len(prompts), widest), -1, dtype=torch.int64)
+    right = np.zeros((len(prompts), 1, widest))
+    for row, (placed, before) in enumerate(zip(prompts, batch.padding, strict=True)):
+        own = [before + place for place in (*placed.target, *placed.others)]
+        keys[row, : len(own)] = torch.tensor(own)
+        right[row, 0, : len(placed.target)] = 1
+    request = WeightRequest(keys, rows="last")
+    inputs = forward_inputs(lm.model, batch, logits=False)
+    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as read:
+        lm.model(**inputs)
+    weights = read.weights.cpu().double().numpy()
+    return (weights * right).sum(axis=-1), weights.sum(axis=-1)
+
+
+def describe(
+    name: str,
+    share: Floats,
+    mass: Floats,
+    uniform: Sequence[float],
+    kept: NDArray[np.bool_],
+    seed: int = 0,
+) -> AttendedCondition:
+    """What attention on the target shows: means over heads and samples, beside chance.
+
+    Args:
+        name: of the condition.
+        share: (n, L, W) of `target_shares`, attention on the target as a share of that on all
+            candidates.
+        mass: (n, L, W), attention on all candidates.
+        uniform: for each sample the share of even attention.
+        kept: bool (L, W), the heads in the mask.
+        seed: of the random sets.
+    """
+    share = share.astype(np.float64)
+    there = ~np.isnan(mass[0])
+    members = {"all": there, "in": there & kept, "out": there & ~kept}
+    by_sample = {group: _over_heads(share[:, heads]) for group, heads in members.items()}
+    groups = {}
+    for group, heads in members.items():
+        if heads.any():
+            own = _mean(by_sample[group])
+            groups[group] = GroupShare(
+                mean=known(own.mean),
+                bounds=Bounds(own.low, own.high),
+                attention=float(np.mean(mass[:, heads], dtype=np.float64)),
+                count=int(heads.sum()),
+            )
+    even = np.asarray(uniform, dtype=np.float64)
+    return AttendedCondition(
+        condition=name,
+        heads=groups,
+        uniform=_mean(even),
+        above_uniform=_mean(by_sample["all"] - even),
+        in_minus_out=_mean(by_sample["in"] - by_sample["out"]),
+        random=_random(share[:, there], kept[there], seed),
+        undefined=float(np.isnan(share[:, there]).mean()),
+    )
+
+
+def _over_heads(values: Floats) -> Floats:
+    """The mean of each sample over the heads where it is defined; NaN where it is nowhere."""
+    defined = ~np.isnan(values)
+    count = defined.sum(axis=1)
+    total = np.where(defined, values, 0.0).sum(axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _mean(values: Floats) -> Mean:
+    """Mean and interval over the samples where it is defined."""
+    mean = bootstrap_mean(values[~np.isnan(values)])
+    return Mean(mean.value, mean.low, mean.high)
+
+
+def _random(share: Floats, kept: NDArray[np.bool_], seed: int) -> RandomSets:
+    """Random sets of as many of the heads (n, heads) as are kept, by their mean share.
+
+    p is two-sided: that such a set lies as far from their mean as the mask's heads do.
+    """
+    means = _over_heads(share.T)
+    defined = np.flatnonzero(~np.isnan(means))
+    inside = kept[defined]
+    if not inside.any():
+        return RandomSets()
+    own, size = float(means[defined][inside].mean()), int(inside.sum())
+    random = np.random.default_rng([seed, len(defined)])
+    drawn = np.array(
+        [means[random.choice(defined, size, replace=False)].mean() for _ in range(SETS)]
+    )
+    middle = float(drawn.mean())
+    # Equal sums may differ in their last bits: a tie counts as at least as far.
+    as_far = np.abs(drawn - middle) >= abs(own - middle) - 1e-12
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    p_value = float((1 + as_far.sum()) / (1 + len(drawn)))
+    return RandomSets(len(drawn), middle, float(low), float(high), p_value)

@@ -1,0 +1,270 @@
+"""Which masks are put on a model and compared, beside random ones.
+
+A mask's own condition beside others' (Heads Up!, section 3.4); gates α between 0 and 1 in place of
+0 for the heads outside a mask (section 5), of which the best is chosen by the loss of the
+instructed task on some held-out examples and measured on others; and the heads that the masks of a
+family of tasks share (Table 6): those inside every mask of a family are what its tasks have in
+common, those inside none are needed by no task.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.split import sentence_digest
+from headscope.data.tasks import Task
+from headscope.errors import InputError
+from headscope.heads import HeadSet
+from headscope.heads.draws import draw_heads
+from headscope.measure.intervals import resamples
+from headscope.results.mask_tests import AlphaOutcome, Outcome
+from headscope.verify.masks.asking import Condition, Kind, random_conditions
+from headscope.verify.masks.mask import Mask, shuffled
+
+#: The values of α that are tried.
+GRID = tuple(step / 10 for step in range(11))
+RESAMPLES = 1000
+ALL, UNUSED = "all", "unused"
+_DIRECTION = re.compile(r"(?:.*-)?([a-z]{2,3})-([a-z]{2,3})")
+
+
+def mask_conditions(
+    mask: Mask,
+    foreign: Sequence[Mask],
+    hybrid: Mask | None,
+    instructed: bool,
+    draws: int,
+    seed: int = 0,
+) -> list[Condition]:
+    """The model as it is, instructed where it can be, and under each mask; then random masks of
+    the size of the task's own, so no other mask is compared with them."""
+    planned = [Condition("as-is", "as is")]
+    if instructed:
+        planned.append(Condition("instructed", "instructed", instructed=True))
+    planned.append(Condition("masked", "masked", mask))
+    if hybrid is not None:
+        planned.append(Condition("hybrid", "hybrid", hybrid))
+    planned += [
+        Condition("foreign", f"foreign {number}", other) for number, other in enumerate(foreign, 1)
+    ]
+    kinds: tuple[Kind, ...] = ("shuffled", "shuffled-layer-matched")
+    for kind in kinds:
+        masks = shuffled(mask, draws, seed, layer_matched=kind != "shuffled")
+        planned += random_conditions(kind, masks, "masked", instructed=False)
+    return planned
+
+
+def check_grid(grid: Sequence[float]) -> tuple[float, ...]:
+    """The values in ascending order, 0 and 1 among them; InputError for others than 0 to 1."""
+    for value in grid:
+        if not 0 <= value <= 1:
+            raise InputError(f"α is {value:g}; it lies between 0 (the mask) and 1 (no mask)")
+    return tuple(sorted({0.0, 1.0, *grid}))
+
+
+def halves_of(task: Task, seed: int = 0) -> tuple[Task, Task]:
+    """Examples to choose α on, and others to measure on: two halves by a hash of the input.
+
+    No input is in both. Raises `InputError` if there are fewer than two inputs.
+    """
+
+    def rank(key: str) -> bytes:
+        return hashlib.sha256(f"scaling {seed} {key}".encode("ascii")).digest()
+
+    keys = [sentence_digest(example.input) for example in task.examples]
+    ranked = sorted(set(keys), key=rank)
+    if len(ranked) < 2:
+        raise InputError(
+            f"the task {task.name!r} has one held-out input, too few to choose α on some and "
+            "measure on others; hold more out"
+        )
+    chosen = set(ranked[: len(ranked) // 2])
+    pairs = list(zip(keys, task.examples, strict=True))
+    first = tuple(example for key, example in pairs if key in chosen)
+    second = tuple(example for key, example in pairs if key not in chosen)
+    return replace(task, examples=first), replace(task, examples=second)
+
+
+def check_apart(choose: Task, check: Task) -> None:
+    """Raises `InputError` if an input that α is chosen on is also one it is measured on."""
+    known = {sentence_digest(example.input) for example in choose.examples}
+    both = sum(sentence_digest(example.input) in known for example in check.examples)
+    if both:
+        raise InputError(
+            f"{check.path}: {both} of {len(check.examples)} inputs are among the "
+            f"{len(choose.examples)} examples that α is chosen on; give other sentences to "
+            "measure on, or leave --check-data out"
+        )
+
+
+def grid_conditions(
+    mask: Mask, grid: Sequence[float], draws: int, seed: int = 0
+) -> list[Condition]:
+    """The instructed model under every α, the model as it is first; then shuffled masks likewise,
+    and the uninstructed model without and with the mask."""
+    planned = [_scaled(mask, alpha) for alpha in sorted(grid, reverse=True)]
+    for number, other in enumerate(shuffled(mask, draws, seed)):
+        for alpha in grid:
+            if alpha < 1:
+                name, scaled = f"shuffled {number} at {alpha:g}", other.outside(alpha)
+                planned.append(Condition("shuffled", name, scaled, True, number, _name(alpha)))
+    return [*planned, Condition("as-is", "as is"), Condition("masked", "masked", mask)]
+
+
+def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> list[Condition]:
+    """Instructed: the model as it is, under the mask, under the scaled mask, and under shuffled
+    masks scaled alike."""
+    planned = [
+        Condition("instructed", "instructed", instructed=True),
+        Condition("masked", "masked and instructed", mask, instructed=True),
+        Condition("scaled", "scaled and instructed", mask.outside(alpha), instructed=True),
+    ]
+    if alpha == 1:  # every mask at full strength is no mask
+        return planned
+    scaled = [other.outside(alpha) for other in shuffled(mask, draws, seed)]
+    return planned + random_conditions("shuffled", scaled, "scaled and instructed")
+
+
+def best_alpha(losses: Mapping[float, float]) -> float:
+    """The α with the lowest loss; of equal ones the largest, which changes the model least."""
+    return min(losses, key=lambda alpha: (losses[alpha], -alpha))
+
+
+def chosen_again(losses: Mapping[float, NDArray[np.float64]], seed: int = 0) -> dict[float, float]:
+    """How often each α would be chosen on other examples: shares of 1,000 bootstrap resamples.
+
+    `losses` holds the mean loss of every example, (examples,), by α.
+    """
+    alphas = sorted(losses, reverse=True)  # arg min takes the first of equal ones
+    table = np.stack([losses[alpha] for alpha in alphas])
+    chosen = np.empty(RESAMPLES, dtype=np.int64)
+    for rows, weights in resamples(table.shape[1], RESAMPLES, np.random.default_rng(seed)):
+        chosen[rows] = (table @ weights.T).argmin(axis=0)
+    return {alpha: float((chosen == at).mean()) for at, alpha in enumerate(alphas)}
+
+
+def alpha_outcomes(grid: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[AlphaOutcome, ...]:
+    """What came of the grid by ascending α, each with the losses of its shuffled masks."""
+    by_name = {outcome.name: outcome for outcome in outcomes}
+    return tuple(
+        AlphaOutcome(
+            **vars(by_name[_name(alpha)]),
+            alpha=alpha,
+            shuffled=tuple(each.nll for each in outcomes if each.of == _name(alpha)),
+        )
+        for alpha in sorted(grid)
+    )
+
+
+def _scaled(mask: Mask, alpha: float) -> Condition:
+    if alpha == 1:
+        return Condition("instructed", _name(alpha), instructed=True)
+    return Condition("scaled", _name(alpha), mask.outside(alpha), instructed=True)
+
+
+def _name(alpha: float) -> str:
+    return f"α {alpha:g}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tasks that are looked at together, and heads they share.
+
+    Attributes:
+        name: `all`, a language that every task has to do with, `unused`, or one that was given.
+        tasks: names of the tasks whose masks count.
+        heads: heads inside all of these masks; of `unused`, heads inside none.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    heads: HeadSet
+
+
+def parse_family(text: str) -> tuple[str, tuple[str, ...]]:
+    """Name and tasks of a family written as `NAME=TASK,TASK`."""
+    name, equals, rest = text.partition("=")
+    tasks = tuple(task.strip() for task in rest.split(",") if task.strip())
+    if not equals or not name.strip() or not tasks:
+        raise InputError(f"the family {text!r} is not written like NAME=TASK,TASK")
+    if not re.fullmatch(r"[\w+-][\w .+-]*", name.strip()):
+        raise InputError(
+            f"the family {name.strip()!r} cannot be a folder's name; use letters, digits, - and _"
+        )
+    return name.strip(), tasks
+
+
+def families(
+    masks: Mapping[str, Mask], own: Mapping[str, Sequence[str]] | None = None
+) -> list[Family]:
+    """The families of some tasks with their shared heads.
+
+    All tasks; the translation tasks that have to do with one language, for each language that is
+    in some but not all of at least two; those given in `own`; and the heads that no task uses.
+
+    Raises `InputError` if there are fewer than two masks, or a family names a task without one.
+    """
+    if len(masks) < 2:
+        raise InputError("heads are shared by several masks; name at least two runs with --heads")
+    groups: dict[str, tuple[str, ...]] = {ALL: tuple(masks)}
+    spoken: dict[str, list[str]] = {}
+    for task in masks:
+        match = _DIRECTION.fullmatch(task)
+        for code in match.groups() if match else ():
+            spoken.setdefault(code, []).append(task)
+    for code, tasks in sorted(spoken.items()):
+        if 2 <= len(tasks) < len(masks):
+            groups[code] = tuple(tasks)
+    for name, named in (own or {}).items():
+        for task in named:
+            if task not in masks:
+                raise InputError(
+                    f"the family {name!r} names the task {task!r}, which has no mask here; known "
+                    f"are {', '.join(masks)}"
+                )
+        if name in (ALL, UNUSED):
+            raise InputError(f"a family of your own cannot be called {name!r}; name it otherwise")
+        groups[name] = tuple(named)
+    found = [
+        Family(name, tasks, functools.reduce(operator.and_, (masks[task].kept for task in tasks)))
+        for name, tasks in groups.items()
+    ]
+    used = np.any([mask.kept.mask() for mask in masks.values()], axis=0)
+    geometry = found[0].heads.geometry
+    unused = HeadSet.from_mask(geometry, ~used & geometry.mask())
+    return [*found, Family(UNUSED, tuple(masks), unused)]
+
+
+def family_conditions(found: Sequence[Family], draws: int, seed: int = 0) -> list[Condition]:
+    """The instructed model as it is, without the heads of each family, and without as many others.
+
+    Random heads come from outside the family's, free and of the same layers; where the family has
+    more than half of all heads, from all heads. Families without heads, or with all, are left out.
+    """
+    planned = [Condition("instructed", "instructed", instructed=True)]
+    for family in found:
+        total = family.heads.geometry.total
+        if not 0 < len(family.heads) < total:
+            continue
+        gone = Mask(family.heads.removed(), name=family.name)
+        harmful = family.name != UNUSED
+        planned.append(Condition("removed", family.name, gone, True, harmful=harmful))
+        kinds: tuple[Kind, ...] = ("random", "random-layer-matched")
+        for kind in kinds:
+            matched = kind != "random"
+            if 2 * len(family.heads) <= total:
+                draws_of = draw_heads(family.heads, draws, seed, layer_matched=matched)
+                others = [Mask(draw.heads.removed(), name=kind) for draw in draws_of]
+            else:
+                others = shuffled(gone, draws, seed, layer_matched=matched)
+            ending = f", as many as {family.name}"
+            planned += random_conditions(kind, others, family.name, ending=ending)
+    return planned
