@@ -214,13 +214,13 @@ def test_a_disk_that_fills_up_loses_nothing(
     def full(path: Path, content: bytes) -> None:
         room[0] -= 1
         if room[0] < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write(path, content)
 
     arguments = ("use", "rate", "--data", data, "--heads", HEADS, "--chunk", 20)
     arguments += ("--out", tmp_path / "run", "--json")
     with monkeypatch.context() as patched:
-        patched.setattr("headscope.use.corpus.chunks.write_bytes", full)
+        patched.setattr("headscope.use.corpus.plan.write_bytes", full)
         said = command(*arguments)
     assert said.code == 2 and said.out == ""
     assert said.err.count("\n") == 1 and "No space left" in said.err and "c-000002" in said.err
@@ -308,7 +308,7 @@ def test_a_corpus_is_read_once_unless_it_changes(
         raise AssertionError("the corpus was read again")
 
     with monkeypatch.context() as patched:
-        patched.setattr("headscope.use.corpus.survey.open_plain", never)
+        patched.setattr("headscope.use.corpus.reading.open_plain", never)
         assert use_rate(plan(data), tmp_path / "run") == first
         with pytest.raises(AssertionError, match="read again"):
             use_rate(plan(data, limit=2), tmp_path / "run")

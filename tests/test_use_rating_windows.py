@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.use.rating.windows import rows_of
+from headscope.use.rating.texts import rows_of
 
 
 @given(tokens=st.integers(0, 300), longest=st.integers(2, 40), data=st.data())
@@ -25,11 +25,10 @@ def test_windows_count_each_predicted_token_once_with_the_context_asked_for(
 
 @given(tokens=st.integers(0, 300), longest=st.integers(2, 40))
 def test_a_cut_text_is_one_row_of_its_first_tokens(tokens: int, longest: int) -> None:
-    found = [(row.begin, row.end, row.first) for row in rows_of(tokens, longest)]
-    assert found == ([(0, min(tokens, longest), 1)] if tokens > 1 else [])
+    assert rows_of(tokens, longest) == ([(0, min(tokens, longest), 1)] if tokens > 1 else [])
 
 
-@pytest.mark.parametrize(("longest", "overlap"), [(1, None), (8, 0), (8, 8), (8, -1)])
-def test_windows_that_could_not_move_on_are_refused(longest: int, overlap: int | None) -> None:
-    with pytest.raises(InputError, match=str(longest)):
-        rows_of(0, longest, overlap)
+@pytest.mark.parametrize("overlap", [0, 8, -1])
+def test_windows_that_could_not_move_on_are_refused(overlap: int) -> None:
+    with pytest.raises(InputError, match="8"):
+        rows_of(0, 8, overlap)
