@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -214,7 +213,10 @@ def _summary(
     return MixSummary(languages)
 
 
-def _histograms(index: Index, choice: Choice) -> list[tuple[tuple[Any, ...], ...]]:
+_Bins = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _histograms(index: Index, choice: Choice) -> list[_Bins]:
     """Of each language the edges, and the counts of the baseline and of what is selected in it."""
     size = len(index.languages)
     lowest, highest = np.full(size, np.inf), np.full(size, -np.inf)
@@ -229,14 +231,13 @@ def _histograms(index: Index, choice: Choice) -> list[tuple[tuple[Any, ...], ...
     }
     counts = np.zeros((size, 2, BINS), np.int64)
     for block in index.blocks():
-        based, selected = choice.baseline[block.rows], choice.selected[block.rows]
+        based, chosen = choice.baseline[block.rows], choice.selected[block.rows]
         for language in np.unique(block.language[based]).tolist():
             here = based & (block.language == language)
-            for at, some in enumerate((here, here & selected)):
+            for at, some in enumerate((here, here & chosen)):
                 counts[language, at] += np.histogram(block.score[some], edges[language])[0]
-    return [
-        (tuple(edges[at].tolist()), *(tuple(some.tolist()) for some in counts[at]))
-        if at in edges
-        else ((), (), ())
-        for at in range(size)
-    ]
+    found: list[_Bins] = [((), (), ())] * size
+    for at, bounds in edges.items():
+        whole, selected = counts[at].tolist()
+        found[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
+    return found
