@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from machine import machine, tell
 
-from headscope.use.exporting.folder import companions
+from headscope.use.exporting.checkpoint import companions
 from headscope.use.exporting.tensors import INDEX, Stored, stored_tensors, write_tensors
 
 #: Layer shapes: hidden width, inner width, heads, key heads, vocabulary.
@@ -160,8 +160,7 @@ def look_over(source: Path, written: Path) -> dict[str, Any]:
 
 def _export(model: str, out: str, shard: str) -> None:
     from headscope.studies.inputs import ModelChoice
-    from headscope.studies.use.export import use_export
-    from headscope.studies.use.export_run import UseExport
+    from headscope.studies.use.export import UseExport, use_export
     from headscope.studies.use.gates import GateChoice
 
     layers = json.loads((Path(model) / "config.json").read_text())["num_hidden_layers"]

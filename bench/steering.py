@@ -25,8 +25,7 @@ from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.use.gates import GateChoice
-from headscope.studies.use.steering import FACTORS, Steer, steer
-from headscope.studies.use.steering_prompts import write_astray
+from headscope.studies.use.steering import FACTORS, Steer, steer, write_astray
 
 SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")
 SETTINGS = {"documents-1": 1, "mask": 0, "documents-2": 2}

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from headscope.studies.inputs import ModelChoice
-from headscope.studies.use.export import use_export
-from headscope.studies.use.export_run import UseExport
+from headscope.studies.use.export import UseExport, use_export
 from headscope.studies.use.gates import GateChoice
 
 

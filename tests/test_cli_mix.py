@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.studies.report import write_report
-from headscope.use.mixing import verify_manifest, writing
+from headscope.use.mixing import verify_manifest
 from mixing_helpers import corpus, write, written
 
 
@@ -52,36 +50,11 @@ def test_the_language_is_taken_where_it_is(tmp_path: Path, command: Callable[...
     assert "\nen  " in command(*words).out
 
 
-def test_a_full_disk_is_one_sentence(
-    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path / "a.jsonl", corpus(60))
-
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    words = ("use", "mix", source, "--select", "random", "--out", tmp_path / "out")
-    with monkeypatch.context() as patch:
-        patch.setattr(writing, "write_bytes", full)
-        said = command(*words)
-    assert said.code == 2 and "No space left on device" in said.err and said.err.count("\n") == 1
-    assert command(*words).code == 0
-    assert "drawn at random" in write_report(tmp_path / "out").read_text("utf-8")
-
-
-def test_a_removal_without_a_reserve_says_so(tmp_path: Path, command: Callable[..., Any]) -> None:
-    source = write(tmp_path / "a.jsonl", corpus(300))
-    said = command("use", "mix", source, "--share", "10%", "--out", tmp_path / "out")
-    assert "The reserve is too small to replace all" in said.out
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--kind", "enhance", "--share", "50%"), "3 times 50% of each language is more than"),
         (("--size", "en=5", "--size", "7"), "--size 7 does not say one language's size"),
         (("--language-column", "tongue"), "has no field 'tongue' for the language"),
-        (("--share", "-1"), "the share is -1, which is no amount"),
     ],
 )
 def test_what_cannot_be_mixed(
@@ -98,10 +71,6 @@ def test_a_damaged_run_has_no_page(tmp_path: Path, command: Callable[..., Any], 
     out = tmp_path / "out"
     command("use", "mix", write(tmp_path / "a.jsonl", corpus(80)), "--out", out)
     whole = json.loads((out / file).read_text("utf-8"))
-    for damaged in ({}, {**whole, "languages": {"en": 1}}, {**whole, "languages": None}):
-        (out / file).write_text(json.dumps(damaged), "utf-8")
-        with pytest.raises(InputError, match=file):
-            write_report(out)
-    (out / file).unlink()
+    (out / file).write_text(json.dumps({**whole, "languages": {"en": 1}}), "utf-8")
     with pytest.raises(InputError, match=file):
         write_report(out)

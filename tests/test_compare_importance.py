@@ -17,7 +17,7 @@ from headscope.find.importance import importance
 from headscope.heads import Geometry, HeadScores
 from headscope.runs import file_digest
 from headscope.studies.compare.overlap import CompareImportance, compare_importance
-from headscope.studies.use.steering_prompts import write_astray
+from headscope.studies.use.steering import write_astray
 from headscope.studies.verify.perplexity import paired_loss
 
 GEOMETRY = Geometry((4, 2, 4))

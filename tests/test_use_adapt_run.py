@@ -17,14 +17,12 @@ from safetensors.numpy import load_file, save_file
 
 import use_adapt_resume_script
 from headscope.errors import InputError
-from headscope.heads import Gate, Geometry, HeadSet
-from headscope.heads.store import write_bytes
+from headscope.heads import Gate, HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import p_sentences
-from headscope.runs import file_digest
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.report import write_report
 from headscope.studies.use.adapt import use_adapt
@@ -289,13 +287,6 @@ def test_languages_without_heads_and_mixed_prompts_are_refused(place: Path, tmp_
         steering_heads(Steer(("de",), str(tmp_path)), lm)
 
 
-def test_a_gate_of_another_model_is_refused(place: Path, tmp_path: Path, command: Command) -> None:
-    Gate.identity(Geometry((3, 3, 3))).save_pretrained(tmp_path / "gate")
-    told = command("use", "adapt", "--model", place / "model", "--gate", tmp_path / "gate",
-                   "--prompt", "Hi", "--out", tmp_path / "o")  # fmt: skip
-    assert told.code == 2 and "3 layers" in told.err and not (tmp_path / "o").exists()
-
-
 @pytest.mark.parametrize("name", ["masked", "steered"])
 def test_a_damaged_run_is_told(
     name: str, made: Callable[[str], dict[str, Any]], place: Path, tmp_path: Path
@@ -306,14 +297,6 @@ def test_a_damaged_run_is_told(
     lines = (folder / "outputs.jsonl").read_text("utf-8").splitlines()
     (folder / "outputs.jsonl").write_text("\n".join([*lines[:2], '{"id": 1}']), "utf-8")
     with pytest.raises(InputError, match=r"outputs\.jsonl, line 3: is damaged"):
-        write_report(folder)
-    result = json.loads((folder / "result.json").read_text())
-    del result["languages" if "steer" in result else "gate"]
-    write_bytes(folder / "result.json", json.dumps(result).encode())
-    done = json.loads((folder / "DONE.json").read_text())
-    done["result"] = file_digest(folder / "result.json")
-    write_bytes(folder / "DONE.json", json.dumps(done).encode())
-    with pytest.raises(InputError, match=r"result\.json"):
         write_report(folder)
 
 

@@ -17,12 +17,13 @@ from safetensors.numpy import save_file
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet, Origin
+from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 from headscope.lm import LanguageModel
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.queries import query_gated
-from headscope.use.adapting import Adaptation, adapted, attach, heads_scaled, read_adaptation
-from headscope.use.adapting.prompts import prompts_digest, read_prompts, rendered, typed
+from headscope.studies.use.prompts import PromptsChoice, prompts_digest, read_prompts, rendered
+from headscope.use.adapting import adapted, attach
 from lm_helpers import folded, logits, sample_batch, wrapped
 
 SOFT = {"0.1": 0.3, "1.2": 2.0, "1.0": -0.5, "0.3": 0.0}
@@ -391,27 +392,27 @@ def test_prompts_become_strings_as_a_pipeline_makes_them(pocket: LanguageModel) 
     turn = {"role": "user", "content": "Hello"}
     begun = {"role": "assistant", "content": "Good"}
     file_prompts = [
-        *typed(["Hello"]),
+        *PromptsChoice(("Hello",)).read(),
         *(one for one in map(_chat, ([turn], [turn, begun]))),
     ]
     plain, asked, going_on = rendered(pocket, file_prompts)
     assert (plain.text, plain.special) == ("Hello", True)
     assert (asked.text, asked.special) == ("<bos>Hello\nAnswer:", False)
     assert going_on.text.endswith("Good") and not going_on.special
-    assert rendered(pocket, typed(["Hello"]), chat=True)[0].text == asked.text
+    assert rendered(pocket, PromptsChoice(("Hello",)).read(), chat=True)[0].text == asked.text
 
 
 def _chat(messages: list[dict[str, str]]) -> Any:
-    from headscope.use.adapting.prompts import Prompt
+    from headscope.studies.use.prompts import Prompt
 
     return Prompt("1", tuple(messages), "here")
 
 
 def test_a_prompt_that_does_not_fit_names_its_place(pocket: LanguageModel) -> None:
     with pytest.raises(InputError, match=r"--prompt 2: the prompt has 2[0-9]{3} tokens"):
-        rendered(pocket, typed(["a", "Haus " * 1200]))
+        rendered(pocket, PromptsChoice(("a", "Haus " * 1200)).read())
     with pytest.raises(InputError, match="--prompt is empty"):
-        typed([" "])
+        PromptsChoice((" ",)).read()
     lm = wrapped("llama")
     with pytest.raises(InputError, match=r"here: .*no chat template"):
         rendered(lm, [_chat([{"role": "user", "content": "Hi"}])])

@@ -17,10 +17,9 @@ import fake_slurm
 import process_helpers
 from executor_steps import WriteNumbers
 from headscope.errors import InputError
-from headscope.use.corpus import in_processes
-from headscope.use.corpus.cluster import ClusterOptions, read_cluster_options
-from headscope.use.corpus.execution import Execution, Launched
-from headscope.use.corpus.executors import execute
+from headscope.use.corpus import executors
+from headscope.use.corpus.execution import ClusterOptions, Execution, read_cluster_options
+from headscope.use.corpus.executors import Launched, execute
 from lm_helpers import saved
 
 SLURM = ClusterOptions(partition="cpu", time="1:00:00")
@@ -82,9 +81,8 @@ def test_each_local_worker_sees_one_gpu(
     # Which one it sees is settled before CUDA starts; no GPU is needed to see that it is.
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     monkeypatch.setattr("torch.set_num_threads", lambda number: None)
-    monkeypatch.setattr("headscope.use.corpus.in_processes.silence", lambda: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given or "")
-    in_processes._begin_worker(1, Execution(workers=4, share_gpus=share))
+    executors._begin_worker(1, Execution(workers=4, share_gpus=share))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == found
 
 

@@ -20,11 +20,9 @@ import pytest
 import zstandard
 
 from headscope.errors import InputError
-from headscope.use.corpus.files import find_files
-from headscope.use.corpus.opening import numbered_lines, open_plain
-from headscope.use.corpus.reading import read_records
+from headscope.use.corpus.files import find_files, numbered_lines, open_plain
+from headscope.use.corpus.reading import read_records, survey
 from headscope.use.corpus.records import Columns
-from headscope.use.corpus.survey import survey
 from use_corpus_helpers import documents, write_jsonl
 
 

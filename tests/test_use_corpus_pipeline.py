@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadSet
-from headscope.use.corpus import steps, worker
+from headscope.use.corpus import plan as planning
+from headscope.use.corpus import steps
 from headscope.use.corpus.execution import Execution
+from headscope.use.corpus.executors import rate_left
 from headscope.use.corpus.files import CorpusFile, find_files
-from headscope.use.corpus.pipeline import rate_left
+from headscope.use.corpus.plan import Plan
+from headscope.use.corpus.reading import survey
 from headscope.use.corpus.records import Columns
-from headscope.use.corpus.survey import survey
-from headscope.use.corpus.worker import Plan
 from headscope.use.corpus.writing import Written
 from headscope.use.rating import Rating
 from use_corpus_helpers import documents, rate_by_hash, write_jsonl
@@ -47,7 +48,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(steps, "rate_texts", rate_by_hash)
     loaded.clear()
     yield
-    worker._held.clear()
+    planning._held.clear()
 
 
 def plan(folder: Path, files: tuple[CorpusFile, ...], chunk: int) -> Plan:
@@ -62,15 +63,13 @@ def test_every_chunk_has_one_task(sizes: list[int], tasks: int, chunk: int) -> N
     )
     one = plan(Path("/no/such/folder"), files, chunk)
     given_out = [
-        (file.name, number)
+        f"{file.name}-{number:06d}"
         for rank in range(tasks)
         for file, numbers in one.left(rank, tasks)
         for number in numbers
     ]
-    assert Counter(given_out) == Counter((part.file, part.number) for part in one.shelf)
-    assert sum(
-        one.shelf.records_of(file, n) for file in files for n in range(one.shelf.chunks_of(file))
-    ) == sum(sizes)
+    assert Counter(given_out) == Counter(one.chunks().keys())
+    assert sum(one.chunks().values()) == sum(sizes)
 
 
 def test_one_file_keeps_all_tasks_busy() -> None:
@@ -115,7 +114,7 @@ def test_a_chunk_made_twice_is_there_once(tmp_path: Path) -> None:
         both.append(iter(data))
     while both:  # in turns, each thinking that nothing is done
         both = [data for data in both if next(data, None) is not None]
-    counts = [one.shelf.counts(chunk)["documents"] for chunk in one.shelf]
+    counts = [one.counts(chunk)["documents"] for chunk in one.chunks()]
     assert sum(counts) == 128 and len(files_of(one.folder)) == 14
 
 
@@ -123,7 +122,7 @@ def test_progress_counts_what_stands(tmp_path: Path) -> None:
     one = plan(tmp_path / "run", surveyed(tmp_path), 10)
     seen: list[tuple[int, int, int]] = []
     rate_left(one, Execution(), tmp_path / "logs", lambda *told: seen.append(told))
-    tokens = sum(one.shelf.counts(chunk)["tokens"] for chunk in one.shelf)
+    tokens = sum(one.counts(chunk)["tokens"] for chunk in one.chunks())
     assert seen[-1] == (128, 128, tokens)
     assert seen == sorted(seen) and all(total == 128 for _, total, _ in seen)
 
@@ -141,17 +140,17 @@ def test_an_error_leaves_what_is_done(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(steps, "rate_texts", failing)
     with pytest.raises(InputError, match="the model says no"):
         rate_left(one, Execution(), tmp_path / "logs")
-    assert len(one.shelf.done()) == 3
+    assert len(one.done()) == 3
     rate_left(one, Execution(), tmp_path / "logs")
-    assert len(one.shelf.done()) == 14 and len(calls) == 4 + 11
+    assert len(one.done()) == 14 and len(calls) == 4 + 11
 
 
 def test_a_worker_holds_one_model() -> None:
     first, second = Loader("one"), Loader("two")
-    assert worker.model_of(first) == worker.model_of(replace(first)) == "one"
-    assert worker.model_of(second) == "two"
+    assert planning.model_of(first) == planning.model_of(replace(first)) == "one"
+    assert planning.model_of(second) == "two"
     assert loaded == ["one", "two"]
     model: Any = "given"
-    with worker.holding(first, model):
-        assert worker.model_of(first) == "given"
-    assert worker.model_of(first) == "one" and loaded == ["one", "two", "one"]
+    with planning.holding(first, model):
+        assert planning.model_of(first) == "given"
+    assert planning.model_of(first) == "one" and loaded == ["one", "two", "one"]

@@ -6,6 +6,8 @@ import errno
 import gzip
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ import zstandard
 
 from headscope.errors import InputError
 from headscope.heads import store
+from headscope.hub import transport
 from headscope.results.rating import RatedCorpus
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus import steps
@@ -214,13 +217,13 @@ def test_a_disk_that_fills_up_loses_nothing(
     def full(path: Path, content: bytes) -> None:
         room[0] -= 1
         if room[0] < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write(path, content)
 
     arguments = ("use", "rate", "--data", data, "--heads", HEADS, "--chunk", 20)
     arguments += ("--out", tmp_path / "run", "--json")
     with monkeypatch.context() as patched:
-        patched.setattr("headscope.use.corpus.chunks.write_bytes", full)
+        patched.setattr("headscope.use.corpus.plan.write_bytes", full)
         said = command(*arguments)
     assert said.code == 2 and said.out == ""
     assert said.err.count("\n") == 1 and "No space left" in said.err and "c-000002" in said.err
@@ -231,33 +234,24 @@ def test_a_disk_that_fills_up_loses_nothing(
 
 
 def test_files_that_were_tampered_with_are_made_again(tmp_path: Path) -> None:
-    data = write_jsonl(tmp_path / "c.jsonl", documents(60))
-    use_rate(plan(data), tmp_path / "run")
-    whole = contents(tmp_path / "run")
+    data = write_jsonl(tmp_path / "c.jsonl", [*documents(59), {"text": ""}])
+    run = tmp_path / "run"
+    use_rate(plan(data), run)
+    whole = contents(run)
     for name in ("DONE.json", "documents/c-000001.jsonl", "parts/chunks/c-000002.jsonl"):
-        (tmp_path / "run" / name).unlink()
-    use_rate(plan(data), tmp_path / "run")
-    assert contents(tmp_path / "run") == whole
-    (tmp_path / "run" / "DONE.json").unlink()
-    with (tmp_path / "run" / "documents" / "c-000000.jsonl").open("ab") as file:
-        file.write(b"x")
-    with pytest.raises(InputError, match="not as it was written"):
-        use_rate(plan(data), tmp_path / "run")
-    use_rate(plan(data), tmp_path / "run")
-    assert contents(tmp_path / "run") == whole
-
-
-def test_rejects_that_are_gone_are_noticed(tmp_path: Path) -> None:
-    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "a b"}, {"text": ""}, {"text": None}])
-    use_rate(plan(data), tmp_path / "run")
-    whole = contents(tmp_path / "run")
-    (tmp_path / "run" / "DONE.json").unlink()
-    part = tmp_path / "run" / "parts" / "chunks" / "c-000000.jsonl"
-    part.write_bytes(part.read_bytes()[:-9])
-    with pytest.raises(InputError, match="not as it was written"):
-        use_rate(plan(data), tmp_path / "run")
-    use_rate(plan(data), tmp_path / "run")
-    assert contents(tmp_path / "run") == whole
+        (run / name).unlink()
+    use_rate(plan(data), run)
+    assert contents(run) == whole
+    for name, damaged in (
+        ("documents/c-000000.jsonl", lambda content: content + b"x"),
+        ("parts/chunks/c-000002.jsonl", lambda content: content[:-9]),
+    ):
+        (run / "DONE.json").unlink()
+        (run / name).write_bytes(damaged((run / name).read_bytes()))
+        with pytest.raises(InputError, match="not as it was written"):
+            use_rate(plan(data), run)
+        use_rate(plan(data), run)
+        assert contents(run) == whole
 
 
 @pytest.mark.parametrize("table", [False, True])
@@ -308,7 +302,7 @@ def test_a_corpus_is_read_once_unless_it_changes(
         raise AssertionError("the corpus was read again")
 
     with monkeypatch.context() as patched:
-        patched.setattr("headscope.use.corpus.survey.open_plain", never)
+        patched.setattr("headscope.use.corpus.reading.open_plain", never)
         assert use_rate(plan(data), tmp_path / "run") == first
         with pytest.raises(AssertionError, match="read again"):
             use_rate(plan(data, limit=2), tmp_path / "run")
@@ -344,3 +338,116 @@ def test_limits_count_the_records_of_each_file(tmp_path: Path) -> None:
     assert use_rate(plan(one, other, chunk=4, limit=9), tmp_path / "run") == result
     ids = [record["id"] for record in rated_records(tmp_path / "run")]
     assert ids == [f"doc-{n}" for n in range(9)] + [f"doc-{n}" for n in range(5)]
+
+
+# ---- tables: Parquet files and datasets ----------------------------------------------------------
+def rate(out: Path, *data: object, format: Any = "jsonl", **more: Any) -> RatedCorpus:
+    """Rate in chunks of 10."""
+    return rated_corpus(replace(plan(*data, **more), written=Written(format, chunk=10)), out)
+
+
+def flat(number: int) -> list[dict[str, Any]]:
+    """Records that fit into columns."""
+    some = [{k: v for k, v in one.items() if k not in ("big", "meta")} for one in documents(number)]
+    return [
+        {**one, "at": at, "text": None if at == 4 else one["text"]} for at, one in enumerate(some)
+    ]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """All rows of a run's Parquet files."""
+    files = sorted((out / "documents").iterdir())
+    return [row for path in files for row in pq.read_table(path).to_pylist()]
+
+
+def test_formats_agree(tmp_path: Path) -> None:
+    records = flat(25)
+    lines = write_jsonl(tmp_path / "c.jsonl", records)
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "c.parquet", row_group_size=8)
+    rate(tmp_path / "ll", lines)
+    expected = rated_records(tmp_path / "ll")
+    assert len(expected) == 24 and set(expected[0]) == {*records[0], *ADDED}
+    rate(tmp_path / "tl", tmp_path / "c.parquet")
+    assert rated_records(tmp_path / "tl") == expected
+    for name, data in (("lt", lines), ("tt", tmp_path / "c.parquet")):
+        result = rate(tmp_path / name, data, format="parquet")
+        assert rows(tmp_path / name) == expected
+        assert (result.figures.documents, result.figures.rejected) == (24, 1)
+        (wrong,) = rejects(tmp_path / name)
+        assert wrong["line"] == 5 and wrong["record"]["at"] == 4
+
+
+def test_a_mixed_corpus_is_refused_as_parquet_before_anything_is_written(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "a b", "x": 1}, {"text": "c d", "x": "1"}])
+    with pytest.raises(InputError, match=r"c\.jsonl: 'x' is a text in line 2 but a number"):
+        rate(tmp_path / "run", data, format="parquet")
+    assert not (tmp_path / "run").exists()
+    rate(tmp_path / "run", data)
+    assert [one["x"] for one in rated_records(tmp_path / "run")] == [1, "1"]
+
+
+def test_a_damaged_parquet_file(tmp_path: Path) -> None:
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(InputError, match=r"c\.parquet is not a readable Parquet file"):
+        rate(tmp_path / "run", tmp_path / "c.parquet")
+
+
+def test_a_dataset_in_a_folder(tmp_path: Path) -> None:
+    import datasets
+
+    records = flat(25)
+    whole = datasets.Dataset.from_list(records)
+    whole.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"dev": whole, "test": whole}).save_to_disk(tmp_path / "two")
+    lines = write_jsonl(tmp_path / "one.jsonl", records)
+    rate(tmp_path / "lines", lines)
+    rate(tmp_path / "run", tmp_path / "one")
+    assert rated_records(tmp_path / "run") == rated_records(tmp_path / "lines")
+    with pytest.raises(InputError, match="has several splits; name one of dev, test"):
+        rate(tmp_path / "split", tmp_path / "two")
+    with pytest.raises(InputError, match="is one table and has no split 'test'"):
+        rate(tmp_path / "other", tmp_path / "one", split="test")
+    rate(tmp_path / "split", tmp_path / "two", split="test", format="parquet")
+    assert rows(tmp_path / "split") == rated_records(tmp_path / "lines")
+
+
+def test_a_hub_dataset_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is handed to `datasets` with its configuration; what it loads is rated."""
+    import datasets
+
+    whole = datasets.Dataset.from_list(flat(12))
+    asked: list[tuple[Any, ...]] = []
+
+    def load(*arguments: Any, **_: Any) -> Any:
+        asked.append(arguments)
+        return datasets.DatasetDict({"train": whole})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    result = rate(tmp_path / "run", "de=someone/texts:small")
+    assert set(asked) == {("someone/texts", "small")}
+    assert result.figures.documents == 11
+    names = [path.name for path in sorted((tmp_path / "run" / "documents").iterdir())]
+    assert names == ["texts_small-000000.jsonl", "texts_small-000001.jsonl"]
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise transport()("the line is dead")
+
+    monkeypatch.setattr(datasets, "load_dataset", gone)
+    with pytest.raises(InputError, match=r"no dataset of that name can be loaded \(the line is"):
+        rate(tmp_path / "again", "someone/texts")
+
+
+def test_kills_at_any_point_change_no_file(tmp_path: Path) -> None:
+    records = documents(300)
+    for at in range(0, 300, 9):
+        records[at]["text"] = "NAN"
+    data = write_jsonl(tmp_path / "c.jsonl.gz", records)
+    script = Path(__file__).with_name("corpus_kill_script.py")
+    ended = subprocess.run(
+        [sys.executable, script, data, tmp_path, "3"], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) >= 5
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    assert len(contents(tmp_path / "whole")) == 16
+    assert not list((tmp_path / "killed").rglob(".tmp-*"))

@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.use.corpus.column_types import ColumnTypes
 from headscope.use.corpus.files import CorpusFile
 from headscope.use.corpus.records import ADDED, Columns, Record, parse_line
-from headscope.use.corpus.writing import Written
+from headscope.use.corpus.writing import ColumnTypes, Written
 from headscope.use.rating import Rated
 
 FILE = CorpusFile("c", "c.jsonl", "jsonl")
@@ -157,8 +156,7 @@ def table() -> pa.Table:
 
 
 def read(source: pa.Table, path: Path) -> list[tuple[Record, Rated]]:
-    from headscope.use.corpus.reading import read_records
-    from headscope.use.corpus.survey import survey
+    from headscope.use.corpus.reading import read_records, survey
 
     pq.write_table(source, path)
     (file,) = survey([CorpusFile("t", str(path), "parquet")], Columns())

@@ -18,7 +18,7 @@ from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.model import LanguageModel
 from headscope.use.exporting import fold_checkpoint, hollow_model, ia3_adapter
 from headscope.use.exporting.checkpoint import bytes_of
-from headscope.use.exporting.feed_forward import output_projections
+from headscope.use.exporting.scaling import output_projections
 from lm_helpers import folded, logits, sample_batch, saved, tokenizer
 
 #: Biases, Conv1D, a fused projection, soft caps and tied words, experts in two layouts, a hybrid,

@@ -23,15 +23,12 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Origin
 from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
-from headscope.use.exporting import fold_checkpoint, folder
-from headscope.use.exporting.base import Base, read_base
-from headscope.use.exporting.card import Told, export_card
-from headscope.use.exporting.checkpoint import stage_checkpoint
-from headscope.use.exporting.dequantised import dequantised_tensors
-from headscope.use.exporting.proof import Reference, compare
-from headscope.use.exporting.room import room_for
+from headscope.use.exporting import checkpoint, fold_checkpoint, proof
+from headscope.use.exporting.card import Base, Export, export_card, read_base
+from headscope.use.exporting.proof import Reference, compare, room_for
 from headscope.use.exporting.tensors import (
     checkpoint_files,
+    dequantised_tensors,
     stored_tensors,
     write_tensors,
 )
@@ -174,7 +171,7 @@ def test_room_is_looked_for_before_anything_is_written(
     class Usage:
         free = 1000
 
-    monkeypatch.setattr(folder.shutil, "disk_usage", lambda place: Usage)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda place: Usage)
     model = hollow(sharded)
     with pytest.raises(InputError, match=r"needs 0.0 GB, but 0.0 GB are free"):
         fold_checkpoint(model, removed(model), tmp_path / "out")
@@ -187,7 +184,7 @@ def test_an_unfinished_export_of_another_gate_is_not_continued(
     model, out = hollow(sharded), tmp_path / "out"
     staged = tmp_path / "out.unfinished"
     other = gate_of(model.geometry, (0.5,))
-    stage_checkpoint(model, other, staged, out)
+    fold_checkpoint(model, other, out, staged=staged)
     fold_checkpoint(model, removed(model), out)
     fold_checkpoint(model, removed(model), tmp_path / "again")
     one, two = tensors(out), tensors(tmp_path / "again")
@@ -206,7 +203,7 @@ def test_a_card_carries_licence_and_base_over_and_never_invents_one(tmp_path: Pa
     geometry = Geometry.uniform(2, 3)
     origin = Origin(method="lahis", signature="headscope-0|find lahis|abc")
     gate = Gate(geometry, np.array([[0, 1, 1], [1, 0.5, 1]]), origin)
-    text = export_card(Told("ia3", base, gate, "signature-of-export", "run", "Stored so.",
+    text = export_card(Export("ia3", base, gate, "signature-of-export", "run", "Stored so.",
                             same_weights=False))  # fmt: skip
     front = front_matter(text)
     assert front["license"] == "other" and front["license_name"] == "own-terms"
@@ -224,14 +221,14 @@ def test_a_card_carries_licence_and_base_over_and_never_invents_one(tmp_path: Pa
             card.write_text(content)
         bare = read_base(str(tmp_path), tmp_path)
         assert bare.licence is None and why in str(bare.unread)
-        text = export_card(Told("checkpoint", bare, gate, "s", "run", "Stored so."))
+        text = export_card(Export("checkpoint", bare, gate, "s", "run", "Stored so."))
         assert "license" not in front_matter(text) and "base_model" not in front_matter(text)
         assert "No licence of" in text and why in text
 
 
 def test_a_card_does_not_call_weights_unchanged_that_are_not() -> None:
     gate = Gate(Geometry.uniform(2, 3), np.array([[0, 1, 1], [1, 1, 1]]))
-    told = Told("checkpoint", Base("model"), gate, "s", "run", "Stored so.")
+    told = Export("checkpoint", Base("model"), gate, "s", "run", "Stored so.")
     assert "those of the base model, byte by byte" in export_card(told)
     parts = np.array([1, 0], dtype=np.float32)
     changed = export_card(replace(told, feed_forward=parts))
@@ -284,9 +281,9 @@ def test_an_export_that_differs_by_more_than_rounding_is_no_proof(sharded: Path)
     with pytest.raises(InputError, match="differs from the gated one by up to"):
         compare(reference, real.model, torch.float32)  # without the gate
     with real.gated(gate):
-        proof = compare(reference, real.model, torch.float32)
-    assert proof.largest_difference == 0 and proof.same_choice == 1
-    assert proof.untouched_difference > 0.1 and proof.positions == len("a text")
+        compared = compare(reference, real.model, torch.float32)
+    assert compared.largest_difference == 0 and compared.same_choice == 1
+    assert compared.untouched_difference > 0.1 and compared.positions == len("a text")
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
@@ -301,8 +298,8 @@ def test_what_a_checkpoint_has_to_be_is_known_before_it_is_read(
     reference = Reference.of(real, gate, texts=("a text",), rounded=torch.bfloat16)
     assert all(torch.equal(before[key], one) for key, one in real.model.state_dict().items())
     fold_checkpoint(hollow(tmp_path / "model"), gate, tmp_path / "out")
-    proof = compare(reference, loaded(tmp_path / "out", dtype), torch.bfloat16)
-    assert 0 < proof.largest_difference < proof.untouched_difference
+    compared = compare(reference, loaded(tmp_path / "out", dtype), torch.bfloat16)
+    assert 0 < compared.largest_difference < compared.untouched_difference
     # Weights that were finer than they are said to be are not rounded a second time.
     fine = LanguageModel.wrap(build(name), tokenizer(), check=False)
     assert Reference.of(fine, gate, texts=("a text",), rounded=torch.bfloat16).folded is None
@@ -311,13 +308,11 @@ def test_what_a_checkpoint_has_to_be_is_known_before_it_is_read(
 def test_a_model_that_does_not_fit_is_told_before_it_is_loaded(
     sharded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.use.exporting import room
-
     model = hollow(sharded)
     assert room_for(model, "cpu") is None
-    monkeypatch.setattr(room, "_free_memory", lambda: 1000)
+    monkeypatch.setattr(proof, "_free_memory", lambda: 1000)
     assert "too large to load" in str(room_for(model, "cpu"))
-    monkeypatch.setattr(room, "_free_memory", lambda: None)
+    monkeypatch.setattr(proof, "_free_memory", lambda: None)
     assert room_for(model, "cpu") is None
 
 
@@ -352,7 +347,7 @@ def test_a_quantised_model_is_written_as_the_ordinary_one_it_stands_for(tmp_path
     model = hollow_of_plain(source)
     gate = gate_of(model.geometry, (0.0, 1.0))
     weights = dequantised_tensors(lm, model)
-    stage_checkpoint(model, gate, tmp_path / "out", tmp_path / "never", weights=weights)
+    fold_checkpoint(model, gate, tmp_path / "out", weights=weights)
     assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     batch = sample_batch()
     with lm.gated(gate):

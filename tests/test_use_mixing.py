@@ -18,10 +18,9 @@ from headscope.errors import InputError
 from headscope.use.mixing import Manifest, MixPlan, mix, verify_manifest
 from headscope.use.mixing import cut as cutting
 from headscope.use.mixing import index as indexing
-from headscope.use.mixing import texts as texting
 from headscope.use.mixing.choose import Choice, choose
 from headscope.use.mixing.index import build_index
-from headscope.use.mixing.reading import fields_of, rated_files
+from headscope.use.mixing.reading import rated_files
 from mixing_helpers import corpora, corpus, of_language, repeats, times, weight, write, written
 
 KINDS = ("baseline", "remove", "enhance")
@@ -31,7 +30,7 @@ LANGUAGES = ("en", "de", "is")
 def chosen(folder: Path, records: Sequence[Mapping[str, Any]], plan: MixPlan) -> Choice:
     """What a plan chooses of records, in their order."""
     file = write(folder / "rated.jsonl", records)
-    index = build_index(folder / f"index-{plan.kind}", rated_files([file]), fields_of(plan))
+    index = build_index(folder / f"index-{plan.kind}", rated_files([file]), plan)
     return choose(index, plan, folder / f"texts-{plan.kind}")
 
 
@@ -63,7 +62,7 @@ def test_the_laws_of_the_three_kinds(
     }
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexing, "BLOCK", 16)
-        patch.setattr(texting, "PART", 16)
+        patch.setattr(indexing, "PART", 16)
         patch.setattr(cutting, "FEW", 0)
         found = {"baseline": chosen(Path(name), records, plans["baseline"])}
         for kind in ("remove", "enhance"):
@@ -73,12 +72,8 @@ def test_the_laws_of_the_three_kinds(
             else:
                 assert "nothing would be left" in made or "2 times the" in made
     baseline = taken(records, found["baseline"].copies.tolist())
-    marks = found["baseline"].marks
-    selected = [
-        one
-        for one, mark in zip(records, marks, strict=True)
-        if mark & texting.IN_BASELINE and mark & texting.SELECTED
-    ]
+    chose = found["baseline"]
+    selected = taken(records, (chose.baseline & chose.selected).tolist())
     texts = {one["text"] for one in selected}
     rest = [one for one in baseline if one["text"] not in texts]
     assert times(baseline) <= times(records)
@@ -90,7 +85,7 @@ def test_the_laws_of_the_three_kinds(
         if not here:
             continue
         # Top share: nothing that is left has a higher score than what is selected, copies aside.
-        low = found["baseline"].languages[code].lowest
+        low = found["baseline"].languages[code].threshold
         left = [one["score"] for one in of_language(rest, code)]
         assert low is None or max(left, default=-np.inf) <= low
         wanted = plans["baseline"].selected_of(weight(here, by))
@@ -144,20 +139,18 @@ def check_removed(
 def test_top_share_is_what_sorting_selects(tmp_path: Path) -> None:
     records = corpus(900, copies=0.0)
     choice = chosen(tmp_path, records, MixPlan("remove", share=0.05, size="60%"))
-    based = [
-        one for one, mark in zip(records, choice.marks, strict=True) if mark & texting.IN_BASELINE
-    ]
+    based = taken(records, choice.baseline.tolist())
     for code in LANGUAGES:
         here = sorted(of_language(based, code), key=lambda one: -one["score"])
         top = here[: round(0.05 * len(here))]
         language = choice.languages[code]
         assert language.selected.documents == len(top)
         assert language.selected.tokens == weight(top, "tokens")
-        assert language.lowest == top[-1]["score"]
-        assert language.highest_left == here[len(top)]["score"]
+        assert language.threshold == top[-1]["score"]
+        assert language.next_score == here[len(top)]["score"]
         # What comes in from the reserve lies below the cut too.
         spare = [one for one in of_language(records, code) if one not in based]
-        assert language.fresh.documents == sum(one["score"] < top[-1]["score"] for one in spare)
+        assert language.reserve.documents == sum(one["score"] < top[-1]["score"] for one in spare)
 
 
 @pytest.mark.parametrize("by", ["documents", "tokens"])

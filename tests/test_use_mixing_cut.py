@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.use.mixing import cut as cutting
-from headscope.use.mixing.cut import Blocks, Places, cut
-from headscope.use.mixing.keys import mixed, record_keys, score_order
-from headscope.use.mixing.streaming import BITS, streaming_cut
+from headscope.use.mixing.cut import BITS, Blocks, Places, cut, streaming_cut
+from headscope.use.mixing.index import mixed, record_keys, score_order
 
 # Places close to each other as well as far apart: their first bits agree or they do not.
 half = st.integers(0, 2**64 - 1) | st.integers(0, 3) | st.integers(2**63 - 2, 2**63 + 2)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.errors import InputError
@@ -18,6 +20,7 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.shared_losses import first_changed_layer
 from headscope.use.rating import Rated, Rating, Unrated, fitted, passes, rate_texts
+from headscope.use.rating.texts import rows_of
 from lm_helpers import folded, tokenizer
 
 #: Grouped keys, a tied head and learned positions, soft caps and windows, layers without heads,
@@ -424,3 +427,27 @@ def test_values_between_and_above_scale_heads(lm: LanguageModel) -> None:
     gate = Gate(lm.geometry, values)
     for text, one in zip(TEXTS, rated(rate_texts(lm, TEXTS, gate)), strict=True):
         assert close(one, twin(lm, gate, text))
+
+
+@given(tokens=st.integers(0, 300), longest=st.integers(2, 40), data=st.data())
+def test_windows_count_each_predicted_token_once_with_the_context_asked_for(
+    tokens: int, longest: int, data: st.DataObject
+) -> None:
+    overlap = data.draw(st.integers(1, longest - 1))
+    rows = rows_of(tokens, longest, overlap)
+    counted = [token for row in rows for token in range(row.first, row.end)]
+    assert counted == list(range(1, tokens))
+    for place, row in enumerate(rows):
+        assert 2 <= row.end - row.begin <= longest
+        assert row.first - row.begin == (overlap if place else 1)
+
+
+@given(tokens=st.integers(0, 300), longest=st.integers(2, 40))
+def test_a_cut_text_is_one_row_of_its_first_tokens(tokens: int, longest: int) -> None:
+    assert rows_of(tokens, longest) == ([(0, min(tokens, longest), 1)] if tokens > 1 else [])
+
+
+@pytest.mark.parametrize("overlap", [0, 8, -1])
+def test_windows_that_could_not_move_on_are_refused(overlap: int) -> None:
+    with pytest.raises(InputError, match="8"):
+        rows_of(0, 8, overlap)

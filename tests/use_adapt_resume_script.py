@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from headscope.studies.inputs import ModelChoice
-from headscope.studies.use.adapt import PromptsChoice, UseAdapt, use_adapt
+from headscope.studies.use.adapt import UseAdapt, use_adapt
 from headscope.studies.use.gates import GateChoice
+from headscope.studies.use.prompts import PromptsChoice
 
 
 def config(model: str, data: str) -> UseAdapt:

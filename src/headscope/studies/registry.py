@@ -51,7 +51,7 @@ COMMANDS = {
     "verify mask": "headscope.studies.verify.mask",
     "verify scaling": "headscope.studies.verify.scaling",
     "verify families": "headscope.studies.verify.families",
-    "use adapt": "headscope.studies.use.adapt_or_steer",
+    "use adapt": "headscope.studies.use.adapt",
     "use export": "headscope.studies.use.export",
     "use rate": "headscope.studies.use.rate",
     "use mix": "headscope.studies.use.mix",

@@ -29,8 +29,7 @@ from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
 from headscope.studies.inputs import PairsChoice, Progress
 from headscope.studies.questions import QuestionsChoice
-from headscope.studies.use.steering import Steer, steer
-from headscope.studies.use.steering_prompts import astray_files
+from headscope.studies.use.steering import Steer, astray_files, steer
 from headscope.studies.verify.layers import VerifyLayers, verify_layers
 from headscope.studies.verify.off_target import Ask, VerifyOffTarget, verify_off_target
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity

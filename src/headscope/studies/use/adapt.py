@@ -1,41 +1,41 @@
-"""What a model writes with a mask, soft gates or scaled heads, beside the model as it is."""
+"""`headscope use adapt`: write with a mask, soft gates or scaled heads, or steer a language."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Gate, about_rank
+from headscope.heads import about_rank
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
+from headscope.results.writing import Steering
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
 from headscope.shown.words import count, percent
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.shows import model_facts
+from headscope.studies.study import Study
 from headscope.studies.use.gates import GateChoice, about, factors_section
-from headscope.use.adapting.prompts import (
-    Prompt,
-    Rendered,
+from headscope.studies.use.prompts import (
+    OneLine,
+    PromptsChoice,
     prompts_digest,
-    read_prompts,
     rendered,
-    typed,
+    written,
 )
+from headscope.studies.use.steering import COMMAND, Steer, steer
+from headscope.studies.use.steering_show import show_steered
 
 if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
-    from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-COMMAND = "use adapt"
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128
 #: Rows that the result itself holds, those of a page, and of a terminal; all are in
@@ -43,48 +43,6 @@ NEW_TOKENS = 128
 SHOWN, ON_PAGE, BRIEF = 10, 60, 3
 #: Fewer prompts than this are few.
 FEW = 30
-OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
-
-
-@dataclass(frozen=True)
-class PromptsChoice(Settings):
-    """What the model is given: texts, or a file of texts or conversations.
-
-    `data` is read as `headscope.use.adapting.prompts.read_prompts` says.
-    """
-
-    prompt: Annotated[
-        tuple[str, ...], Option("A text to go on from; repeatable.", metavar="TEXT")
-    ] = field(default=(), metadata=UNSIGNED)
-    data: str | None = field(default=None, metadata=UNSIGNED)
-    column: options.TextColumn = field(default="text", metadata=UNSIGNED)
-    reference: Annotated[
-        str | None,
-        Option(
-            "What was hoped for, likewise; without it reference, if there.",
-            flag="--reference-column",
-            metavar="COLUMN",
-        ),
-    ] = field(default=None, metadata=UNSIGNED)
-    limit: options.Limit = field(default=None, metadata=UNSIGNED)
-    chat: Annotated[
-        bool,
-        Option(
-            "Put texts through the chat template as a user's turn; chat messages always go.",
-            flag="--chat/--no-chat",
-        ),
-    ] = False
-
-    def read(self) -> list[Prompt]:
-        """The prompts; `InputError` if there are none, or both kinds."""
-        if bool(self.prompt) == (self.data is not None):
-            raise InputError(
-                "what the model is to go on from is not clear; give either --prompt TEXT, once or "
-                "more often, or --data FILE"
-            )
-        if self.data is None:
-            return typed(self.prompt)[: self.limit]
-        return read_prompts(self.data, self.column, self.reference, self.limit)
 
 
 @dataclass(frozen=True)
@@ -173,35 +131,7 @@ def use_adapt(
     )
 
 
-def written(
-    lm: LanguageModel,
-    rows: Sequence[Rendered],
-    name: str,
-    how: GenerateConfig,
-    limit: int,
-    run: Run,
-    progress: Progress | None = None,
-) -> list[str]:
-    """What the model writes as it stands, kept in the run under `name` as it comes."""
-    from headscope.verify.removal.conditions import Pass, kept_texts
-
-    made: dict[int, str] = {}
-    # Whether the tokenizer adds its special tokens holds for a whole pass.
-    for special, kind in ((True, "texts"), (False, "chats")):
-        places = [at for at, row in enumerate(rows) if row.special is special]
-        if not places:
-            continue
-        key = f"{name}, {kind}"
-        passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
-        texts = [rows[at].text for at in places]
-        found = kept_texts(
-            lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
-        )[key]
-        made.update({places[at]: text for at, text in found.items()})
-    return [made[at] for at in range(len(rows))]
-
-
-def show_adapted(result: AdaptedModel, run: Path) -> Shown:
+def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
     """How many outputs the gate changes, the outputs, and the gate."""
     gate = result.gate
     share = percent(result.changed / result.prompts) if result.changed and result.prompts else ""
@@ -285,3 +215,48 @@ def _first_outputs(path: Path) -> list[AdaptedOutput]:
         if len(kept) < ON_PAGE:
             kept.append(output)
     return [*changed, *same][:ON_PAGE]
+
+
+def asked(
+    adapt: UseAdapt, steering: Annotated[dict[str, Any], Part(of=Steer, make=dict)]
+) -> UseAdapt | Steer:
+    """Write with a mask, soft gates or scaled heads on the model, beside the model as it is.
+
+    With --steer: turn the --heads of a language up where the model answers in the wrong one, beside
+    as many random heads; a --gate is then on the model in every condition, and --k is 1% of a run
+    of find lahis if not given. Without prompts the pocket model is given its own translations.
+    """
+    gate, data = adapt.gate, steering.get("data", ())
+    if not steering["languages"]:
+        if {"factors", "away"} & steering.keys() or steering["ranking"] != "specific":
+            raise InputError(
+                "--factor, --away and --ranking are for --steer; name a language there"
+            )
+        if len(data) > 1:
+            raise InputError("--data names one file of prompts; put them into one")
+        return replace(adapt, prompts=replace(adapt.prompts, data=data[0] if data else None))
+    if gate.heads is None:
+        raise InputError(
+            "--steer needs the languages' heads; name a run of find lahis with --heads"
+        )
+    if gate.scale is not None or not adapt.compare:
+        raise InputError("--steer takes --factor instead of --scale, and always compares")
+    own = None if gate.gate is None else replace(gate, heads=None, k=None)
+    return Steer(**{**steering, "heads": gate.heads, "k": gate.k, "rank": gate.rank, "gate": own})
+
+
+def _carry_out(
+    settings: UseAdapt | Steer, out: Path | None, progress: Progress | None
+) -> AdaptedModel | Steering:
+    if isinstance(settings, Steer):
+        return steer(settings, out, progress)
+    return use_adapt(settings, out, progress)
+
+
+def _show(result: AdaptedModel | Steering, run: Path) -> Shown:
+    if isinstance(result, Steering):
+        return show_steered(result, run)
+    return _show_adapted(result, run)
+
+
+command = Study(asked, _carry_out, result=AdaptedModel | Steering, show=_show)

@@ -5,31 +5,90 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
-from headscope.results.export import ExportBase, ExportedHead, ExportedModel, UnloadedModel
-from headscope.runs import Run, carry_out, decode
+from headscope.results.export import (
+    ExportBase,
+    ExportedFiles,
+    ExportedHead,
+    ExportedModel,
+    ExportProof,
+    UnloadedModel,
+)
+from headscope.runs import Run, carry_out, decode, encode
+from headscope.settings import Option, Settings
 from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
 from headscope.shown.words import count, number, percent
-from headscope.studies.inputs import Progress, about_model, model_inputs, model_provenance
+from headscope.studies.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
-from headscope.studies.use.export_run import PLACES, Export, UseExport, same_weights
 from headscope.studies.use.gates import GateChoice, about, factors_section
 
 if TYPE_CHECKING:
+    import torch
+
     from headscope.lm import LanguageModel
+    from headscope.use.exporting.card import Base
+    from headscope.use.exporting.proof import Reference
 
 COMMAND = "use export"
 FORMS = {"checkpoint": "an ordinary checkpoint", "ia3": "an (IA)\u00b3 adapter"}
 #: Files and tensors that are named.
 NAMED = 4
+Form = Literal["checkpoint", "ia3"]
+#: Where in the run folder the artifact is, by form.
+PLACES: dict[Form, str] = {"checkpoint": "checkpoint", "ia3": "adapter"}
+WRITTEN = "written"
+
+
+@dataclass(frozen=True)
+class UseExport(Settings):
+    """Write a model with its gate folded in, which then needs nothing of headscope.
+
+    A checkpoint is written tensor by tensor and never loaded for it, whatever its size. Tokenizer,
+    settings and licence go along, and the model card says what was done.
+    """
+
+    # Heads without a number to multiply them by are removed.
+    gate: GateChoice
+    # Its device and dtype are those of the comparison alone.
+    model: ModelChoice = field(default_factory=ModelChoice)
+    form: Annotated[
+        Form,
+        Option(
+            "An ordinary checkpoint, or an (IA)³ adapter that stock PEFT loads around the base "
+            "model.",
+            flag="--as",
+        ),
+    ] = "checkpoint"
+    max_shard_size: Annotated[
+        str, Option("Of a weight file, such as 500MB or 5GB.", metavar="SIZE")
+    ] = "5GB"
+    # Always so for a GGUF file.
+    dequantise: Annotated[
+        bool,
+        Option("Write a quantised model as an ordinary one; the quantised one is loaded for it."),
+    ] = False
+    check: Annotated[
+        bool,
+        Option(
+            "Load what was written and compare its logits with those of the gated model.",
+            flag="--check/--no-check",
+        ),
+    ] = True
 
 
 def use_export(
@@ -48,14 +107,13 @@ def use_export(
     from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
     from headscope.lm.gguf import is_gguf
     from headscope.lm.hollow import hollow_model, without_products
-    from headscope.use.exporting.base import read_base
-    from headscope.use.exporting.checkpoint import bytes_of
-    from headscope.use.exporting.folder import check_plain, quantised_by
+    from headscope.use.exporting.card import read_base
+    from headscope.use.exporting.checkpoint import bytes_of, check_plain, quantised_by
     from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.tensors import checkpoint_files
 
     began = time.monotonic()
-    config = dataclasses.replace(config, gate=removing(config.gate))
+    config = dataclasses.replace(config, gate=_removing(config.gate))
     config.gate.check()
     bytes_of(config.max_shard_size)
     if config.form == "ia3" and config.check:
@@ -65,7 +123,7 @@ def use_export(
     settings = read_config(folder, name)
     checkpoint_files(folder)
     if is_gguf(folder):
-        config = of_gguf(config)
+        config = _of_gguf(config)
     quantised = quantised_by(folder)
     if config.form == "checkpoint" and not config.dequantise:
         check_plain(folder)
@@ -75,7 +133,7 @@ def use_export(
         )
     reading = tokenizer_of(folder, name, config.model.tokenizer)
     hollow = hollow_model(name, folder, settings, reading, commit)
-    adaptation = read_gate(config.gate, hollow)
+    adaptation = _read_gate(config.gate, hollow)
     base = read_base(name, folder, commit)
     with without_products():
         facts = about_model(hollow) | {"device": None, "quantised": quantised}
@@ -85,7 +143,7 @@ def use_export(
 
     def compute(run: Run) -> ExportedModel:
         gate, place = adaptation.gate, run.path / PLACES[config.form]
-        work = Export(config, hollow, adaptation, base, run, place, quantised, progress)
+        work = _Export(config, hollow, adaptation, base, run, place, quantised, progress)
         written, proof, note = work.make()
         return ExportedModel(
             path=str(place),
@@ -97,7 +155,7 @@ def use_export(
                 ExportedHead(head.layer, head.head, gate[head]) for head in gate.changed_heads()
             ),
             found_by=gate.origin.signature or None,
-            found_on_same_weights=same_weights(adaptation, hollow),
+            found_on_same_weights=_same_weights(adaptation, hollow),
             base=ExportBase(base.name, base.hub, base.revision, base.licence, base.unread),
             written=written,
             check=proof,
@@ -115,7 +173,7 @@ def use_export(
     return dataclasses.replace(result, path=str(place))
 
 
-def of_gguf(config: UseExport) -> UseExport:
+def _of_gguf(config: UseExport) -> UseExport:
     """The settings for a GGUF file, which is always written dequantised, in float32.
 
     Raises:
@@ -133,14 +191,14 @@ def of_gguf(config: UseExport) -> UseExport:
     return dataclasses.replace(config, dequantise=True, model=model)
 
 
-def removing(choice: GateChoice) -> GateChoice:
+def _removing(choice: GateChoice) -> GateChoice:
     """The choice, with heads that come without a number removed."""
     if choice.heads is not None and choice.scale is None and choice.outside is None:
         return dataclasses.replace(choice, scale=0.0)
     return choice
 
 
-def read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
+def _read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
     """What is to be folded, with the origin of the heads or the gate.
 
     Raises:
@@ -158,6 +216,179 @@ def read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
             "name heads, or a gate that changes some"
         )
     return found
+
+
+@dataclass(frozen=True)
+class _Export:
+    """One export in its run folder."""
+
+    config: UseExport
+    hollow: LanguageModel
+    adaptation: Adaptation
+    base: Base
+    run: Run
+    place: Path
+    quantised: str | None
+    progress: Progress | None
+
+    def make(self) -> tuple[ExportedFiles, ExportProof | None, str | None]:
+        """Write, compare, give the folder its name.
+
+        Returns what was written, how exact it is, and why that is not known.
+        """
+        from headscope.use.exporting.checkpoint import finish_folder
+        from headscope.use.exporting.proof import Reference, let_go, room_for
+
+        config, model = self.config, self.config.model
+        staged = self.run.part(f"{self.place.name}/config.json").parent
+        lm = note = None
+        if config.dequantise or config.check:
+            # Spread over devices it may be larger than any of them.
+            if not model.device_map:
+                note = room_for(self.hollow, model.device, model.dtype)
+            if note is None:
+                self._say("loading the model", 0, 1)
+                lm = model.load()
+            elif config.dequantise:
+                raise InputError(f"{self.base.name}: {note}; --dequantise has to load it")
+        # One that stands under its name is whole: an earlier start was stopped right after that.
+        target = self.place if self.place.exists() else staged
+        written = self._write(lm, staged) if target is staged else self._written()
+        reference = None
+        if lm is not None and config.check:
+            self._say("comparing", 0, 2)
+            plain = config.form == "checkpoint" and not self.quantised
+            gate, parts = self.adaptation.gate, self.adaptation.feed_forward
+            reference = Reference.of(lm, gate, parts, rounded=self._dtype() if plain else None)
+        lm = None
+        let_go()
+        proof = None if reference is None else self._compare(reference, target)
+        if target is staged:
+            self.adaptation.gate.save_pretrained(self.run.path / "gate")
+            self.run.append_part(WRITTEN, config.form, encode(written))
+            finish_folder(staged, self.place)
+        return written, proof, note if config.check else "not asked for"
+
+    def _write(self, lm: LanguageModel | None, staged: Path) -> ExportedFiles:
+        from headscope.use.exporting.adapter import ia3_adapter
+        from headscope.use.exporting.checkpoint import fold_checkpoint
+        from headscope.use.exporting.tensors import dequantised_tensors
+
+        gate, parts, card = self.adaptation.gate, self.adaptation.feed_forward, self._card()
+        if self.config.form == "ia3":
+            return ia3_adapter(
+                self.hollow, gate, self.place, feed_forward=parts, card=card, staged=staged
+            )
+        weights = None
+        if self.config.dequantise and lm is not None:
+            weights = dequantised_tensors(lm, self.hollow)
+        title = "writing the checkpoint (MB)"
+        written = fold_checkpoint(
+            self.hollow,
+            gate,
+            self.place,
+            feed_forward=parts,
+            max_shard_size=self.config.max_shard_size,
+            card=card,
+            progress=lambda done, total: self._say(title, done // 10**6, total // 10**6),
+            weights=weights,
+            staged=staged,
+        )
+        if self._is_gguf() and lm is not None:  # no folder holds what belongs to the model
+            lm.model.config.save_pretrained(staged)
+            lm.model.generation_config.save_pretrained(staged)
+            lm.tokenizer.save_pretrained(staged)
+        elif self.config.model.tokenizer is not None:
+            self.hollow.tokenizer.save_pretrained(staged)
+        return written
+
+    def _written(self) -> ExportedFiles:
+        known = self.run.read_part(WRITTEN)
+        if self.config.form not in known:
+            raise InputError(
+                f"{self.place}: the note of what was written there is gone; delete {self.run.path} "
+                "and run the same command again"
+            )
+        written: ExportedFiles = decode(ExportedFiles, known[self.config.form])
+        return written
+
+    def _compare(self, reference: Reference, folder: Path) -> ExportProof:
+        import torch
+
+        from headscope.use.exporting.proof import compare, read_adapter, read_checkpoint
+
+        # Quantised activations round, too.
+        rounded = torch.bfloat16 if self.quantised else self._dtype()
+        placed = self.config.model.device_map
+        if self.config.form == "ia3":
+            assert self.hollow.folder is not None
+            base = read_checkpoint(self.hollow.folder, reference, placed)
+            model = read_adapter(base, folder)
+            # The base's weights are not touched, but kernels of quantised ones round differently.
+            rounded = torch.bfloat16 if self.quantised else reference.dtype
+        else:
+            model = read_checkpoint(folder, reference, placed)
+        self._say("comparing", 1, 2)
+        proof = compare(reference, model, rounded)
+        self._say("comparing", 2, 2)
+        return proof
+
+    def _card(self) -> str:
+        from headscope.use.exporting.card import Export, export_card
+
+        choice = self.config.gate
+        if choice.gate is not None:
+            found = f"the gate {Path(choice.gate).name}"
+        else:
+            named = str(choice.heads)
+            found = Path(named).name if Path(named).exists() else named
+            found += "" if choice.k is None else f", the first {choice.k}"
+        dequantised = None
+        if self.config.dequantise:
+            stored = self.hollow.dequantised
+            dequantised = self.quantised if stored is None else f"{stored}, in a GGUF file"
+        rounding = "The vectors are stored in float32."
+        if self.config.form == "checkpoint":
+            dtype = str(self._dtype()).removeprefix("torch.")
+            rounding = (
+                f"The multiplied weights are stored in {dtype}: products are computed in float32 "
+                "and rounded. A factor of 0 or 1 is exact."
+            )
+        return export_card(
+            Export(
+                kind=self.config.form,
+                base=self.base,
+                gate=self.adaptation.gate,
+                signature=self.run.signature,
+                found=found,
+                dtype=rounding,
+                feed_forward=self.adaptation.feed_forward,
+                same_weights=_same_weights(self.adaptation, self.hollow),
+                dequantised=dequantised,
+            )
+        )
+
+    def _is_gguf(self) -> bool:
+        return self.hollow.folder is not None and self.hollow.folder.is_file()
+
+    def _dtype(self) -> torch.dtype:
+        """What folded weights are rounded to."""
+        from headscope.use.exporting.scaling import stored_dtype
+        from headscope.use.exporting.tensors import stored_tensors
+
+        if self.quantised or self.hollow.folder is None or self._is_gguf():
+            return self.hollow.dtype
+        return stored_dtype(self.hollow, stored_tensors(self.hollow.folder))
+
+    def _say(self, title: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(title, done, total)
+
+
+def _same_weights(adaptation: Adaptation, lm: LanguageModel) -> bool | None:
+    """Whether the gate was found on the very weights it is folded into; None if it does not say."""
+    weights = adaptation.gate.origin.provenance.get("weights")
+    return bool(weights == lm.digest) if weights else None
 
 
 def _show(result: ExportedModel, run: Path) -> Shown:

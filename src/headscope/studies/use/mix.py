@@ -38,9 +38,8 @@ from headscope.shown.blocks import (
 from headscope.shown.words import count, fixed, number, percent
 from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
-from headscope.use.mixing import MixPlan
 from headscope.use.mixing.mixture import mix_in_run
-from headscope.use.mixing.plan import Amount
+from headscope.use.mixing.plan import Amount, MixPlan
 from headscope.use.mixing.reading import LANGUAGE, rated_paths, read_lines
 
 #: Languages whose documents a page shows, and how many of them stand open.

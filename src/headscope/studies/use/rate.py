@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.errors import InputError
@@ -51,12 +50,13 @@ from headscope.studies.inputs import (
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
-from headscope.use.corpus.execution import Execution, Launched
+from headscope.use.corpus.execution import Execution
+from headscope.use.corpus.executors import Launched, rate_left
 from headscope.use.corpus.files import find_files
-from headscope.use.corpus.pipeline import add_up, rate_left
+from headscope.use.corpus.plan import Plan, holding
+from headscope.use.corpus.reading import remember, remembered, survey
 from headscope.use.corpus.records import Columns
-from headscope.use.corpus.survey import remember, survey
-from headscope.use.corpus.worker import Plan, holding
+from headscope.use.corpus.tally import add_up
 from headscope.use.corpus.writing import Written
 from headscope.use.rating import Rating
 
@@ -140,7 +140,7 @@ def use_rate(
         config.limit,
         config.written.format == "parquet",
         steps_of(progress, "reading the corpus once"),
-        _known(out),
+        None if out is None else remembered(Path(out) / SURVEY),
     )
     lm = config.model.load_for(out)
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
@@ -192,10 +192,10 @@ def use_rate(
                 job=launched.job,
                 submitted=launched.new,
                 logs=str(launched.logs),
-                chunks=sum(1 for _ in plan.shelf),
-                chunks_done=len(plan.shelf.done()),
+                chunks=len(plan.chunks()),
+                chunks_done=len(plan.done()),
             )
-        tally = add_up(plan, run, steps_of(progress, "adding up"))
+        tally = add_up(plan, run.path / "rejects.jsonl", steps_of(progress, "adding up"))
         summary = RatingSummary(
             figures=tally.figures,
             scoring_seconds=tally.seconds,
@@ -244,25 +244,6 @@ class _Watch:
         self._progress("documents", documents, total)
         if documents and tokens:
             self._progress("tokens", tokens, max(tokens, round(tokens / documents * total)))
-
-
-def _known(out: Path | None) -> dict[str, Any]:
-    """What an earlier start of the run has seen of the corpus."""
-    place = None if out is None else Path(out) / SURVEY
-    if place is None or not place.is_file():
-        return {}
-    try:
-        known = json.loads(place.read_bytes())
-    except (ValueError, RecursionError):
-        return {}  # the corpus is read again
-    whole = isinstance(known, dict) and all(
-        isinstance(one, dict)
-        and {"stamp", "digest", "records"} == one.keys()
-        and isinstance(one["digest"], str)
-        and isinstance(one["records"], int)
-        for one in known.values()
-    )
-    return known if whole else {}
 
 
 def _show(result: RatingResult, run: Path) -> Shown:

@@ -9,6 +9,7 @@ the heads of the language it strays to removed, and with as many random heads mu
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -16,16 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
+from headscope.data.files import write_text_atomically
 from headscope.data.languages import language_name
+from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
+from headscope.measure.metrics import chrf_from_statistics
+from headscope.measure.statistics import counted
 from headscope.results.common import Ranking as Ranked
 from headscope.results.writing import Steering
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import (
     POCKET,
     ModelChoice,
@@ -34,17 +40,21 @@ from headscope.studies.inputs import (
     read_directions,
     run_with_model,
 )
-from headscope.studies.use.adapt import COMMAND, OneLine, PromptsChoice, written
 from headscope.studies.use.gates import GateChoice, about
-from headscope.studies.use.steering_measures import (
-    MEASURES,
-    answer_numbers,
+from headscope.studies.use.prompts import (
+    OneLine,
+    PromptsChoice,
+    Rendered,
+    prompts_digest,
+    rendered,
+    written,
 )
+from headscope.studies.use.prompts import Prompt as Given
 from headscope.studies.verify.writing import SHARE, arms_settings, statistics, writing_heads
-from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.writing.evidence import evidence
+from headscope.verify.removal.measures import Translations, measure
+from headscope.verify.writing.evidence import Measure, Numbers, evidence
 from headscope.verify.writing.measures import identified, identified_rows, with_languages
 from headscope.verify.writing.texts import Arm, Group, Name, Prompt, as_is, beside, write
 
@@ -52,12 +62,21 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
+COMMAND = "use adapt"
 FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
 #: Prompts of each language where the pocket model's own are taken.
 PROMPTS = 60
 #: New tokens of an answer where nobody says.
 NEW_TOKENS = 64
 AWAY = "away x0"
+#: Characters of a text that leads astray.
+BEFORE = 1000
+#: What is to be proved: fewer answers in another language, none of them empty, none worse.
+MEASURES = {
+    "off_target": Measure(),
+    "empty": Measure(raises=True),
+    "chrf": Measure(chrf_from_statistics, raises=True),
+}
 
 Ranking = Literal["specific", "importance"]
 #: Answers by language, arm and prompt.
@@ -155,9 +174,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         config.gate.check()
     lm = config.model.load_for(out)
     base = None if config.gate is None else config.gate.read(lm.geometry)
-    rows = {
-        code: asking.rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()
-    }
+    rows = {code: rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()}
     kinds = {row.special for several in rows.values() for row in several}
     if len(kinds) > 1:
         raise InputError(
@@ -185,11 +202,11 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         "rank": ranking.rank,
     }
 
-    data = {code: asking.prompts_digest(prompts) for code, prompts in asked.items()}
+    data = {code: prompts_digest(prompts) for code, prompts in asked.items()}
 
     def make(run: Run) -> Steering:
         texts, plain = _written(lm, config, groups, rows, base, run, progress)
-        numbers, missing = answer_numbers(groups, texts)
+        numbers, missing = _answer_numbers(groups, texts)
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
         statistics(run, numbers)
@@ -201,7 +218,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         parts = with_languages(parts, groups, named)
         if plain:  # how far the gate, rather than the prompt, is what leads astray
             bare = [replace(one, arms=one.arms[:1]) for one in groups]
-            before, _ = answer_numbers(bare, plain)
+            before, _ = _answer_numbers(bare, plain)
             for code, one in evidence(before, MEASURES, {}, config.seed)[1].items():
                 parts[code] = replace(parts[code], without_gate=one.baseline)
         return Steering(
@@ -295,7 +312,7 @@ def _written(
     lm: LanguageModel,
     config: Steer,
     groups: Sequence[Group],
-    rows: Mapping[str, Sequence[asking.Rendered]],
+    rows: Mapping[str, Sequence[Rendered]],
     base: Adaptation | None,
     run: Run,
     progress: Progress | None,
@@ -321,7 +338,7 @@ def _written(
     return texts, [[list(islice(plain, len(one.prompts)))] for one in groups]
 
 
-def _asked_for(config: Steer) -> dict[str, list[asking.Prompt]]:
+def _asked_for(config: Steer) -> dict[str, list[Given]]:
     """The prompts of each language."""
     codes = config.languages
     if len(set(codes)) != len(codes):
@@ -359,7 +376,7 @@ def _path_of(config: Steer, code: str) -> str:
     return "--prompt" if config.prompts.prompt else "pocket (test)"
 
 
-def _of_pocket(code: str, number: int, seed: int) -> list[asking.Prompt]:
+def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
     """Translation prompts into a language of the pocket model, from each of its others in turn."""
     from headscope.pocket.world.languages import CODES
 
@@ -371,5 +388,71 @@ def _of_pocket(code: str, number: int, seed: int) -> list[asking.Prompt]:
         names = language_name(file.source_language), language_name(file.target_language)
         for pair in file.pairs:
             text = DEFAULT_TEMPLATE.render(pair.source, *names).text
-            found.append(asking.Prompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+            found.append(Given(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
     return found
+
+
+def _answer_numbers(
+    groups: Sequence[Group], texts: Texts
+) -> tuple[dict[str, Numbers], dict[str, str]]:
+    """The numbers of each answer by language, and why a measure is missing."""
+    made = {
+        group.name: Translations(
+            group.name,
+            group.name,
+            tuple(prompt.id for prompt in group.prompts),
+            tuple(prompt.text for prompt in group.prompts),
+            tuple(prompt.reference for prompt in group.prompts),
+            tuple(map(tuple, by_arm)),
+        )
+        for group, by_arm in zip(groups, texts, strict=True)
+    }
+    referenced = all(prompt.reference for group in groups for prompt in group.prompts)
+    measures = measure(made, only=("off_target", *(("chrf",) if referenced else ())))
+    missing = dict(measures.missing)
+    if not referenced:
+        missing["chrf"] = "not every prompt has a reference"
+    found = {}
+    for group in groups:
+        own = measures.directions[group.name]
+        off = None if own.off_target is None else counted(own.off_target)
+        values = {"off_target": off, "empty": counted(own.empty), "chrf": own.chrf}
+        found[group.name] = Numbers(group.arms, values)
+    return found, missing
+
+
+def write_astray(path: Path, pairs: PairFile, before: Sequence[str]) -> Path:
+    """A file of translation prompts that lead a model astray: each behind one of these texts.
+
+    The texts are taken in turn; they are in a language that the model is to stray to, such as the
+    source language. Rows hold `id`, `text` and `reference`.
+    """
+    names = language_name(pairs.source_language), language_name(pairs.target_language)
+    rows = []
+    for at, pair in enumerate(pairs.pairs):
+        prompt = DEFAULT_TEMPLATE.render(pair.source, *names).text
+        text = "\n".join((before[at % len(before)], prompt)) if before else prompt
+        rows.append({"id": pair.id, "text": text, "reference": pair.target})
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_text_atomically(path, lines)
+    return path
+
+
+def astray_files(
+    folder: Path,
+    pairs: PairsChoice,
+    documents: DocumentsChoice,
+    away: str,
+    model: str,
+    seed: int = 0,
+) -> dict[str, Path]:
+    """`write_astray` for every direction of the test data, by target language, below `folder`.
+
+    The texts before are the beginnings of documents in the language `away`.
+    """
+    texts = read_languages(documents, model, "test", seed)[away].documents
+    before = [document.text[:BEFORE] for document in texts]
+    return {
+        file.target_language: write_astray(folder / f"{file.target_language}.jsonl", file, before)
+        for file in read_directions(pairs, model, "test", seed=seed).values()
+    }

@@ -1,6 +1,6 @@
 """Rating a corpus of any size, on datatrove.
 
-`files` finds the files and `survey` reads each once; `reading` gives their `records`, the `steps`
-of the pipeline rate them in `chunks`, which `writing` turns into files, and `tally` adds up what
-there is to say of the whole. `executors` says where the steps run.
+`files` finds and opens the files, `reading` surveys each once and gives its `records`; the `plan`
+says which records make which chunk, the `steps` of the pipeline rate them, `writing` makes the
+bytes of a chunk's file, and `tally` adds up. `executors` run the steps where `execution` says.
 """

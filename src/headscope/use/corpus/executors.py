@@ -2,7 +2,7 @@
 
 The work is cut into as many tasks as there are workers. A task does its share of the chunks and
 leaves out those whose files stand already, so whatever ends early is continued by running the same
-thing again. datatrove's own completion markers are not asked: they say that a task ran once, not
+thing again. datatrove's own completion markers are not used: they say that a task ran once, not
 that its files are there.
 
 datatrove makes the executors, runs each task (`_run_for_rank`), keeps its log and statistics and
@@ -12,16 +12,85 @@ wait for ever when a worker is killed.
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.use.corpus.execution import Execution, Launched, quiet
-from headscope.use.corpus.in_processes import run_local
-from headscope.use.corpus.on_ray import run_ray
-from headscope.use.corpus.on_slurm import submit
+from headscope.data.extras import need
+from headscope.errors import InputError
+from headscope.use.corpus.execution import Execution, import_ray
+from headscope.use.corpus.plan import Plan, inside_chunk
+
+RETRIES = 3
+"""How often Ray begins a task again whose worker died."""
+JOB = "slurm_job"
+"""The file beside the logs that names the last job submitted to Slurm."""
+
+#: Called with documents done, how many there are, and predicted tokens so far.
+Watch = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What is left to others: the Slurm job that works on, and where it writes its logs.
+
+    `new` is False if the job had been submitted before and has not ended.
+    """
+
+    job: str
+    logs: Path
+    new: bool
+
+
+def rate_left(
+    plan: Plan, how: Execution, logs: Path, watch: Watch | None = None
+) -> Launched | None:
+    """Rate the chunks that are not done, if there are any; what is done already is kept.
+
+    Returns None when all are done, and what was submitted where others go on with it. An error
+    leaves finished chunks as they are, and the same call goes on from there.
+    """
+    if next(plan.left(0, 1), None) is None:
+        return None
+    need("datatrove", "rating a corpus", "corpus")
+    from headscope.use.corpus.steps import steps
+
+    return execute(steps(plan), how, logs, _Progress(plan, how, watch) if watch else None)
+
+
+class _Progress:
+    """Looks which chunks stand and tells how far the corpus is, in whatever process it is rated."""
+
+    def __init__(self, plan: Plan, how: Execution, watch: Watch) -> None:
+        self._plan = plan
+        self._sizes = plan.chunks()
+        self._here = how.executor == "local" and how.workers == 1
+        self._watch = watch
+        self._tokens: dict[str, int] = {}
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        began = time.monotonic()
+        if began < self._next:
+            return
+        done = self._plan.done()
+        for chunk in done - self._tokens.keys():
+            self._tokens[chunk] = self._plan.counts(chunk)["tokens"]
+        records = sum(self._sizes.get(chunk, 0) for chunk in done)
+        inside = inside_chunk() if self._here else 0
+        total = sum(self._sizes.values())
+        self._watch(min(total, records + inside), total, sum(self._tokens.values()))
+        # A folder of very many chunks takes its time: look less often then.
+        self._next = time.monotonic() + 10 * (time.monotonic() - began)
 
 
 def execute(
@@ -40,9 +109,9 @@ def execute(
     """
     how.check()
     if how.executor == "slurm":
-        return submit(pipeline, how, logs)
-    run = run_ray if how.executor == "ray" else run_local
-    with _watched(watch), quiet():
+        return _submit(pipeline, how, logs)
+    run = _run_ray if how.executor == "ray" else _run_local
+    with _watched(watch), _quiet():
         run(pipeline, how, logs)
     return None
 
@@ -67,3 +136,247 @@ def _watched(watch: Callable[[], None] | None, seconds: float = 0.5) -> Iterator
         over.set()
         thread.join()
     watch()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """datatrove says nothing on stderr while the block runs; errors come as exceptions."""
+    from loguru import logger
+
+    logger.disable("datatrove")
+    try:
+        yield
+    finally:
+        logger.enable("datatrove")
+
+
+def _run_task(executor: Any, rank: int) -> None:
+    """One task of a datatrove executor in this process, its log beside the others.
+
+    (Ray's executor would write the log to a folder that all users of a machine share.)
+    """
+    from datatrove.executor.base import PipelineExecutor
+
+    PipelineExecutor._run_for_rank(executor, rank, local_rank=1)
+
+
+# ---- this machine --------------------------------------------------------------------------------
+def _run_local(pipeline: Sequence[Any], how: Execution, logs: Path) -> None:
+    """Run a task for each worker and wait for all; one worker is this process itself.
+
+    InputError if a worker is killed, and what a worker raises if it fails. The others are then
+    ended.
+    """
+    from multiprocessing import get_context
+    from multiprocessing.connection import wait
+
+    from datatrove.executor.local import LocalPipelineExecutor
+
+    executor = LocalPipelineExecutor(
+        list(pipeline), tasks=how.workers, logging_dir=str(logs), skip_completed=False
+    )
+    if how.workers == 1:
+        _run_task(executor, 0)
+        return
+    spawn = get_context("spawn")
+    waiting: dict[Any, Any] = {}
+    processes = []
+    try:
+        for rank in range(how.workers):
+            ours, theirs = spawn.Pipe(duplex=False)
+            process = spawn.Process(target=_work, args=(executor, rank, how, theirs), daemon=True)
+            process.start()
+            theirs.close()  # so that the pipe ends when the worker does
+            waiting[ours] = process
+            processes.append(process)
+        while waiting:
+            for pipe in wait(list(waiting)):
+                _check_ended(pipe, waiting.pop(pipe))
+    finally:  # what the others have done stands; they need not go on after an error
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _check_ended(pipe: Any, process: Any) -> None:
+    """Raise what a worker ended with, if it did not end well."""
+    try:
+        error = pipe.recv()
+    except EOFError:
+        process.join()
+        raise InputError(
+            f"a worker process was killed (exit code {process.exitcode}), perhaps for want of "
+            "memory; what is done stands: run the same command again, with fewer --workers if it "
+            "happens again"
+        ) from None
+    if error is not None:
+        raise error
+
+
+def _work(executor: Any, rank: int, how: Execution, pipe: Any) -> None:
+    """One worker process: its task, then None or the error through the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this
+    try:
+        _begin_worker(rank, how)
+        with _quiet():
+            _run_task(executor, rank)
+    except InputError as error:
+        pipe.send(InputError(str(error)))
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            pipe.send(OSError(error.errno, error.strerror, error.filename))
+        else:  # not every exception can be sent as it is, its words can
+            pipe.send(RuntimeError(traceback.format_exc()))
+    else:
+        pipe.send(None)
+
+
+def _begin_worker(rank: int, how: Execution) -> None:
+    """Give a local worker its GPU and its share of the cores; let it end with its parent."""
+    from multiprocessing import parent_process
+
+    import torch
+
+    cards = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(
+        map(str, range(torch.cuda.device_count()))
+    )
+    if cards and how.share_gpus:  # read when CUDA starts, which is when the model is loaded
+        os.environ["CUDA_VISIBLE_DEVICES"] = cards.split(",")[rank % len(cards.split(","))]
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable else os.cpu_count() or 1
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), cores // how.workers)))
+    parent = parent_process()
+    if parent is not None:
+
+        def end_with(other: Any) -> None:
+            other.join()
+            os._exit(1)
+
+        threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+
+
+# ---- Ray: a cluster named by RAY_ADDRESS, or workers of this machine -----------------------------
+def _run_ray(pipeline: Sequence[Any], how: Execution, logs: Path) -> None:
+    """Run a task for each worker and wait for all; a task whose worker dies is begun again.
+
+    InputError if Ray does not start or a task's worker dies again and again, and what a task
+    raises if it fails. The others are then ended.
+    """
+    ray = import_ray()
+    from datatrove.executor.ray import RayPipelineExecutor
+
+    want = how.cluster
+    executor = RayPipelineExecutor(
+        list(pipeline), tasks=how.workers, logging_dir=str(logs), skip_completed=False
+    )
+    # What Ray tells of its workers it prints; standard output is the command's own.
+    with redirect_stdout(sys.stderr):
+        started = not ray.is_initialized()
+        if started:
+            _start_ray(ray, how)
+        options: dict[str, Any] = {
+            "num_cpus": want.cpus,
+            "num_gpus": want.gpus,
+            "max_retries": RETRIES,
+            "memory": want.memory_gb * want.cpus * 2**30 if want.memory_gb else None,
+        }
+        tasks: list[Any] = []
+        try:
+            work = ray.remote(_run_task).options(**options)
+            whole = ray.put(executor)
+            tasks = [work.remote(whole, rank) for rank in range(how.workers)]
+            while tasks:
+                ended, tasks = ray.wait(tasks)
+                ray.get(ended)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+            raise InputError(
+                f"a Ray worker was killed {1 + RETRIES} times, perhaps for want of memory; what is "
+                "done stands: run the same command again, with fewer --workers or more memory_gb"
+            ) from error
+        finally:
+            for task in tasks:  # of another's cluster; they need not go on after an error
+                ray.cancel(task, force=True)
+            if started:
+                ray.shutdown()
+
+
+def _start_ray(ray: Any, how: Execution) -> None:
+    # Ray lets its workers stand back behind all other programs unless told not to.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # A cluster named by RAY_ADDRESS has its own resources; one of our own gets what it needs.
+    own = not os.environ.get("RAY_ADDRESS")
+    size = {"num_cpus": how.workers * how.cluster.cpus} if own else {}
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, **size)
+    except Exception as error:  # Ray raises Exception itself when it takes too long to start
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"Ray did not start ({said}); run the same command again, or take --executor local"
+        ) from error
+
+
+# ---- Slurm: an array of tasks, which go on when this process has ended ---------------------------
+def _submit(pipeline: Sequence[Any], how: Execution, logs: Path) -> Launched:
+    """Submit an array with a task for each worker, unless one submitted before has not ended.
+
+    InputError if the folder cannot be named in a script, or if `sbatch` fails.
+    """
+    from datatrove.executor.slurm import SlurmPipelineExecutor
+
+    if any(letter.isspace() for letter in str(logs)):
+        raise InputError(
+            f"{logs}: datatrove's Slurm scripts cannot take white space in a path; name another "
+            "--out"
+        )
+    logs.mkdir(parents=True, exist_ok=True)
+    note, slurm_logs = logs / JOB, logs / "slurm_logs"
+    if note.exists() and _in_queue(job := note.read_text("utf-8").strip()):
+        return Launched(job, slurm_logs, new=False)
+    want = how.cluster
+    # The programs of this environment are found first, whatever kind of environment it is.
+    setup = [
+        f'export PATH="{Path(sys.executable).parent}:$PATH"',
+        f"export OMP_NUM_THREADS={want.cpus}",
+        want.setup or "",
+    ]
+    executor = SlurmPipelineExecutor(
+        list(pipeline),
+        tasks=how.workers,
+        time=str(want.time),
+        partition=str(want.partition),
+        cpus_per_task=want.cpus,
+        mem_per_cpu_gb=want.memory_gb or 4,
+        gpus_per_task=want.gpus,
+        job_name="headscope-rate",
+        qos=want.qos,
+        env_command="\n".join(line for line in setup if line),
+        sbatch_args=dict(want.sbatch),
+        max_array_size=want.max_array_size,
+        logging_dir=str(logs),
+        slurm_logs_folder=str(slurm_logs),
+        skip_completed=False,
+    )
+    with _quiet():
+        try:
+            executor.run()
+        except subprocess.CalledProcessError as error:
+            said = (error.output or b"").decode("utf-8", "replace").strip()
+            raise InputError(
+                f"sbatch ended with status {error.returncode} ({said or 'see above'}); put the "
+                f"executor options right; the script is {logs / 'launch_script.slurm'}"
+            ) from error
+    note.write_text(f"{executor.job_id}\n", "utf-8")
+    return Launched(str(executor.job_id), slurm_logs, new=True)
+
+
+def _in_queue(job: str) -> bool:
+    """Whether Slurm still has tasks of the job; a job long ended is unknown to it."""
+    try:
+        said = subprocess.run(
+            ["squeue", "--noheader", "--jobs", job], capture_output=True, text=True, check=False
+        )
+    except OSError:  # no squeue: nobody can tell, and chunks may be made twice but not doubled
+        return False
+    return said.returncode == 0 and bool(said.stdout.strip())

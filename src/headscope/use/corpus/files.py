@@ -1,24 +1,31 @@
-"""The files of a corpus: found by path, folder, pattern, address or dataset name.
+"""The files of a corpus: found by path, folder, pattern, address or dataset name, and opened.
 
 Local and remote places go through the file systems of ``fsspec``, as datatrove takes them.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from headscope.data.extras import need
+from headscope.data.files import CORRUPT
 from headscope.data.hub import is_hub_name
 from headscope.data.languages import language_name
+from headscope.data.zstd import MAGIC, ZstdReader
 from headscope.errors import InputError
 
-_KINDS = {
+Kind = Literal["jsonl", "parquet", "dataset"]
+_KINDS: dict[str, Kind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -28,8 +35,7 @@ _KINDS = {
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 #: What `datasets` leaves beside tables it saved itself.
 _SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")
-
-Kind = Literal["jsonl", "parquet", "dataset"]
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class CorpusFile:
         digest: SHA-256 of its content (decompressed, for JSON Lines); made by `survey`.
         records: how many there are, or as many as are wanted; counted by `survey`.
         types: the columns of a Parquet file to be written, where the input does not say them.
-        stamp: size and time of change of a local file when it was surveyed, and what was asked.
+        stamp: size and time of change of a local file when it was surveyed, and what was wanted.
     """
 
     name: str
@@ -68,24 +74,100 @@ def find_files(data: Sequence[str], split: str | None = None) -> tuple[CorpusFil
     """
     if not data:
         raise InputError("no corpus is given; add --data FILE, repeatable, or --data LANG=FILE")
-    found: list[CorpusFile] = []
-    taken: dict[str, str] = {}
-    for one in data:
-        language, place = _language(one)
+    files: dict[str, CorpusFile] = {}
+    paths: set[str] = set()
+    for spec in data:
+        language, place = _language(spec)
         for path, kind in _places(place):
-            if path in taken.values():
+            if path in paths:
                 raise InputError(f"{path} is named twice by --data; name each file once")
-            name = _free_name(path, taken)
-            taken[name] = path
-            dataset = kind == "dataset"
-            found.append(CorpusFile(name, path, kind, language, split if dataset else None))
-    if split is not None and not any(one.kind == "dataset" for one in found):
+            paths.add(path)
+            name = _free_name(path, files)
+            own_split = split if kind == "dataset" else None
+            files[name] = CorpusFile(name, path, kind, language, own_split)
+    if split is not None and not any(file.kind == "dataset" for file in files.values()):
         raise InputError("--split is for datasets, but --data names files; leave it out")
-    return tuple(found)
+    return tuple(files.values())
+
+
+def _language(spec: str) -> tuple[str | None, str]:
+    code, equals, place = spec.partition("=")
+    if not equals or "/" in code or ":" in code or Path(spec).exists():
+        return None, spec
+    language_name(code)
+    return code, place
+
+
+def _places(place: str) -> list[tuple[str, Kind]]:
+    """Each file or dataset at a place, with its kind."""
+    path = Path(place)
+    if path.is_dir() and any((path / name).exists() for name in _SAVED):
+        return [(place, "dataset")]
+    pattern = has_magic(place) and not path.exists()
+    remote = "://" in place
+    own_kind = _kind(place)
+    if not (pattern or remote or path.exists() or own_kind) and is_hub_name(place):
+        return [(place, "dataset")]
+    with _reachable(place):
+        system, inner = _open_place(place)
+        # A web server cannot tell a file from a folder, but the name can.
+        if not pattern and system.isfile(inner) and (own_kind or not remote):
+            if own_kind is None:
+                raise InputError(
+                    f"{place} is neither JSON Lines nor Parquet by its name; a corpus is read from "
+                    ".jsonl, .jsonl.gz, .jsonl.zst and .parquet files"
+                )
+            return [(place, own_kind)]
+        if pattern:
+            inside = [name for name in system.glob(inner) if not system.isdir(name)]
+        elif system.isdir(inner):
+            inside = system.find(inner)
+        elif path.exists():
+            raise InputError(
+                f"{place} is no ordinary file, and a corpus is read more than once; write it into "
+                "a file"
+            )
+        else:
+            raise FileNotFoundError(place)
+    known = [
+        (str(system.unstrip_protocol(name)) if remote else name, kind)
+        for name in sorted(inside)
+        if (kind := _kind(name))
+    ]
+    if not known:
+        raise InputError(
+            f"{place} holds no JSON Lines or Parquet files; name one of .jsonl, .jsonl.gz, "
+            ".jsonl.zst or .parquet"
+        )
+    return known
+
+
+def _kind(path: str) -> Kind | None:
+    """The kind of a file by its name; None for hidden files and others that are not read."""
+    name = path.rsplit("/", 1)[-1].partition("?")[0].lower()
+    if name.startswith("."):
+        return None
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    return next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
+
+
+def _free_name(path: str, taken: Iterable[str]) -> str:
+    """The file's name without its endings, in letters that every file system takes."""
+    name = path.rstrip("/").rsplit("/", 1)[-1].partition("?")[0]
+    for ending in (*_COMPRESSED, *_KINDS):
+        if name.lower().endswith(ending):
+            name = name[: -len(ending)]
+    name = re.sub(r"[^A-Za-z0-9._+=-]+", "_", name).strip(".")[:100] or "file"
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free
 
 
 @contextmanager
-def reachable(path: str) -> Iterator[None]:
+def _reachable(path: str) -> Iterator[None]:
     """Turn what a file system raises when it is asked for a place into one sentence naming it.
 
     Each file system has errors of its own, so none is left out here; their text is kept.
@@ -103,7 +185,7 @@ def reachable(path: str) -> Iterator[None]:
         raise InputError(f"{path} cannot be reached ({said}); check the place") from error
 
 
-def open_place(path: str) -> tuple[Any, str]:
+def _open_place(path: str) -> tuple[Any, str]:
     """The file system of a place, and what the place is called there."""
     core = need("fsspec.core", f"reading {path}", "corpus")
     if Path(path).exists():
@@ -116,84 +198,80 @@ def open_place(path: str) -> tuple[Any, str]:
     return system, inner
 
 
-def _language(one: str) -> tuple[str | None, str]:
-    code, equals, place = one.partition("=")
-    if not equals or "/" in code or ":" in code or Path(one).exists():
-        return None, one
-    language_name(code)
-    return code, place
+@contextmanager
+def open_raw(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a file as they are; InputError if it cannot be reached or read further."""
+    with _reachable(path):
+        system, inner = _open_place(path)
+        raw = system.open(inner, "rb")
+    with raw:
+        try:
+            yield raw
+        except OSError as error:
+            raise _damaged(path, error) from error
 
 
-def _places(place: str) -> Iterable[tuple[str, Kind]]:
-    """Each file or dataset at a place, with its kind."""
-    path = Path(place)
-    if path.is_dir() and any((path / name).exists() for name in _SAVED):
-        return [(place, "dataset")]
-    pattern = has_magic(place) and not path.exists()
-    remote = "://" in place
-    if not (pattern or remote or path.exists() or _kind_or_none(place)) and is_hub_name(place):
-        return [(place, "dataset")]
-    with reachable(place):
-        system, inner = open_place(place)
-        # A web server cannot tell a file from a folder, but the name can.
-        if not pattern and system.isfile(inner) and (_kind_or_none(place) or not remote):
-            return [(place, _kind(place))]
-        if pattern:
-            inside = [name for name in system.glob(inner) if not system.isdir(name)]
-        elif system.isdir(inner):
-            inside = system.find(inner)
-        elif path.exists():
+@contextmanager
+def open_parquet(path: str) -> Iterator[Any]:
+    """A Parquet file as pyarrow opens it; InputError if it is none, or damaged."""
+    pq = need("pyarrow.parquet", f"reading {path}", "corpus")
+    pa = need("pyarrow", f"reading {path}", "corpus")
+    with open_raw(path) as raw:
+        if not raw.seekable():
             raise InputError(
-                f"{place} is no ordinary file, and a corpus is read more than once; write it into "
-                "a file"
+                f"{path} is on a server that gives whole files only, and Parquet is read in "
+                "pieces; download it first"
             )
-        else:
-            raise FileNotFoundError(place)
-    shown = _shower(system, place)
-    known = [(shown(name), kind) for name in sorted(inside) if (kind := _kind_or_none(name))]
-    if not known:
-        raise InputError(
-            f"{place} holds no JSON Lines or Parquet files; name one of .jsonl, .jsonl.gz, "
-            ".jsonl.zst or .parquet"
-        )
-    return known
+        try:
+            yield pq.ParquetFile(raw)
+        except (pa.ArrowException, OSError) as error:
+            said = str(error).splitlines()[0]
+            raise InputError(
+                f"{path} is not a readable Parquet file ({said}); fetch or write it again"
+            ) from None
 
 
-def _shower(system: Any, place: str) -> Callable[[str], str]:
-    """How a file found in a file system is written as an address or path."""
-    return str if "://" not in place else lambda name: str(system.unstrip_protocol(name))
+@contextmanager
+def open_plain(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed where its first bytes say that it is compressed.
+
+    Unlike the openers of fsspec this reads every frame of a zstd file, and knows a file that was
+    cut off: InputError, also for other damage.
+    """
+    with open_raw(path) as raw:
+        buffered = io.BufferedReader(cast("Any", raw), _BLOCK)
+        try:
+            with _decompressing(buffered, path) as opened:
+                yield opened
+        except CORRUPT as error:
+            raise _damaged(path, error) from None
 
 
-def _kind_or_none(path: str) -> Kind | None:
-    name = path.rsplit("/", 1)[-1].partition("?")[0].lower()
-    if name.startswith("."):
-        return None
-    for ending in _COMPRESSED:
-        name = name.removesuffix(ending)
-    kind = next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
-    return "jsonl" if kind == "jsonl" else "parquet" if kind == "parquet" else None
+def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Lines with something on them, by their number from 1, without what ends them.
+
+    Lines end at line feeds alone; a byte order mark at the beginning is no part of the first.
+    """
+    for number, line in enumerate(handle, 1):
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        line = line.strip(b" \t\r\n")
+        if line:
+            yield number, line
 
 
-def _kind(path: str) -> Kind:
-    kind = _kind_or_none(path)
-    if kind is None:
-        raise InputError(
-            f"{path} is neither JSON Lines nor Parquet by its name; a corpus is read from .jsonl, "
-            ".jsonl.gz, .jsonl.zst and .parquet files"
-        )
-    return kind
+def _decompressing(raw: io.BufferedReader, path: str) -> BinaryIO:
+    start = raw.peek(6)
+    if start.startswith(b"\x1f\x8b"):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+    if start.startswith(b"BZh"):
+        return cast("BinaryIO", bz2.BZ2File(raw))
+    if start.startswith(b"\xfd7zXZ\x00"):
+        return cast("BinaryIO", lzma.LZMAFile(raw))
+    if start.startswith(MAGIC):
+        return io.BufferedReader(ZstdReader(raw, path), _BLOCK)
+    return raw
 
 
-def _free_name(path: str, taken: Iterable[str]) -> str:
-    """The file's name without its endings, in letters that every file system takes."""
-    name = path.rstrip("/").rsplit("/", 1)[-1].partition("?")[0]
-    for ending in (*_COMPRESSED, *_KINDS):
-        if name.lower().endswith(ending):
-            name = name[: -len(ending)]
-    name = re.sub(r"[^A-Za-z0-9._+=-]+", "_", name).strip(".")[:100] or "file"
-    number = 1
-    free = name
-    while free in taken:
-        number += 1
-        free = f"{name}.{number}"
-    return free
+def _damaged(path: str, error: BaseException) -> InputError:
+    return InputError(f"{path} cannot be read to its end ({error}); fetch or write it again")

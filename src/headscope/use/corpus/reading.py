@@ -1,33 +1,202 @@
-"""The records of each kind of file, those of finished chunks passed over as fast as can be."""
+"""The records of a corpus's files: surveyed once before anything is rated, then read.
+
+A file that was cut off, that rating cannot add its fields to, or that has no text at all, shows in
+the survey and not after days of work; counting also tells how much there is to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from headscope.data.extras import need
 from headscope.data.hub import load_table
 from headscope.errors import InputError
-from headscope.use.corpus.files import CorpusFile
-from headscope.use.corpus.opening import numbered_lines, open_parquet, open_plain
-from headscope.use.corpus.records import Record, parse_line
+from headscope.use.corpus.files import (
+    CorpusFile,
+    numbered_lines,
+    open_parquet,
+    open_plain,
+    open_raw,
+)
+from headscope.use.corpus.records import ADDED, Columns, Record, parse_line
+from headscope.use.corpus.writing import ColumnTypes
 
 #: Whether a record is wanted, by how many stand before it in its file.
 Wanted = Callable[[int], bool]
+#: So many records at the beginning of a file tell which fields it has.
+_FIRST = 100
+_BLOCK = 1 << 20
 #: Rows of a table looked at together.
 _ROWS = 1000
 
 
+def survey(
+    files: Sequence[CorpusFile],
+    columns: Columns,
+    limit: int | None = None,
+    parquet: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[CorpusFile, ...]:
+    """Each file with its digest and its number of records, of which at most ``limit`` are wanted.
+
+    With ``parquet`` JSON Lines also get the columns that they will be written to. ``known`` is what
+    `remember` made of an earlier survey: a local file that has the same size and time of change
+    as then is not read again.
+
+    Raises:
+        InputError: naming the file (and line): it cannot be read to its end, holds no record, has
+            no text column or one of the fields that rating adds, or its records do not fit into
+            the columns of one table.
+    """
+    kinds: dict[str, Callable[[CorpusFile, Columns, int | None, bool], CorpusFile]] = {
+        "jsonl": _survey_lines,
+        "parquet": _survey_parquet,
+        "dataset": _survey_dataset,
+    }
+    surveyed = []
+    for number, file in enumerate(files):
+        if progress:
+            progress(number, len(files))
+        stamp = None if parquet and file.kind == "jsonl" else _stamp(file, columns, limit)
+        earlier = (known or {}).get(file.path, {})
+        if stamp is not None and earlier.get("stamp") == list(stamp):
+            seen = replace(file, digest=earlier["digest"], records=earlier["records"])
+        else:
+            seen = kinds[file.kind](file, columns, limit, parquet)
+        if not seen.records:
+            raise InputError(f"{file.path} holds no records; leave it out")
+        records = min(seen.records, limit or seen.records)
+        surveyed.append(replace(seen, records=records, stamp=stamp))
+    if progress:
+        progress(len(files), len(files))
+    return tuple(surveyed)
+
+
+def remember(files: Sequence[CorpusFile]) -> dict[str, dict[str, Any]]:
+    """What a later `survey` of the same files can use, as JSON."""
+    return {
+        file.path: {"stamp": list(file.stamp), "digest": file.digest, "records": file.records}
+        for file in files
+        if file.stamp is not None
+    }
+
+
+def remembered(path: Path) -> dict[str, Any]:
+    """What `remember` made, from a JSON file; nothing where it is missing or damaged."""
+    try:
+        known = json.loads(path.read_bytes())
+        return {
+            name: {
+                "stamp": list(entry["stamp"]),
+                "digest": str(entry["digest"]),
+                "records": int(entry["records"]),
+            }
+            for name, entry in known.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _stamp(file: CorpusFile, columns: Columns, limit: int | None) -> tuple[str, ...] | None:
+    """Size and time of change of a local file, and what is wanted of it."""
+    path = Path(file.path)
+    if file.kind == "dataset" or not path.is_file():
+        return None
+    about = path.stat()
+    return (str(about.st_size), str(about.st_mtime_ns), repr(columns), str(limit))
+
+
+def _survey_lines(
+    file: CorpusFile, columns: Columns, limit: int | None, parquet: bool
+) -> CorpusFile:
+    digest = hashlib.sha256()
+    records = 0
+    fields: list[Mapping[str, Any]] = []
+    types = ColumnTypes(file.path)
+    with open_plain(file.path) as handle:
+        for number, line in numbered_lines(handle):
+            digest.update(b"%d %b\n" % (number, line))
+            if not records and line.startswith(b"["):
+                raise InputError(
+                    f"{file.path}, line {number} begins a JSON array; write one JSON object a line"
+                )
+            if records < _FIRST or parquet:
+                record = parse_line(file, number, records, line)
+                if records < _FIRST and record.value is not None:
+                    fields.append(record.value)
+                if parquet and record.why_not(columns) is None and record.value is not None:
+                    types.add(record.value, number)
+            records += 1
+            if records == limit:
+                break  # what stands behind is not rated, so it does not count
+    if fields:
+        every = set(fields[0]).intersection(*fields)
+        _check_columns(file, list(dict.fromkeys(chain(*fields))), every, columns)
+    schema = types.schema() if parquet else None
+    return replace(file, digest=digest.hexdigest(), records=records, types=schema)
+
+
+def _survey_parquet(file: CorpusFile, columns: Columns, *_: object) -> CorpusFile:
+    digest = hashlib.sha256()
+    with open_raw(file.path) as handle:
+        while block := handle.read(_BLOCK):
+            digest.update(block)
+    with open_parquet(file.path) as table:
+        names = table.schema_arrow.names
+        _check_columns(file, names, names, columns)
+        return replace(file, digest=digest.hexdigest(), records=table.metadata.num_rows)
+
+
+def _survey_dataset(file: CorpusFile, columns: Columns, *_: object) -> CorpusFile:
+    table = load_table(file.path, file.split)
+    names = list(table.column_names)
+    _check_columns(file, names, names, columns)
+    digest = hashlib.sha256(str(table.features.arrow_schema.remove_metadata()).encode())
+    for batch in table.with_format("arrow").iter(batch_size=_ROWS):
+        for row in batch.to_pylist():
+            digest.update(repr(row).encode("utf-8", "backslashreplace"))
+    return replace(file, digest=digest.hexdigest(), records=len(table))
+
+
+def _check_columns(
+    file: CorpusFile, found: Collection[str], every: Collection[str], columns: Columns
+) -> None:
+    """InputError if a file cannot be rated as a whole.
+
+    That is if none of the fields ``found`` in any of its records holds the text, or if all its
+    records have fields (``every``) that rating would add.
+    """
+    for name in ADDED:
+        if name in every:
+            raise InputError(
+                f"{file.path} has a field {name!r} already, which rating would add; rename it, or "
+                "give the corpus as it was before it was rated"
+            )
+    text = columns.text
+    if text not in found and text.partition(".")[0] not in found:
+        raise InputError(
+            f"{file.path} has no field {text!r}; found: {', '.join(found) or 'none'}; name the "
+            "right one with --text-column"
+        )
+
+
 def read_records(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
-    """The wanted ones of a surveyed file's records, in order.
+    """The wanted ones of a surveyed file's records, in order; others are passed over fast.
 
     InputError if the file does not hold what it held when it was surveyed, or is damaged.
     """
-    kinds = {"jsonl": _lines, "parquet": _parquet, "dataset": _dataset}
+    kinds = {"jsonl": _read_lines, "parquet": _read_parquet, "dataset": _read_dataset}
     return kinds[file.kind](file, wanted)
 
 
-def _lines(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
     place = -1
     with open_plain(file.path) as handle:
         for place, (number, line) in enumerate(numbered_lines(handle)):
@@ -35,13 +204,13 @@ def _lines(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
                 return
             if wanted(place):
                 yield parse_line(file, number, place, line)
-    _check(file, place + 1)
+    _check_size(file, place + 1)
 
 
-def _parquet(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def _read_parquet(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
     pa = need("pyarrow", f"reading {file.path}", "corpus")
     with open_parquet(file.path) as table:
-        _check(file, table.metadata.num_rows, at_least=True)
+        _check_size(file, table.metadata.num_rows)
         begin = 0
         for group in range(table.metadata.num_row_groups):
             end = begin + table.metadata.row_group(group).num_rows
@@ -52,9 +221,9 @@ def _parquet(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
             begin = end
 
 
-def _dataset(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def _read_dataset(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
     table = load_table(file.path, file.split)
-    _check(file, len(table), at_least=True)
+    _check_size(file, len(table))
     arrow = table.with_format("arrow")
     for begin in range(0, file.records, _ROWS):
         end = min(begin + _ROWS, file.records)
@@ -64,15 +233,15 @@ def _dataset(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
 
 def _rows(file: CorpusFile, table: Any, begin: int, wanted: Wanted) -> Iterator[Record]:
     """The wanted rows of a piece of a table that begins with row ``begin`` of its file."""
-    places = [at for at in range(table.num_rows) if begin + at < file.records]
+    places = range(min(table.num_rows, file.records - begin))
     some = [at for at in places if wanted(begin + at)]
     for at, value in zip(some, table.take(some).to_pylist(), strict=True):
         place = begin + at
         yield Record(file, place + 1, place, value, row=table.slice(at, 1))
 
 
-def _check(file: CorpusFile, found: int, at_least: bool = False) -> None:
-    if found < file.records or (found > file.records and not at_least):
+def _check_size(file: CorpusFile, found: int) -> None:
+    if found < file.records:
         raise InputError(
             f"{file.path} changed while it was rated: it held {file.records} records and now holds "
             f"{found}; give another --out and start again"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.columns import descend
-from headscope.errors import InputError
 from headscope.settings import Option, Settings
 from headscope.use.corpus.files import CorpusFile
 
@@ -83,19 +82,19 @@ class Record:
 
     def identity(self, columns: Columns) -> str | int | float:
         """What names the record: its id, else its file and line."""
-        found = self.field(columns.id)
-        if isinstance(found, str) and found:
-            return _unicode(found)
+        value = self.field(columns.id)
+        if isinstance(value, str) and value:
+            return valid_unicode(value)
         # JSON has no infinity, which 1e999 is read as, and tables hold NaN where there is no id.
-        number = isinstance(found, int) or (isinstance(found, float) and math.isfinite(found))
-        return found if number else f"{self.file.name}/{self.line}"
+        number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+        return value if number else f"{self.file.name}/{self.line}"
 
     def language(self, columns: Columns) -> str:
         """Its language, else that of its file, else the empty text."""
         found = _find(self.value, columns.language)
         if found is _MISSING:
             return self.file.language or ""
-        return _unicode(found) if isinstance(found, str) else ""
+        return valid_unicode(found) if isinstance(found, str) else ""
 
     def why_not(self, columns: Columns) -> str | None:
         """Why the record cannot be rated; None if it can be handed to the model."""
@@ -125,8 +124,10 @@ class Record:
 
     def rated(self, rated: Rated, columns: Columns) -> str:
         """The record and its rating as a line of JSON."""
-        added = {**self.missing(columns), **figures(rated)}
-        return _joined(self._as_json(), json.dumps(added, ensure_ascii=False, allow_nan=False))
+        added = {**self.missing(columns), **{name: getattr(rated, name) for name in ADDED}}
+        inside = self._as_json().rstrip()[:-1].rstrip()
+        comma = "" if inside.endswith("{") else ", "
+        return inside + comma + json.dumps(added, ensure_ascii=False, allow_nan=False)[1:]
 
     def rejected(self, reason: str) -> str:
         """The record, or its line where that is no record, with the reason, as a line of JSON."""
@@ -142,51 +143,22 @@ class Record:
         return json.dumps(_plain(self.value), ensure_ascii=False, allow_nan=False)
 
 
-def figures(rated: Rated) -> dict[str, Any]:
-    """The fields that rating adds, in the order in which they are written."""
-    return {name: getattr(rated, name) for name in ADDED}
-
-
 def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
     """The record on a line of JSON Lines; one with a problem where it holds none."""
+    value, problem = None, None
+    raw = data.decode("utf-8", "backslashreplace")
     try:
-        raw = data.decode("utf-8")
+        value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        if not isinstance(value, dict):
+            value, problem = None, "it is no JSON object"
     except UnicodeDecodeError as error:
         problem = f"it is not valid UTF-8 at byte {error.start + 1}"
-        raw = data.decode("utf-8", "backslashreplace")
-        return Record(file, line, place, None, raw, problem=problem)
-    try:
-        value = json.loads(raw, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         # Beside ill-formed JSON: nested too deeply, or a number of too many digits.
         said = getattr(error, "msg", str(error).partition(";")[0])
         at = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
-        return Record(file, line, place, None, raw, problem=f"it is not valid JSON: {said}{at}")
-    if not isinstance(value, dict):
-        return Record(file, line, place, None, raw, problem="it is no JSON object")
-    return Record(file, line, place, value, raw)
-
-
-def check_columns(
-    file: CorpusFile, found: Collection[str], every: Collection[str], columns: Columns
-) -> None:
-    """InputError if a file cannot be rated as a whole.
-
-    That is if none of the fields ``found`` in any of its records holds the text, or if all its
-    records have fields (``every``) that rating would add.
-    """
-    for name in ADDED:
-        if name in every:
-            raise InputError(
-                f"{file.path} has a field {name!r} already, which rating would add; rename it, or "
-                "give the corpus as it was before it was rated"
-            )
-    text = columns.text
-    if text not in found and text.partition(".")[0] not in found:
-        raise InputError(
-            f"{file.path} has no field {text!r}; found: {', '.join(found) or 'none'}; name the "
-            "right one with --text-column"
-        )
+        problem = f"it is not valid JSON: {said}{at}"
+    return Record(file, line, place, value, raw, problem=problem)
 
 
 def _find(value: Mapping[str, Any] | None, column: str) -> Any:
@@ -196,7 +168,7 @@ def _find(value: Mapping[str, Any] | None, column: str) -> Any:
         return _MISSING
 
 
-def _unicode(text: str) -> str:
+def valid_unicode(text: str) -> str:
     """A text without halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -208,12 +180,6 @@ def _no_constant(name: str) -> None:
 def _kind(value: Any) -> str:
     kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
     return kinds.get(type(value), "an object" if isinstance(value, Mapping) else "something else")
-
-
-def _joined(record: str, added: str) -> str:
-    """Two JSON objects as one."""
-    inside = record.rstrip()[:-1].rstrip()
-    return f"{inside}{'' if inside.endswith('{') else ', '}{added[1:]}"
 
 
 def _plain(value: Any) -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.heads.store import writing
 from headscope.results.rating import (
     Histogram,
     LanguageScores,
@@ -19,6 +22,7 @@ from headscope.runs import decode
 from headscope.use.corpus.records import Columns, Record
 
 if TYPE_CHECKING:
+    from headscope.use.corpus.plan import Plan
     from headscope.use.rating import Rated
 
 TOP = 20
@@ -33,42 +37,36 @@ def count_chunk(
 ) -> dict[str, Any]:
     """The counts of one chunk: by language, and of the reasons for rejects."""
     languages: dict[str, list[tuple[Record, Rated]]] = {}
-    for record, one in rated:
-        languages.setdefault(record.language(columns), []).append((record, one))
-    reasons: dict[str, int] = {}
-    for reason in rejects:
-        kind = reason.partition(":")[0]
-        reasons[kind] = reasons.get(kind, 0) + 1
+    for record, losses in rated:
+        languages.setdefault(record.language(columns), []).append((record, losses))
+    reasons = Counter(reason.partition(":")[0] for reason in rejects)
     return {
         "documents": len(rated),
-        "rejected": sum(reasons.values()),
-        "tokens": sum(one.tokens for _, one in rated),
-        "reasons": reasons,
+        "rejected": reasons.total(),
+        "tokens": sum(losses.tokens for _, losses in rated),
+        "reasons": dict(reasons),
         "languages": {code: _language(some, columns) for code, some in languages.items()},
     }
 
 
 def _language(rated: Sequence[tuple[Record, Rated]], columns: Columns) -> dict[str, Any]:
-    bins: dict[str, int] = {}
-    for _, one in rated:
-        place = str(math.floor(one.score / _WIDTH))
-        bins[place] = bins.get(place, 0) + 1
+    scores = [losses.score for _, losses in rated]
     top = sorted(rated, key=lambda pair: -pair[1].score)[:TOP]
     return {
         "documents": len(rated),
-        "tokens": sum(one.tokens for _, one in rated),
-        "sum": math.fsum(one.score for _, one in rated),
-        "squares": math.fsum(one.score**2 for _, one in rated),
-        "bins": bins,
+        "tokens": sum(losses.tokens for _, losses in rated),
+        "sum": math.fsum(scores),
+        "squares": math.fsum(score**2 for score in scores),
+        "bins": dict(Counter(str(math.floor(score / _WIDTH)) for score in scores)),
         "top": [
             {
                 "id": record.identity(columns),
-                "score": one.score,
-                "nll_full": one.nll_full,
-                "tokens": one.tokens,
+                "score": losses.score,
+                "nll_full": losses.nll_full,
+                "tokens": losses.tokens,
                 "text": record.text(columns)[:SHOWN],
             }
-            for record, one in top
+            for record, losses in top
         ],
     }
 
@@ -79,7 +77,7 @@ class _Language:
     tokens: int = 0
     sum: float = 0.0
     squares: float = 0.0
-    bins: dict[int, int] = field(default_factory=dict)
+    bins: Counter[int] = field(default_factory=Counter)
     top: list[tuple[float, int, Mapping[str, Any]]] = field(default_factory=list)
 
     def add(self, counts: Mapping[str, Any], order: int) -> None:
@@ -88,10 +86,10 @@ class _Language:
         self.sum += counts["sum"]
         self.squares += counts["squares"]
         for place, count in counts["bins"].items():
-            self.bins[int(place)] = self.bins.get(int(place), 0) + count
-        for number, one in enumerate(counts["top"]):
+            self.bins[int(place)] += count
+        for number, document in enumerate(counts["top"]):
             # Of equal scores the earlier document comes first.
-            heapq.heappush(self.top, (one["score"], -(order * TOP + number), one))
+            heapq.heappush(self.top, (document["score"], -(order * TOP + number), document))
             if len(self.top) > TOP:
                 heapq.heappop(self.top)
 
@@ -101,7 +99,7 @@ class _Language:
         mean = self.sum / self.documents
         deviation = math.sqrt(max(0.0, self.squares / self.documents - mean**2))
         margin = NORMAL_95 * deviation / math.sqrt(self.documents)
-        top = [one for _, _, one in sorted(self.top, key=lambda item: item[:2], reverse=True)]
+        ordered = sorted(self.top, key=lambda item: item[:2], reverse=True)
         return RatedLanguage(
             scores=LanguageScores(
                 documents=self.documents,
@@ -112,19 +110,23 @@ class _Language:
             ),
             deviation=deviation,
             histogram=_histogram(self.bins, *edges),
-            top=tuple(decode(TopDocument, one) for one in top),
+            top=tuple(decode(TopDocument, document) for _, _, document in ordered),
         )
 
 
 @dataclass
 class Tally:
-    """Adds up the counts of chunks; needs memory for languages, not for documents."""
+    """Adds up the counts of chunks; needs memory for languages, not for documents.
+
+    `seconds` is the time of scoring alone: a chunk's seconds count divided by the number of workers
+    that ran beside each other then, so a run that was continued is measured over all its parts.
+    """
 
     documents: int = 0
     rejected: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    reasons: dict[str, int] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
     _languages: dict[str, _Language] = field(default_factory=dict)
     _chunks: int = 0
 
@@ -134,20 +136,10 @@ class Tally:
         self.rejected += counts["rejected"]
         self.tokens += counts["tokens"]
         self.seconds += counts["seconds"] / counts["workers"]
-        for reason, count in counts["reasons"].items():
-            self.reasons[reason] = self.reasons.get(reason, 0) + count
+        self.reasons.update(counts["reasons"])
         for code, some in counts["languages"].items():
             self._languages.setdefault(code, _Language()).add(some, self._chunks)
         self._chunks += 1
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Predicted tokens over the time of scoring alone, of all workers together.
-
-        A chunk's seconds count divided by the number of workers that ran beside each other then,
-        so a run that was continued is measured over all its parts.
-        """
-        return self.tokens / self.seconds if self.seconds else None
 
     @property
     def figures(self) -> RatedFigures:
@@ -156,24 +148,40 @@ class Tally:
             documents=self.documents,
             rejected=self.rejected,
             tokens=self.tokens,
-            tokens_per_second=self.tokens_per_second,
+            tokens_per_second=self.tokens / self.seconds if self.seconds else None,
             reasons=dict(sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))),
         )
 
     def languages(self) -> dict[str, RatedLanguage]:
         """What there is to say of each language, those with most documents first."""
+        if not self._languages:
+            return {}
         ordered = sorted(self._languages.items(), key=lambda item: (-item[1].documents, item[0]))
         # The same bins for all, so that languages can be compared bin by bin.
-        places = [
-            place for one in self._languages.values() for place in (min(one.bins), max(one.bins))
-        ]
-        return {code: one.result((min(places), max(places))) for code, one in ordered}
+        low = min(min(language.bins) for _, language in ordered)
+        high = max(max(language.bins) for _, language in ordered)
+        return {code: language.result((low, high)) for code, language in ordered}
+
+
+def add_up(plan: Plan, rejects: Path, progress: Callable[[int, int], None] | None = None) -> Tally:
+    """Add up the finished chunks in the order of the corpus and write the file of rejects."""
+    tally = Tally()
+    chunks = list(plan.chunks())
+    with writing(rejects) as file:
+        for number, chunk in enumerate(chunks):
+            if progress:
+                progress(number, len(chunks))
+            tally.add(plan.counts(chunk))
+            file.write(plan.rejects(chunk))
+    if progress:
+        progress(len(chunks), len(chunks))
+    return tally
 
 
 def _histogram(fine: Mapping[int, int], low: int, high: int) -> Histogram:
     """Round steps that need at most `BINS` bins from the fine bin `low` to `high`."""
     steps = (factor * 10**power for power in range(12) for factor in (1, 2, 5))
-    step = next(one for one in steps if high // one - low // one < BINS)
+    step = next(size for size in steps if high // size - low // size < BINS)
     first, last = low // step, high // step
     counts = [0] * (last - first + 1)
     for place, count in fine.items():

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +21,15 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import Gate, check_geometry
 from headscope.heads.store import write_bytes
-from headscope.use.exporting.feed_forward import output_projections
-from headscope.use.exporting.folder import check_free, finish_folder
-from headscope.use.exporting.scaling import channel_factors, reads_rows
+from headscope.results.export import ExportedFiles
+from headscope.use.exporting.checkpoint import check_free, finish_folder
+from headscope.use.exporting.scaling import channel_factors, output_projections
+from headscope.use.exporting.tensors import reads_rows
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """What was written: the modules with a vector, the files, and bytes of all vectors."""
-
-    modules: tuple[str, ...]
-    files: tuple[str, ...]
-    size: int
 
 
 def ia3_adapter(
@@ -47,59 +38,38 @@ def ia3_adapter(
     out: Path,
     *,
     feed_forward: NDArray[np.float32] | None = None,
-    base: str | None = None,
-    revision: str | None = None,
     card: str | None = None,
-) -> Adapter:
+    staged: Path | None = None,
+) -> ExportedFiles:
     """Write the gate as an adapter of the model: `PeftModel.from_pretrained(model, OUT)`.
 
     Weights are not read, so `lm` may be hollow, and the base may be quantised. PEFT itself is not
     needed.
 
     Args:
-        lm: the model.
+        lm: the model, which the adapter calls its base by the name or folder it was loaded by.
         gate: one number a head.
         out: the folder to make.
         feed_forward: one number for each layer's feed-forward part, shape (L,).
-        base: what the adapter calls its base model, a Hub id or a folder; by default what `lm`
-            was loaded by.
-        revision: the base's commit on the Hub.
         card: text of the README.md; without it none is written.
+        staged: the unfinished folder, which is then left for the caller to rename.
 
     Raises:
         InputError: if the gate does not fit, PEFT cannot put a vector before the projections, or
             `out` exists.
     """
-    staged = out.with_name(f"{out.name}.unfinished")
-    check_free(out)
-    shutil.rmtree(staged, ignore_errors=True)
-    written = stage_adapter(
-        lm, gate, staged, feed_forward=feed_forward, base=base, revision=revision, card=card
-    )
-    finish_folder(staged, out)
-    return written
-
-
-def stage_adapter(
-    lm: LanguageModel,
-    gate: Gate,
-    staged: Path,
-    *,
-    feed_forward: NDArray[np.float32] | None = None,
-    base: str | None = None,
-    revision: str | None = None,
-    card: str | None = None,
-) -> Adapter:
-    """Do all of `ia3_adapter` in the folder `staged`."""
     from safetensors.torch import save
 
+    place = staged or out.with_name(f"{out.name}.unfinished")
+    check_free(out)
+    shutil.rmtree(place, ignore_errors=True)
     check_geometry(gate, lm.geometry, "the gate")
     before = {site.projection_name: channel_factors(site, gate) for site in lm.sites}
     after: dict[str, torch.Tensor] = {}
     if feed_forward is not None:
-        gated = [layer for layer, value in enumerate(feed_forward) if value != 1]
-        for layer, name in output_projections(lm, gated).items():
-            width = _outputs(lm.model.get_submodule(name))
+        for layer, name in output_projections(lm, np.flatnonzero(feed_forward != 1)).items():
+            projection: Any = lm.model.get_submodule(name)
+            width = projection.weight.shape[1 if reads_rows(projection) else 0]
             after[name] = torch.full((width,), float(feed_forward[layer]))
     modules = {name: lm.model.get_submodule(name) for name in (*before, *after)}
     for name, module in modules.items():
@@ -110,12 +80,11 @@ def stage_adapter(
             )
     inputs = _names(lm.model, before, after)
     targets = inputs + (_names(lm.model, after, before) if after else [])
-    own = base or str(lm.name if lm.revision else lm.folder or lm.name)
     config = {
         "peft_type": "IA3",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": own,
-        "revision": revision or lm.revision,
+        "base_model_name_or_path": str(lm.name if lm.revision else lm.folder or lm.name),
+        "revision": lm.revision,
         "inference_mode": True,
         "target_modules": targets,
         "feedforward_modules": inputs,
@@ -123,21 +92,23 @@ def stage_adapter(
         "init_ia3_weights": True,
         "modules_to_save": None,
     }
-    vectors = {f"base_model.model.{name}.ia3_l": one[None, :] for name, one in before.items()}
-    vectors |= {f"base_model.model.{name}.ia3_l": one[:, None] for name, one in after.items()}
-    blob = save({name: one.contiguous() for name, one in vectors.items()}, {"format": "pt"})
-    staged.mkdir(parents=True, exist_ok=True)
-    write_bytes(staged / WEIGHTS, blob)
+    shaped = {name: values[None, :] for name, values in before.items()}
+    shaped |= {name: values[:, None] for name, values in after.items()}
+    vectors = {
+        f"base_model.model.{name}.ia3_l": values.contiguous() for name, values in shaped.items()
+    }
+    place.mkdir(parents=True, exist_ok=True)
+    write_bytes(place / WEIGHTS, save(vectors, {"format": "pt"}))
     if card is not None:
-        write_bytes(staged / "README.md", card.encode())
-    write_bytes(staged / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
-    return Adapter(
-        tuple(modules), (CONFIG, WEIGHTS), sum(one.numel() * 4 for one in vectors.values())
+        write_bytes(place / "README.md", card.encode())
+    write_bytes(place / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    if staged is None:
+        finish_folder(place, out)
+    return ExportedFiles(
+        files=(CONFIG, WEIGHTS),
+        size=sum(values.numel() * 4 for values in vectors.values()),
+        changed=tuple(modules),
     )
-
-
-def _outputs(module: Any) -> int:
-    return int(module.weight.shape[1] if reads_rows(module) else module.weight.shape[0])
 
 
 def _names(
@@ -151,18 +122,11 @@ def _names(
     every = [name for name, _ in model.named_modules() if name]
     parts = [name.split(".") for name in wanted]
     for count in range(1, min(map(len, parts))):
-        ends = sorted({".".join(one[-count:]) for one in parts})
-        found = [name for name in every if any(_ends(name, end) for end in ends)]
+        ends = sorted({".".join(names[-count:]) for names in parts})
+        found = [name for name in every if f".{name}".endswith(tuple(f".{end}" for end in ends))]
         clear = not any(other.endswith(tuple(ends)) for other in others)
-        if len(found) == len(wanted) and clear and _no_digits(ends):
+        # A name that counts layers would be no shorter than the whole names.
+        counts = any(part.isdigit() for end in ends for part in end.split("."))
+        if len(found) == len(wanted) and clear and not counts:
             return ends
     return sorted(wanted)
-
-
-def _ends(name: str, end: str) -> bool:
-    return name == end or name.endswith(f".{end}")
-
-
-def _no_digits(names: Sequence[str]) -> bool:
-    """Whether no name counts layers, which would be no shorter than the whole names."""
-    return not any(part.isdigit() for name in names for part in name.split("."))

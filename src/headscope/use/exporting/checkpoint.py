@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +16,13 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.heads.store import write_bytes
-from headscope.use.exporting.folder import (
-    begin_folder,
-    check_free,
-    check_plain,
-    check_room,
-    companions,
-    finish_folder,
-    plan_digest,
-    unquantised,
-)
+from headscope.results.export import ExportedFiles
 from headscope.use.exporting.scaling import scaled_blocks, scalings
 from headscope.use.exporting.tensors import (
     INDEX,
     SINGLE,
     Stored,
+    checkpoint_files,
     stored_tensors,
     write_tensors,
 )
@@ -36,23 +30,19 @@ from headscope.use.exporting.tensors import (
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
+PLAN = "unfinished.json"
+#: Files about the terms of a model.
+LEGAL = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
+# What belongs to a model beside its weights. Weights in other forms and code stay behind.
+_COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "chat_templates/*.jinja")
+_QUANTISED = "quantization_config"
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-@dataclass(frozen=True)
-class Folded:
-    """What was written: names of changed tensors, weight files, and bytes of all weights."""
-
-    changed: tuple[str, ...]
-    files: tuple[str, ...]
-    size: int
-    tensors: int
 
 
 def bytes_of(size: str | int) -> int:
     """`5GB` as a number of bytes: a whole number, or one with KB, MB, GB or TB (powers of 1000)."""
     text = str(size).strip().upper()
-    unit = next((one for one in _UNITS if text.endswith(one)), "")
+    unit = next((name for name in _UNITS if text.endswith(name)), "")
     number = text.removesuffix(unit).strip()
     try:
         value = int(float(number) * _UNITS.get(unit, 1))
@@ -68,12 +58,13 @@ def fold_checkpoint(
     gate: Gate,
     out: Path,
     *,
-    source: Path | None = None,
     feed_forward: NDArray[np.float32] | None = None,
     max_shard_size: str | int = "5GB",
     card: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Folded:
+    weights: Sequence[Stored] | None = None,
+    staged: Path | None = None,
+) -> ExportedFiles:
     """Write the model of `lm` with the gate folded into its weights, as an ordinary checkpoint.
 
     No more than one tensor is in memory at a time, so `lm` may be hollow (see
@@ -85,55 +76,23 @@ def fold_checkpoint(
     there after a kill, and renames it at the end.
 
     Args:
-        lm: the model, hollow or loaded.
+        lm: the model, hollow or loaded, which has the folder of its checkpoint.
         gate: one number a head.
         out: the folder to make.
-        source: the folder of the checkpoint; by default that of `lm`.
         feed_forward: one number for each layer's feed-forward part, shape (L,).
         max_shard_size: bytes of a weight file, such as `5GB`; a larger tensor has its own.
         card: text of the README.md; without it none is written.
         progress: called with (bytes written, bytes in all).
+        weights: these tensors are written in place of the folder's own, which are quantised.
+        staged: the unfinished folder, which is then left for the caller to rename.
 
     Raises:
         InputError: if the gate does not fit, the checkpoint cannot be folded (pickled, quantised,
             damaged), or `out` exists.
     """
-    staged = out.with_name(f"{out.name}.unfinished")
-    folded = stage_checkpoint(
-        lm,
-        gate,
-        staged,
-        out,
-        source=source,
-        feed_forward=feed_forward,
-        max_shard_size=max_shard_size,
-        card=card,
-        progress=progress,
-    )
-    finish_folder(staged, out)
-    return folded
-
-
-def stage_checkpoint(
-    lm: LanguageModel,
-    gate: Gate,
-    staged: Path,
-    out: Path,
-    *,
-    source: Path | None = None,
-    feed_forward: NDArray[np.float32] | None = None,
-    max_shard_size: str | int = "5GB",
-    card: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    weights: Sequence[Stored] | None = None,
-) -> Folded:
-    """Do all of `fold_checkpoint` in the folder `staged`, short of giving it the name `out`.
-
-    With `weights`, these tensors are written in place of the folder's own, which are quantised.
-    """
-    folder = source or lm.folder
+    folder = lm.folder
     if folder is None:
-        raise InputError(f"the model {lm.name} was not loaded from a folder; name its checkpoint")
+        raise InputError(f"the model {lm.name} was not loaded from a folder; load its checkpoint")
     limit = bytes_of(max_shard_size)
     check_free(out)
     if weights is None:
@@ -141,9 +100,10 @@ def stage_checkpoint(
     tensors = stored_tensors(folder) if weights is None else list(weights)
     factors = scalings(lm, tensors, gate, feed_forward)
     shards = _shards(tensors, limit)
-    total = sum(one.size for one in tensors)
-    begin_folder(staged, plan_digest(folder, gate, feed_forward, limit, weights is not None), out)
-    check_room(staged, total - sum(file.stat().st_size for file in staged.glob("*.safetensors")))
+    total = sum(tensor.size for tensor in tensors)
+    place = staged or out.with_name(f"{out.name}.unfinished")
+    _begin_folder(place, _plan_digest(folder, gate, feed_forward, limit, weights is not None), out)
+    _check_room(place, total - sum(file.stat().st_size for file in place.glob("*.safetensors")))
     done = 0
 
     def step(size: int) -> None:
@@ -153,58 +113,165 @@ def stage_checkpoint(
             progress(done, total)
 
     for name, members in shards.items():
-        if (staged / name).exists():  # by an earlier start; a file has its name once it is whole
-            step(sum(one.size for one in members))
+        if (place / name).exists():  # by an earlier start; a file has its name once it is whole
+            step(sum(tensor.size for tensor in members))
             continue
-        write_tensors(staged / name, members, lambda one: scaled_blocks(one, factors), step)
+        write_tensors(place / name, members, lambda tensor: scaled_blocks(tensor, factors), step)
     if len(shards) > 1:
-        write_bytes(staged / INDEX, _index(lm, shards, total).encode())
+        write_bytes(place / INDEX, _index(lm, shards, total))
     for file in companions(folder):
-        target = staged / file.relative_to(folder)
+        target = place / file.relative_to(folder)
         target.parent.mkdir(exist_ok=True)
         data = file.read_bytes()
         if weights is not None and file.name == "config.json":
-            data = unquantised(data)
+            kept = {name: value for name, value in json.loads(data).items() if name != _QUANTISED}
+            data = (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()
         write_bytes(target, data)
     if card is not None:
-        write_bytes(staged / "README.md", card.encode())
-    return Folded(tuple(sorted(factors)), tuple(shards), total, len(tensors))
+        write_bytes(place / "README.md", card.encode())
+    if staged is None:
+        finish_folder(place, out)
+    return ExportedFiles(
+        files=tuple(shards), size=total, changed=tuple(sorted(factors)), tensors=len(tensors)
+    )
 
 
 def _shards(tensors: Sequence[Stored], limit: int) -> dict[str, list[Stored]]:
     """Weight files by name, filled in the order in which the tensors lie in the source."""
     groups: list[list[Stored]] = [[]]
     room = limit
-    for one in tensors:
-        if groups[-1] and one.size > room:
+    for tensor in tensors:
+        if groups[-1] and tensor.size > room:
             groups.append([])
             room = limit
-        groups[-1].append(one)
-        room -= one.size
-    if len(groups) == 1:
-        return {SINGLE: _aligned(groups[0])}
+        groups[-1].append(tensor)
+        room -= tensor.size
+
+    def width(tensor: Stored) -> int:
+        return tensor.size // max(1, int(np.prod(tensor.shape, dtype=np.int64)))
+
+    # The wide dtypes first, so that every tensor begins at a multiple of its element's width.
+    aligned = [sorted(group, key=width, reverse=True) for group in groups]
+    if len(aligned) == 1:
+        return {SINGLE: aligned[0]}
     return {
-        f"model-{at:05d}-of-{len(groups):05d}.safetensors": _aligned(group)
-        for at, group in enumerate(groups, 1)
+        f"model-{at:05d}-of-{len(groups):05d}.safetensors": group
+        for at, group in enumerate(aligned, 1)
     }
 
 
-def _aligned(tensors: list[Stored]) -> list[Stored]:
-    """The wide dtypes first, so that every tensor begins at a multiple of its element's width."""
-
-    def width(one: Stored) -> int:
-        return one.size // max(1, int(np.prod(one.shape, dtype=np.int64)))
-
-    return sorted(tensors, key=width, reverse=True)
-
-
-def _index(lm: LanguageModel, shards: Mapping[str, Sequence[Stored]], total: int) -> str:
-    places = {one.name: file for file, members in shards.items() for one in members}
-    numbers: dict[str, Any] = {
+def _index(lm: LanguageModel, shards: Mapping[str, Sequence[Stored]], total: int) -> bytes:
+    places = {tensor.name: file for file, members in shards.items() for tensor in members}
+    numbers = {
         "total_parameters": sum(parameter.numel() for parameter in lm.model.parameters()),
         "total_size": total,
     }
-    return (
-        json.dumps({"metadata": numbers, "weight_map": dict(sorted(places.items()))}, indent=2)
-        + "\n"
-    )
+    text = json.dumps({"metadata": numbers, "weight_map": dict(sorted(places.items()))}, indent=2)
+    return f"{text}\n".encode()
+
+
+def check_free(out: Path) -> None:
+    """InputError if there is something of this name that an export must not replace."""
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() or out.is_symlink():
+        raise InputError(f"{out}: exists already and is left untouched; name a new folder")
+
+
+def finish_folder(staged: Path, out: Path) -> None:
+    """Give a folder that is whole its name."""
+    check_free(out)
+    (staged / PLAN).unlink(missing_ok=True)
+    if out.exists():  # an empty folder
+        out.rmdir()
+    os.replace(staged, out)
+
+
+def _plan_digest(
+    folder: Path,
+    gate: Gate,
+    feed_forward: NDArray[np.float32] | None,
+    limit: int,
+    computed: bool,
+) -> str:
+    """What an unfinished export is of: sizes and times of the source's files, and the gate."""
+    digest = hashlib.sha256()
+    for file in checkpoint_files(folder):
+        status = file.stat()
+        digest.update(f"{file.resolve()} {status.st_size} {status.st_mtime_ns}\n".encode())
+    digest.update(gate.values.tobytes())
+    if feed_forward is not None:
+        digest.update(np.asarray(feed_forward, dtype=np.float32).tobytes())
+    digest.update(f"{folder.resolve()} {limit} {computed}".encode())
+    return digest.hexdigest()
+
+
+def _begin_folder(staged: Path, plan: str, out: Path) -> None:
+    """Make the folder of an unfinished export, or go on in one of the same plan."""
+    note = staged / PLAN
+    if staged.exists():
+        try:
+            known = json.loads(note.read_bytes())["plan"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            known = None
+        if known == plan:
+            for left in staged.rglob(".tmp-*"):  # by a process killed while it wrote
+                left.unlink()
+            return
+        if known is None and any(staged.iterdir()):
+            raise InputError(f"{staged}: holds other files, so {out} is not written; move them")
+        shutil.rmtree(staged)  # an export of something else that was never finished
+    staged.mkdir(parents=True)
+    write_bytes(note, (json.dumps({"plan": plan}) + "\n").encode())
+
+
+def _check_room(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise InputError(
+            f"{folder}: the checkpoint needs {size / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free "
+            "there; make room or name another place"
+        )
+
+
+def companions(folder: Path) -> list[Path]:
+    """The files of a checkpoint's folder that belong to it beside weights and card."""
+    found = {
+        file
+        for pattern in (*_COMPANIONS, *LEGAL, "COPYING*")
+        for file in folder.glob(pattern)
+        if file.is_file() and not file.name.endswith(".index.json")
+    }
+    return sorted(found)
+
+
+def save_companions(lm: LanguageModel, staged: Path) -> None:
+    """Write what belongs to a model beside its weights, where no folder holds it to be copied."""
+    lm.model.config.save_pretrained(staged)
+    lm.model.generation_config.save_pretrained(staged)
+    lm.tokenizer.save_pretrained(staged)
+
+
+def quantised_by(folder: Path) -> str | None:
+    """The method by which a checkpoint's weights are quantised; None for ordinary ones."""
+    if folder.is_file():  # a GGUF file, which is dequantised when it is loaded
+        return None
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{folder / 'config.json'}: cannot be read ({error})") from error
+    settings = config.get(_QUANTISED) if isinstance(config, dict) else None
+    if settings is None:
+        return None
+    return str(settings.get("quant_method") if isinstance(settings, dict) else settings)
+
+
+def check_plain(folder: Path) -> None:
+    """InputError for a checkpoint whose weights are quantised."""
+    method = quantised_by(folder)
+    if method is not None:
+        raise InputError(
+            f"{folder}: its weights are quantised ({method}): one number scales a block of them, "
+            "across heads, so a gate cannot be folded in; add --dequantise to write a larger "
+            "checkpoint in full precision, or --as ia3 to leave the weights alone"
+        )

@@ -48,6 +48,8 @@ _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
 # Between models with the very same numbers as weights: sums in another order alone.
 _SAME_WEIGHTS = {torch.float64: 1e-4, torch.float32: 1e-4}
 _SAME_WEIGHTS_HALF = 2e-2
+#: What a model needs, as a multiple of its weights: buffers, activations of a few tokens, logits.
+_MARGIN = 1.1
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,7 @@ class Reference:
         if not tokens:
             raise InputError(f"the tokenizer of {lm.name} makes no tokens of any text")
         untouched = _logits(lm.model, tokens)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(lm.gated(gate))
-            if feed_forward is not None:
-                values = torch.from_numpy(np.array(feed_forward, dtype=np.float32))
-                stack.enter_context(feed_forward_gated(lm, values))
+        with lm.gated(gate), _parts_gated(lm, feed_forward):
             gated = _logits(lm.model, tokens)
         folded = None if rounded is None else _folded(lm, gate, feed_forward, rounded, tokens)
         config = lm.model.config.get_text_config(decoder=True)
@@ -106,12 +104,12 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportPro
     more than rounding explains.
     """
     found = _logits(model, reference.tokens)
-    largest = max(float(one.abs().max()) for one in reference.gated)
+    largest = max(float(logits.abs().max()) for logits in reference.gated)
     if reference.folded is not None:
         share = _SAME_WEIGHTS.get(reference.dtype, _SAME_WEIGHTS_HALF)
         off = _difference(found, reference.folded)
     else:
-        share = max(_TOLERANCE.get(one, _LEAST_EXACT) for one in (reference.dtype, rounded))
+        share = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in (reference.dtype, rounded))
         off = _difference(found, reference.gated)
     positions = sum(map(len, reference.tokens))
     same = sum(
@@ -151,7 +149,7 @@ def read_checkpoint(folder: Path, reference: Reference, device_map: str | None =
     quantised = getattr(config, "quantization_config", None) is not None
     if device_map is None and quantised and importlib.util.find_spec("accelerate") is not None:
         device_map = str(reference.device)  # some quantised weights cannot be moved
-    model, told = loader_of(config).from_pretrained(
+    model, report = loader_of(config).from_pretrained(
         folder,
         dtype=reference.dtype,
         device_map=device_map,
@@ -160,8 +158,8 @@ def read_checkpoint(folder: Path, reference: Reference, device_map: str | None =
         trust_remote_code=False,
     )
     for kind in ("missing_keys", "mismatched_keys"):
-        if told.get(kind):
-            raise InputError(f"{folder}: {kind.replace('_', ' ')} on loading: {told[kind]}")
+        if report.get(kind):
+            raise InputError(f"{folder}: {kind.replace('_', ' ')} on loading: {report[kind]}")
     return model.eval() if device_map is not None else model.to(reference.device).eval()
 
 
@@ -223,11 +221,7 @@ def _folded(
     if lm.quantised is not None or not masked or lm.dtype not in (*wide, rounded):
         return None
     held = []
-    with contextlib.ExitStack() as stack:
-        weights = stack.enter_context(changeable_weights(lm.sites))
-        if feed_forward is not None:
-            values = torch.from_numpy(np.array(feed_forward, dtype=np.float32))
-            stack.enter_context(feed_forward_gated(lm, values))
+    with changeable_weights(lm.sites) as weights, _parts_gated(lm, feed_forward):
         try:
             for site in lm.sites:
                 weight, factors = weights[site.layer], channel_factors(site, gate)
@@ -245,7 +239,49 @@ def _folded(
                 weight.copy_(before)
 
 
+def _parts_gated(
+    lm: LanguageModel, feed_forward: NDArray[np.float32] | None
+) -> contextlib.AbstractContextManager[Any]:
+    if feed_forward is None:
+        return contextlib.nullcontext()
+    return feed_forward_gated(lm, torch.from_numpy(np.array(feed_forward, dtype=np.float32)))
+
+
 def _difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
     """The largest absolute difference; NaN if there is one anywhere."""
     differences = [(a - b).abs().max() for a, b in zip(first, second, strict=True)]
     return float(torch.stack(differences).max())
+
+
+def room_for(lm: LanguageModel, device: str | None = None, dtype: str = "auto") -> str | None:
+    """Why a hollow model is too large for the device's free memory; None if it is not, or unknown.
+
+    `device` and `dtype` are as for `headscope.load`; `auto` is float32 on the CPU.
+    """
+    cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
+    held = getattr(torch, dtype) if dtype != "auto" else lm.dtype if cuda else torch.float32
+    free = _free_on_gpu(device) if cuda else _free_memory()
+    elements: int = sum(parameter.numel() for parameter in lm.model.parameters())
+    need = elements * held.itemsize * _MARGIN
+    if free is None or need <= free:
+        return None
+    where = "the GPU" if cuda else "memory"
+    return (
+        f"too large to load for a comparison: it needs {need / 1e9:.1f} GB of {where}, and "
+        f"{free / 1e9:.1f} GB are free"
+    )
+
+
+def _free_on_gpu(device: str | None) -> int | None:
+    if not torch.cuda.is_available():
+        return None
+    free, _ = torch.cuda.mem_get_info(torch.device(device) if device else 0)
+    return int(free)
+
+
+def _free_memory() -> int | None:
+    """Bytes that the system could give; None where it does not tell."""
+    table = Path("/proc/meminfo")
+    lines = table.read_text().splitlines() if table.is_file() else []
+    available = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return next((int(kilobytes) * 1024 for kilobytes in available), None)

@@ -8,19 +8,38 @@ than one of them in memory, and one that does not change is copied byte by byte,
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from headscope.errors import InputError
 from headscope.heads.store import writing
+from headscope.lm.weights import dequantised_weight
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
 
 SINGLE = "model.safetensors"
 INDEX = f"{SINGLE}.index.json"
 _BLOCK = 16 << 20
 _AGAIN = "copy or download it again"
+#: Dtypes by the names that the format uses; those of floating point can be multiplied by a gate.
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 Content = Callable[["Stored"], Iterable[bytes | memoryview]]
 
@@ -110,11 +129,11 @@ def stored_tensors(folder: Path) -> list[Stored]:
                 )
             found[tensor.name] = tensor
     if files[0].name != SINGLE:
-        for name, told in _weight_map(folder / INDEX).items():
-            if name not in found or found[name].file.name != told:
+        for name, place in _weight_map(folder / INDEX).items():
+            if name not in found or found[name].file.name != place:
                 raise InputError(
-                    f"{folder / INDEX}: says that {told} holds the tensor {name}, but it does not; "
-                    f"{_AGAIN}"
+                    f"{folder / INDEX}: says that {place} holds the tensor {name}, but it does "
+                    f"not; {_AGAIN}"
                 )
     return list(found.values())
 
@@ -132,35 +151,28 @@ def write_tensors(
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     place = 0
-    for one in tensors:
-        header[one.name] = {
-            "dtype": one.dtype,
-            "shape": list(one.shape),
-            "data_offsets": [place, place + one.size],
+    for tensor in tensors:
+        header[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [place, place + tensor.size],
         }
-        place += one.size
+        place += tensor.size
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with writing(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for one in tensors:
-            _write_one(file, one, content(one), progress)
-
-
-def _write_one(
-    file: BinaryIO,
-    tensor: Stored,
-    parts: Iterable[bytes | memoryview],
-    progress: Callable[[int], None] | None,
-) -> None:
-    written = 0
-    for part in parts:
-        file.write(part)
-        written += len(part)
-        if progress is not None:
-            progress(len(part))
-    if written != tensor.size:
-        raise RuntimeError(f"{tensor.name}: {written} bytes were made instead of {tensor.size}")
+        for tensor in tensors:
+            written = 0
+            for part in content(tensor):
+                file.write(part)
+                written += len(part)
+                if progress is not None:
+                    progress(len(part))
+            if written != tensor.size:
+                raise RuntimeError(
+                    f"{tensor.name}: {written} bytes were made instead of {tensor.size}"
+                )
 
 
 def _header(file: Path) -> list[Stored]:
@@ -177,14 +189,14 @@ def _header(file: Path) -> list[Stored]:
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror or error}); {_AGAIN}") from error
     tensors = []
-    for name, told in header.items():
+    for name, entry in header.items():
         if name != "__metadata__":
-            begin, end = told["data_offsets"]
-            shape = tuple(told["shape"])
+            begin, end = entry["data_offsets"]
+            shape = tuple(entry["shape"])
             tensors.append(
-                Stored(name, file, str(told["dtype"]), shape, 8 + length + begin, end - begin)
+                Stored(name, file, str(entry["dtype"]), shape, 8 + length + begin, end - begin)
             )
-    return sorted(tensors, key=lambda one: one.begin)
+    return sorted(tensors, key=lambda tensor: tensor.begin)
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -201,3 +213,84 @@ def _weight_map(index: Path) -> dict[str, str]:
         if not isinstance(name, str) or Path(name).name != name:
             raise InputError(f"{index}: names the file {name!r} outside its folder; {_AGAIN}")
     return names
+
+
+def reads_rows(projection: torch.nn.Module) -> bool:
+    """Whether a weight's rows, not its columns, are the input's channels (GPT-2's Conv1D)."""
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(projection, Conv1D)
+
+
+@dataclass(frozen=True)
+class Computed(Stored):
+    """A tensor that lies in no file; `value` computes it."""
+
+    value: Callable[[], torch.Tensor] = field(kw_only=True)
+
+    def read(self) -> bytearray:
+        """All of its bytes."""
+        flat = self.value().detach().cpu().contiguous().reshape(-1)
+        return bytearray(flat.view(torch.uint8).numpy().tobytes())
+
+    def blocks(self) -> Iterable[bytes]:
+        """Its bytes at once."""
+        yield bytes(self.read())
+
+
+def dequantised_tensors(lm: LanguageModel, hollow: LanguageModel) -> list[Stored]:
+    """The tensors of the ordinary model that a quantised one stands for, each read when needed.
+
+    `hollow` is the same model by its configuration without quantisation; its names, shapes and
+    dtypes are those that are written. InputError for a part that is neither ordinary nor a
+    quantised linear map.
+    """
+    modules = dict(lm.model.named_modules())
+    state = lm.model.state_dict()
+    kept = hollow.model.state_dict().keys()
+    buffers = ((name, buffer) for name, buffer in hollow.model.named_buffers() if name in kept)
+    wanted = itertools.chain(hollow.model.named_parameters(), buffers)
+    return [_dequantised(name, like, modules, state, hollow) for name, like in wanted]
+
+
+def _dequantised(
+    name: str,
+    like: torch.Tensor,
+    modules: dict[str, Any],
+    state: dict[str, Any],
+    hollow: LanguageModel,
+) -> Computed:
+    owner, _, leaf = name.rpartition(".")
+    shape = tuple(like.shape)
+    stored = state.get(name)
+    plain = (
+        type(stored) is torch.Tensor
+        and tuple(stored.shape) == shape
+        and (stored.is_floating_point() or not like.is_floating_point())
+        and stored.device.type != "meta"
+        and stored.element_size() > 1
+    )
+
+    def read() -> torch.Tensor:
+        if plain:
+            value: torch.Tensor = state[name]
+        else:
+            value = dequantised_weight(modules[owner])
+            if reads_rows(hollow.model.get_submodule(owner)):
+                value = value.T
+        if tuple(value.shape) != shape:
+            raise _unreadable(name)
+        return value.to(like.dtype)
+
+    if like.dtype not in _NAMES or not (plain or (leaf == "weight" and owner in modules)):
+        raise _unreadable(name)
+    size = like.numel() * like.element_size()
+    place = Path(f"{hollow.name} ({name})")
+    return Computed(name, place, _NAMES[like.dtype], shape, 0, size, value=read)
+
+
+def _unreadable(name: str) -> InputError:
+    return InputError(
+        f"{name}: cannot be read back from its quantised form as an ordinary tensor; export an "
+        "ordinary checkpoint of the model, or leave the weights alone with --as ia3"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -11,52 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.results.mixture import Count
-from headscope.use.mixing.cut import Blocks, Cuts, Places, cut
-from headscope.use.mixing.index import Block, Index
-from headscope.use.mixing.keys import mixed, score_order
+from headscope.results.mixture import Count, LanguageMix
+from headscope.use.mixing.cut import Blocks, Cuts, Places, cut, streaming_cut
+from headscope.use.mixing.index import Block, Index, Mask, SameTexts, mixed, score_order
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.streaming import streaming_cut
-from headscope.use.mixing.texts import FRESH, IN_BASELINE, SELECTED, deal_texts
-
-Test = Callable[[Block], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True)
-class LanguageChoice:
-    """What was chosen of one language.
-
-    `selected` counts records of the baseline, once each; `lowest` is the least score that stands
-    before the cut and `highest_left` the highest behind it (None: there is none, or the selection
-    is random).  `fresh` is
-    what the reserve could give, `refilled` what it gave, `kept` what stays of the baseline's other
-    records.
-    """
-
-    corpus: Count
-    baseline: Count
-    selected: Count
-    lowest: float | None
-    highest_left: float | None
-    kept: Count
-    fresh: Count
-    refilled: Count
-    mixture: Count
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`copies` (n,) uint8 says how often each record is in the mixture, `marks` (n,) what it is.
+    """Of each record: how often it is in the mixture, and why.
 
-    `selection` are the cuts by score; `factor` is what the budgets were multiplied by, 1 unless
-    the reserve was too small.  Duplicates are records whose text stands in another record before:
-    `duplicates` those of the mixture with every chosen record taken once.
+    `copies` (n,) uint8; `baseline`, `before` the cut by score, and `selected` (n,): in the baseline
+    before the cut, or before the cut, or a copy of such a text in the baseline. `factor` is what
+    the budgets were multiplied by, 1 unless the reserve was too small.  Duplicates are records
+    whose text stands in another record before: `duplicates` those of the mixture with every chosen
+    record taken once.
     """
 
     copies: NDArray[np.uint8]
-    marks: NDArray[np.uint8]
-    languages: dict[str, LanguageChoice]
-    selection: Cuts
+    baseline: Mask
+    before: Mask
+    selected: Mask
+    languages: dict[str, LanguageMix]
     factor: Fraction
     duplicates_before: int
     duplicates: int
@@ -65,78 +41,60 @@ class Choice:
 def choose(index: Index, plan: MixPlan, folder: Path) -> Choice:
     """Draw the baseline, select in it, and say how often each record is to be written.
 
-    One byte a record, twice, stays in memory; `folder` takes files of 24 bytes a record.
+    A few bytes a record stay in memory; `folder` takes files of 24 bytes a record.
 
     Raises:
-        InputError: if the plan asks for more than there is, or what is selected has no place.
+        InputError: if the plan requires more than there is, or what is selected has no place.
     """
-    weigh = _Weigher(index, plan)
-    marks = np.zeros(len(index), np.uint8)
-    corpus = weigh.total(lambda block: np.ones(len(block.score), bool))
-    sizes = [
-        plan.size_of(code, count.by(plan.by))
-        for code, count in zip(index.languages, corpus, strict=True)
-    ]
-    if plan.size is None:
-        marks |= IN_BASELINE
+    records = _Records(index, plan)
+    every = np.ones(len(index), bool)
+    corpus = records.total(every)
+    baseline = every
+    if plan.size is not None:
+        sizes = [
+            plan.size_of(code, count.by(plan.by))
+            for code, count in zip(index.languages, corpus, strict=True)
+        ]
+        baseline = records.before(records.cut("baseline", sizes, at_least_one=True), "baseline")
+    base = records.total(baseline)
+    targets = [plan.selected_of(count.by(plan.by)) if count.by(plan.by) else 0 for count in base]
+    if plan.quantile == "streaming":
+        selection = streaming_cut(records.blocks("score", baseline), targets)
     else:
-        drawn = weigh.draw("baseline")
-        cuts = cut(drawn, sizes, at_least_one=True)
-        for block in index.blocks():
-            marks[block.rows] |= IN_BASELINE * cuts.before(weigh.keyed(block, "baseline"))
-
-    def based(block: Block) -> NDArray[np.bool_]:
-        return marks[block.rows] & IN_BASELINE > 0
-
-    def is_selected(block: Block) -> NDArray[np.bool_]:
-        return marks[block.rows] & SELECTED > 0
-
-    baseline = weigh.total(based)
-    selection = _select(index, plan, weigh, based, [one.by(plan.by) for one in baseline])
-    for block in index.blocks():
-        marks[block.rows] |= SELECTED * selection.before(score_places(block, plan))
-    texts = deal_texts(index, folder, plan.seed)
-    texts.close_over(marks)
-
-    def chosen(block: Block) -> NDArray[np.bool_]:
-        return based(block) & is_selected(block)
-
-    def others(block: Block) -> NDArray[np.bool_]:
-        return based(block) & ~is_selected(block)
-
-    def fresh(block: Block) -> NDArray[np.bool_]:
-        return marks[block.rows] & FRESH > 0
-
+        selection = records.cut("score", targets, baseline, at_least_one=True)
+    before = records.before(selection, "score")
+    texts = SameTexts.of(index, folder, plan.seed)
+    selected, fresh = texts.closed(baseline, before)
+    chosen, others = baseline & selected, baseline & ~selected
     counts = {
-        name: weigh.total(test)
-        for name, test in (("selected", chosen), ("others", others), ("fresh", fresh))
+        "corpus": corpus,
+        "baseline": base,
+        "selected": records.total(chosen),
+        "others": records.total(others),
+        "reserve": records.total(fresh),
     }
-    amounts = {
-        name: [one.by(plan.by) for one in found]
-        for name, found in {**counts, "baseline": baseline}.items()
-    }
-    budget = _budgets(index, plan, amounts)
-    keep = cut(weigh.draw("others", others), budget.others)
-    refill = cut(weigh.draw("reserve", fresh), budget.refill)
+    budget = _budgets(index, plan, counts)
+    kept = others & records.before(records.cut("others", budget.others, others), "others")
+    refilled = fresh & records.before(records.cut("reserve", budget.refill, fresh), "reserve")
     copies = np.zeros(len(index), np.uint8)
-    for block in index.blocks():
-        here = copies[block.rows]
-        here[others(block) & keep.before(weigh.keyed(block, "others"))] = 1
-        here[fresh(block) & refill.before(weigh.keyed(block, "reserve"))] = 1
-        here[chosen(block)] = budget.times
+    copies[kept | refilled] = 1
+    copies[chosen] = budget.times
     if not copies.any():
         raise InputError(
             "nothing would be left in the mixture; select less of each language, or make the "
             "baseline smaller so that there is a reserve"
         )
+    counts["kept"], counts["refilled"] = records.total(kept), records.total(refilled)
+    counts["mixture"] = records.total(copies > 0, copies)
     return Choice(
         copies,
-        marks,
-        _languages(weigh, marks, copies, selection, corpus, baseline, counts),
-        selection,
+        baseline,
+        before,
+        selected,
+        _languages(index, plan, counts, selection, _edges(index, plan, baseline, before)),
         budget.factor,
-        texts.duplicates(marks & IN_BASELINE),
-        texts.duplicates(np.minimum(copies, 1)),
+        texts.duplicates(baseline),
+        texts.duplicates(copies > 0),
     )
 
 
@@ -145,27 +103,32 @@ def score_places(block: Block, plan: MixPlan) -> Places:
 
     Where the plan selects at random, places are drawn; copies of a text share theirs.
     """
-    weight = block.tokens if plan.by == "tokens" else np.ones_like(block.tokens)
     if plan.select == "random":
         high = mixed(block.text, plan.seed, "random selection")
     else:
         high = score_order(block.score)
-    return Places(block.language, high, mixed(block.record, plan.seed, "ties"), weight)
+    return Places(
+        block.language, high, mixed(block.record, plan.seed, "ties"), _weight(block, plan)
+    )
+
+
+def _weight(block: Block, plan: MixPlan) -> NDArray[np.int64]:
+    return block.tokens if plan.by == "tokens" else np.ones_like(block.tokens)
 
 
 @dataclass(frozen=True)
-class _Weigher:
-    """Counts records and draws orders of them."""
+class _Records:
+    """Counts records, and draws and cuts orders of them; `score` is the order by score."""
 
     index: Index
     plan: MixPlan
 
-    def total(self, test: Test, times: NDArray[np.uint8] | None = None) -> list[Count]:
-        """Documents and tokens of each language that pass a test, taken so many times each."""
+    def total(self, chosen: Mask, times: NDArray[np.uint8] | None = None) -> list[Count]:
+        """Documents and tokens of each language that are chosen, taken so many times each."""
         size = len(self.index.languages)
         documents, tokens = np.zeros(size, np.int64), np.zeros(size, np.int64)
         for block in self.index.blocks():
-            some = test(block)
+            some = chosen[block.rows]
             repeats = np.ones(int(some.sum())) if times is None else times[block.rows][some]
             language = block.language[some]
             documents += np.bincount(language, repeats, size).astype(np.int64)
@@ -176,32 +139,38 @@ class _Weigher:
             for n, t in zip(documents, tokens, strict=True)
         ]
 
-    def keyed(self, block: Block, purpose: str) -> Places:
-        """Places in the order drawn for a purpose."""
-        weight = block.tokens if self.plan.by == "tokens" else np.ones_like(block.tokens)
+    def places(self, block: Block, order: str) -> Places:
+        if order == "score":
+            return score_places(block, self.plan)
         rows = np.arange(block.rows.start, block.rows.stop, dtype=np.uint64)
-        return Places(block.language, mixed(block.record, self.plan.seed, purpose), rows, weight)
+        drawn = mixed(block.record, self.plan.seed, order)
+        return Places(block.language, drawn, rows, _weight(block, self.plan))
 
-    def draw(self, purpose: str, test: Test | None = None) -> Blocks:
-        """The same for all records, or those that pass a test, as `cut` reads them."""
+    def blocks(self, order: str, chosen: Mask | None = None) -> Blocks:
+        """The places in an order of all records, or of those chosen, as `cut` reads them."""
 
-        def blocks() -> Iterator[Places]:
+        def read() -> Iterator[Places]:
             for block in self.index.blocks():
-                places = self.keyed(block, purpose)
-                yield places if test is None else places.where(test(block))
+                places = self.places(block, order)
+                yield places if chosen is None else places.where(chosen[block.rows])
 
-        return blocks
+        return read
 
+    def cut(
+        self,
+        order: str,
+        targets: list[int],
+        chosen: Mask | None = None,
+        at_least_one: bool = False,
+    ) -> Cuts:
+        return cut(self.blocks(order, chosen), targets, at_least_one)
 
-def _select(index: Index, plan: MixPlan, weigh: _Weigher, based: Test, totals: list[int]) -> Cuts:
-    def blocks() -> Iterator[Places]:
-        for block in index.blocks():
-            yield score_places(block, plan).where(based(block))
-
-    targets = [plan.selected_of(total) if total else 0 for total in totals]
-    if plan.quantile == "streaming":
-        return streaming_cut(blocks, targets)
-    return cut(blocks, targets, at_least_one=True)
+    def before(self, cuts: Cuts, order: str) -> Mask:
+        """Which of all records stand before the cut of their language."""
+        found = np.zeros(len(self.index), bool)
+        for block in self.index.blocks():
+            found[block.rows] = cuts.before(self.places(block, order))
+        return found
 
 
 @dataclass(frozen=True)
@@ -211,14 +180,14 @@ class _Budget:
     others: list[int]
     refill: list[int]
     times: int
-    factor: Fraction
+    factor: Fraction = Fraction(1)
 
 
-def _budgets(index: Index, plan: MixPlan, amounts: dict[str, list[int]]) -> _Budget:
-    baseline, selected = amounts["baseline"], amounts["selected"]
-    none = [0] * len(baseline)
+def _budgets(index: Index, plan: MixPlan, counts: Mapping[str, list[Count]]) -> _Budget:
+    amounts = {name: [count.by(plan.by) for count in several] for name, several in counts.items()}
+    baseline, selected, others = (amounts[name] for name in ("baseline", "selected", "others"))
     if plan.kind == "baseline":
-        return _Budget(amounts["others"], none, 1, Fraction(1))
+        return _Budget(others, [0] * len(baseline), 1)
     if plan.kind == "enhance":
         rest = [whole - plan.times * some for whole, some in zip(baseline, selected, strict=True)]
         for code, whole, some, left in zip(index.languages, baseline, selected, rest, strict=True):
@@ -228,64 +197,67 @@ def _budgets(index: Index, plan: MixPlan, amounts: dict[str, list[int]]) -> _Bud
                     f"the {whole} that the language has in the baseline; select less, or take "
                     "the selected documents fewer times"
                 )
-        return _Budget(rest, none, plan.times, Fraction(1))
-    there = [kept + new for kept, new in zip(amounts["others"], amounts["fresh"], strict=True)]
-    factor = min(
-        (
-            min(Fraction(1), Fraction(have, want))
-            for have, want in zip(there, baseline, strict=True)
-            if want
-        ),
-        default=Fraction(1),
-    )
+        return _Budget(rest, [0] * len(baseline), plan.times)
+    there = [kept + new for kept, new in zip(others, amounts["reserve"], strict=True)]
+    shares = (Fraction(have, want) for have, want in zip(there, baseline, strict=True) if want)
+    factor = min((Fraction(1), *shares))
     targets = [round(factor * want) for want in baseline]
-    refill = [max(0, want - kept) for want, kept in zip(targets, amounts["others"], strict=True)]
+    refill = [max(0, want - kept) for want, kept in zip(targets, others, strict=True)]
     return _Budget(targets, refill, 0, factor)
 
 
-def _languages(
-    weigh: _Weigher,
-    marks: NDArray[np.uint8],
-    copies: NDArray[np.uint8],
-    selection: Cuts,
-    corpus: list[Count],
-    baseline: list[Count],
-    counts: dict[str, list[Count]],
-) -> dict[str, LanguageChoice]:
-    index = weigh.index
+def _edges(
+    index: Index, plan: MixPlan, baseline: Mask, before: Mask
+) -> list[tuple[float | None, float | None]]:
+    """Of each language the lowest score before the cut and the highest behind it, if any."""
     lowest = np.full(len(index.languages), np.inf)
     highest = np.full(len(index.languages), -np.inf)
-    for block in index.blocks() if weigh.plan.select == "top" else ():
-        based = marks[block.rows] & IN_BASELINE > 0
-        before = selection.before(score_places(block, weigh.plan))
-        some, rest = based & before, based & ~before
+    for block in index.blocks() if plan.select == "top" else ():
+        some = baseline[block.rows] & before[block.rows]
+        rest = baseline[block.rows] & ~before[block.rows]
         np.minimum.at(lowest, block.language[some], block.score[some])
         np.maximum.at(highest, block.language[rest], block.score[rest])
+    return [
+        (float(low) if np.isfinite(low) else None, float(high) if np.isfinite(high) else None)
+        for low, high in zip(lowest, highest, strict=True)
+    ]
 
-    def written(want: np.uint8) -> list[Count]:
-        def test(block: Block) -> NDArray[np.bool_]:
-            what = marks[block.rows] & (IN_BASELINE | SELECTED)
-            return np.asarray((copies[block.rows] > 0) & (what == want))
 
-        return weigh.total(test)
-
-    kept, refilled = written(IN_BASELINE), written(np.uint8(0))
-    mixture = weigh.total(lambda block: copies[block.rows] > 0, copies)
-    return {
-        code: LanguageChoice(
-            corpus[at],
-            baseline[at],
-            counts["selected"][at],
-            _finite(lowest[at]),
-            _finite(highest[at]),
-            kept[at],
-            counts["fresh"][at],
-            refilled[at],
-            mixture[at],
-        )
-        for code, at in sorted((code, at) for at, code in enumerate(index.languages))
+def _languages(
+    index: Index,
+    plan: MixPlan,
+    counts: Mapping[str, list[Count]],
+    selection: Cuts,
+    edges: list[tuple[float | None, float | None]],
+) -> dict[str, LanguageMix]:
+    totals = {
+        name: sum(count.by(plan.by) for count in counts[name]) for name in ("baseline", "mixture")
     }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+    copies = {"baseline": 1, "remove": 0, "enhance": plan.times}[plan.kind]
+    languages = {}
+    for code, at in sorted((code, at) for at, code in enumerate(index.languages)):
+        own = {name: several[at] for name, several in counts.items()}
+        base = own["baseline"].by(plan.by)
+        shares = {
+            name: own[name].by(plan.by) / total if total else 0.0 for name, total in totals.items()
+        }
+        last = selection.last[at]
+        languages[code] = LanguageMix(
+            corpus=own["corpus"],
+            baseline=own["baseline"],
+            mixture=own["mixture"],
+            share_before=shares["baseline"],
+            share_after=shares["mixture"],
+            share_difference=shares["mixture"] - shares["baseline"],
+            selected=own["selected"],
+            selected_share=own["selected"].by(plan.by) / base if base else 0.0,
+            wanted=plan.selected_of(base) if base else 0,
+            threshold=edges[at][0],
+            next_score=edges[at][1],
+            cut=f"{last:032x}" if last >= 0 else None,
+            copies=copies,
+            kept=own["kept"],
+            reserve=own["reserve"],
+            refilled=own["refilled"],
+        )
+    return languages

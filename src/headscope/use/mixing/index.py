@@ -1,7 +1,13 @@
-"""What mixing needs to know of every record, in columns on disk that are read block by block."""
+"""What mixing needs to know of every record, in columns on disk that are read block by block.
+
+Texts, records and scores stand there as numbers of 64 bits. Every draw is an order of the records
+by a number that depends on the seed, the purpose and the record's content, so that neither the
+order nor the number of files changes what is drawn.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +20,19 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
-from headscope.use.mixing.keys import record_keys
-from headscope.use.mixing.reading import Fields, RatedFile, RatedRecord, read_records
+from headscope.use.mixing.plan import MixPlan
+from headscope.use.mixing.reading import RatedFile, RatedRecord, read_records
 
 Progress = Callable[[str, int, int], None]
+U64 = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 
 BLOCK = 1 << 18
 """So many records are read at a time."""
+KEPT = 1 << 18
+"""After so many records it is noted which files are done."""
+PART = 1 << 19
+"""So many records lie in one file of equal texts, about; each takes 24 bytes."""
 COLUMNS: dict[str, np.dtype[Any]] = {
     "language": np.dtype(np.uint32),
     "score": np.dtype(np.float64),
@@ -29,10 +41,39 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "record": np.dtype(np.uint64),
     "bytes": np.dtype(np.uint32),
 }
-KEPT = 1 << 18
-"""After so many records it is noted which files are done."""
 _STATE = "index.json"
 _BUFFER = 1 << 14
+_SIGN = np.uint64(1 << 63)
+_TEXT_ROW = np.dtype([("text", np.uint64), ("order", np.uint64), ("row", np.int64)])
+
+
+def record_keys(text: str, language: str, identifier: object) -> tuple[int, int]:
+    """Two numbers below 2⁶⁴: one for the text, one for the text with its language and id.
+
+    The first 8 bytes of BLAKE2b digests.  Different texts share a number with a chance of about
+    n² / 2⁶⁵ among n texts.
+    """
+    # Half of a surrogate pair can stand in JSON as an escape.
+    whole = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    more = json.dumps([language, identifier], sort_keys=True, default=str).encode()
+    record = hashlib.blake2b(whole + more, digest_size=8).digest()
+    return int.from_bytes(whole[:8], "big"), int.from_bytes(record, "big")
+
+
+def mixed(keys: U64, seed: int, purpose: str) -> U64:
+    """The keys in another order, drawn by seed and purpose (the finalizer of SplitMix64)."""
+    salt = hashlib.blake2b(f"{seed}|{purpose}".encode(), digest_size=8).digest()
+    z = keys ^ np.uint64(int.from_bytes(salt, "big"))
+    z = z + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def score_order(scores: NDArray[np.float64]) -> U64:
+    """Numbers that ascend where finite scores descend, equal for equal scores."""
+    bits = (scores + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
+    return ~np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
 @dataclass(frozen=True)
@@ -47,8 +88,8 @@ class Block:
     language: NDArray[np.int64]
     score: NDArray[np.float64]
     tokens: NDArray[np.int64]
-    text: NDArray[np.uint64]
-    record: NDArray[np.uint64]
+    text: U64
+    record: U64
     bytes: NDArray[np.int64]
 
     @property
@@ -77,27 +118,20 @@ class Index:
         handles = {name: (self.folder / name).open("rb") for name in COLUMNS}
         try:
             for start in range(0, len(self), BLOCK):
-                count = min(BLOCK, len(self) - start)
-                read = {
-                    name: np.fromfile(handle, COLUMNS[name], count)
+                read: dict[str, NDArray[Any]] = {
+                    name: np.fromfile(handle, COLUMNS[name], min(BLOCK, len(self) - start))
                     for name, handle in handles.items()
                 }
-                yield Block(
-                    start,
-                    read["language"].astype(np.int64),
-                    read["score"],
-                    read["tokens"],
-                    read["text"],
-                    read["record"],
-                    read["bytes"].astype(np.int64),
-                )
+                for name in ("language", "bytes"):
+                    read[name] = read[name].astype(np.int64)
+                yield Block(start, **read)
         finally:
             for handle in handles.values():
                 handle.close()
 
 
 def build_index(
-    folder: Path, files: Sequence[RatedFile], fields: Fields, progress: Progress | None = None
+    folder: Path, files: Sequence[RatedFile], plan: MixPlan, progress: Progress | None = None
 ) -> Index:
     """Read all records once and keep their columns in `folder`.
 
@@ -119,7 +153,7 @@ def build_index(
             if progress:
                 progress("reading", at, len(files))
             rows = 0
-            for number, line, record in read_records(file.path, fields):
+            for number, line, record in read_records(file.path, plan):
                 state.check_tokens(record, f"{file.path}, line {number}")
                 text, key = record_keys(record.text, record.language, record.id)
                 language = numbers.setdefault(record.language, len(numbers))
@@ -195,3 +229,71 @@ def _flush(handles: dict[str, Any], columns: dict[str, list[Any]]) -> None:
     for name, values in columns.items():
         handles[name].write(np.array(values, dtype=COLUMNS[name]).tobytes())
         values.clear()
+
+
+@dataclass(frozen=True)
+class SameTexts:
+    """The records of an index by their texts, without holding all texts in memory.
+
+    The keys of the texts are dealt out into files by their first bits, so that copies of a text lie
+    in the same file (of `parts`) and each file fits in memory.
+    """
+
+    parts: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, index: Index, folder: Path, seed: int) -> SameTexts:
+        """Deal out the records of an index; `seed` draws the order of copies of one text."""
+        count = -(-len(index) // PART)
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = tuple(folder / str(number) for number in range(count))
+        for path in parts:
+            path.write_bytes(b"")
+        for block in index.blocks():
+            rows = np.empty(len(block.text), _TEXT_ROW)
+            rows["text"] = block.text
+            rows["order"] = mixed(block.record, seed, "reserve")
+            rows["row"] = np.arange(block.rows.start, block.rows.stop)
+            part = ((block.text >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+            for number in np.unique(part).tolist():
+                with parts[number].open("ab") as handle:
+                    rows[part == number].tofile(handle)
+        return cls(parts)
+
+    def groups(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Part by part: rows with copies of a text side by side, and the number of the text.
+
+        Copies of one text are in the order of the draw they were dealt out with.
+        """
+        for path in self.parts:
+            rows = np.fromfile(path, _TEXT_ROW)
+            rows.sort(order=("text", "order", "row"))
+            if len(rows):
+                new = np.append(False, rows["text"][1:] != rows["text"][:-1])
+                yield rows["row"], np.cumsum(new)
+
+    def closed(self, baseline: Mask, selected: Mask) -> tuple[Mask, Mask]:
+        """The selected records with copies of their texts, and what the reserve can give.
+
+        All copies that the baseline has of a text selected in it are selected, too. Of a text of
+        the reserve that neither the baseline nor a selected record has, one record can be given.
+        """
+        closed, fresh = selected.copy(), np.zeros_like(selected)
+        for rows, text in self.groups():
+            texts = int(text[-1]) + 1
+            based, chosen = baseline[rows], selected[rows]
+            whole = np.bincount(text, based & chosen, texts)[text] > 0
+            closed[rows[based & whole]] = True
+            taken = np.bincount(text, based | chosen, texts)[text] > 0
+            first = np.append(True, text[1:] != text[:-1])
+            fresh[rows[first & ~taken]] = True
+        return closed, fresh
+
+    def duplicates(self, copies: NDArray[Any]) -> int:
+        """How many of the records, taken so many times each, have a text that came before."""
+        total = distinct = 0
+        for rows, text in self.groups():
+            counts = np.bincount(text, copies[rows])
+            total += int(counts.sum())
+            distinct += int(np.count_nonzero(counts))
+        return total - distinct

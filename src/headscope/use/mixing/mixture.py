@@ -1,27 +1,35 @@
-"""Making a mixture: from rated files to documents in a new order and their manifest."""
+"""Making a mixture: from rated files to documents in a new order, their manifest and a summary."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from headscope.data.columns import descend
 from headscope.errors import InputError
-from headscope.results.mixture import MixedCorpus
+from headscope.results.mixture import MixedCorpus, MixSummary, ShownDocument, ShownLanguage
 from headscope.runs import Run, carry_out, encode, file_digest
-from headscope.use.mixing.choose import choose
-from headscope.use.mixing.index import Progress, build_index
+from headscope.use.corpus.records import valid_unicode
+from headscope.use.mixing.choose import Choice, choose
+from headscope.use.mixing.index import Index, Progress, build_index
 from headscope.use.mixing.manifest import FILE, Manifest
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, fields_of, rated_files
-from headscope.use.mixing.summary import documents_near, summary
+from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, rated_files
 from headscope.use.mixing.writing import write_mixture
 
 COMMAND = "use mix"
 SUMMARY = "summary.json"
 WORK = "work"
+#: Bins of a histogram; documents shown with the highest scores, and on either side of the cut;
+#: characters of each.
+BINS, HIGHEST, AT_CUT, CHARACTERS = 60, 10, 3, 400
 
 
 def mix(
@@ -65,7 +73,7 @@ def mix_in_run(
 
     def compute(run: Run) -> MixedCorpus:
         try:
-            manifest = make_mixture(run, sources, files, plan, progress)
+            manifest = _make_mixture(run, sources, files, plan, progress)
         except InputError:
             _withdraw(run, existed)
             raise
@@ -92,7 +100,7 @@ def mix_in_run(
     )
 
 
-def make_mixture(
+def _make_mixture(
     run: Run,
     sources: Sequence[str | Path],
     files: Sequence[RatedFile],
@@ -102,19 +110,19 @@ def make_mixture(
     """Make the mixture of the sources' files in an open run folder: all but the run's result."""
     if (run.path / FILE).exists():  # killed when only the result was missing
         manifest = Manifest.read(run.path)
-        if all(file_digest(run.path / one.file) == one.sha256 for one in manifest.files):
+        if all(file_digest(run.path / file.file) == file.sha256 for file in manifest.files):
             return manifest
     work = run.path / WORK
-    index = build_index(work / "index", files, fields_of(plan), progress)
+    index = build_index(work / "index", files, plan, progress)
     check_whole(sources, files, index.rows)
     choice = choose(index, plan, work / "texts")
-    near = documents_near(index, plan, choice)
-    shown = [one.row for one in near]
+    near = _documents_near(index, plan, choice)
+    rows = [document.row for document in near]
     written, lines = write_mixture(
-        run.path, work / "drafts", files, index, choice.copies, plan, shown, progress
+        run.path, work / "drafts", files, index, choice.copies, plan, rows, progress
     )
-    run.write_json(SUMMARY, encode(summary(index, plan, choice, near, lines)))
-    manifest = Manifest.of(plan, list(files), index.rows, choice, index.languages, written)
+    run.write_json(SUMMARY, encode(_summary(index, plan, choice, near, lines)))
+    manifest = Manifest.of(plan, files, index, choice, written)
     manifest.write(run.path)
     shutil.rmtree(work)
     return manifest
@@ -139,3 +147,97 @@ def _withdraw(run: Run, existed: bool) -> None:
         (run.path / name).unlink(missing_ok=True)
     if not existed and not any(run.path.iterdir()):
         run.path.rmdir()
+
+
+@dataclass(frozen=True)
+class _Near:
+    """A document that is shown: its row, language and score, and why it is."""
+
+    row: int
+    language: int
+    score: float
+    place: str
+
+
+def _documents_near(index: Index, plan: MixPlan, choice: Choice) -> list[_Near]:
+    """Of each language's baseline the highest, and those just before and behind the cut."""
+    places = {"highest": (1.0, HIGHEST)}
+    if plan.select == "top":
+        places |= {"last selected": (-1.0, AT_CUT), "first not selected": (1.0, AT_CUT)}
+    ends: dict[tuple[int, str], list[tuple[float, int, float]]] = {}
+    for block in index.blocks():
+        before = choice.before[block.rows]
+        for language in np.unique(block.language).tolist():
+            here = choice.baseline[block.rows] & (block.language == language)
+            for place, (sign, most) in places.items():
+                some = np.flatnonzero(here & (~before if place == "first not selected" else before))
+                order = -sign * block.score[some]
+                best = some[np.argsort(order, kind="stable")[:most]].tolist()
+                new = [(-sign * block.score[at], block.start + at, block.score[at]) for at in best]
+                known = ends.get((language, place), [])
+                ends[language, place] = sorted([*known, *new])[:most]  # of equal scores the first
+    found: dict[int, _Near] = {}
+    for language in range(len(index.languages)):
+        for place in places:
+            for _, row, score in ends.get((language, place), ()):
+                found.setdefault(row, _Near(row, language, float(score), place))
+    return list(found.values())
+
+
+def _summary(
+    index: Index, plan: MixPlan, choice: Choice, near: list[_Near], lines: dict[int, bytes]
+) -> MixSummary:
+    """Scores of each language by `edges` (b + 1): counts of `baseline` and `selected` (b).
+
+    The counts are those of the baseline's records between two edges, selected ones included.
+    """
+    histograms = _histograms(index, choice)
+    languages: dict[str, ShownLanguage] = {}
+    for code, number in sorted((code, at) for at, code in enumerate(index.languages)):
+        shown = []
+        own = (document for document in near if document.language == number)
+        for document in sorted(own, key=lambda document: -document.score):
+            record = json.loads(lines[document.row])
+            text = str(descend(record, plan.text_column))
+            shown.append(
+                ShownDocument(
+                    id=valid_unicode(str(record.get("id"))),
+                    score=document.score,
+                    place=document.place,
+                    text=valid_unicode(text[:CHARACTERS]),
+                    cut=len(text) > CHARACTERS,
+                    tokens=record.get("tokens"),
+                )
+            )
+        languages[code] = ShownLanguage(*histograms[number], tuple(shown))
+    return MixSummary(languages)
+
+
+_Bins = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _histograms(index: Index, choice: Choice) -> list[_Bins]:
+    """Of each language the edges, and the counts of the baseline and of what is selected in it."""
+    size = len(index.languages)
+    lowest, highest = np.full(size, np.inf), np.full(size, -np.inf)
+    for block in index.blocks():
+        based = choice.baseline[block.rows]
+        np.minimum.at(lowest, block.language[based], block.score[based])
+        np.maximum.at(highest, block.language[based], block.score[based])
+    edges = {
+        at: np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+        for at, (low, high) in enumerate(zip(lowest, highest, strict=True))
+        if low <= high
+    }
+    counts = np.zeros((size, 2, BINS), np.int64)
+    for block in index.blocks():
+        based, chosen = choice.baseline[block.rows], choice.selected[block.rows]
+        for language in np.unique(block.language[based]).tolist():
+            here = based & (block.language == language)
+            for at, some in enumerate((here, here & chosen)):
+                counts[language, at] += np.histogram(block.score[some], edges[language])[0]
+    found: list[_Bins] = [((), (), ())] * size
+    for at, bounds in edges.items():
+        whole, selected = counts[at].tolist()
+        found[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
+    return found

@@ -11,6 +11,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads.amounts import read_amount
 from headscope.settings import Option, Settings
+from headscope.use.corpus.writing import Compression
 
 Amount = int | float | str
 """A number of documents or tokens (`2000`, `"2000"`) or a share (`0.013`, `"0.013"`, `"1.3%"`)."""
@@ -18,7 +19,6 @@ Kind = Literal["remove", "enhance", "baseline"]
 By = Literal["documents", "tokens"]
 Quantile = Literal["exact", "streaming"]
 Select = Literal["top", "random"]
-Compression = Literal["none", "gzip", "zstd"]
 
 MOST_TIMES = 255
 
@@ -39,7 +39,7 @@ class MixPlan(Settings):
         size: of each language's baseline: a number, or a share of the language's corpus, for all
             languages alike or by language.  None: the whole corpus, without a reserve.
         quantile: `exact` cuts between two documents; `streaming` reads the scores once and cuts
-            between two of its narrow classes, see `headscope.use.mixing.streaming`.
+            between two of its narrow classes, see `headscope.use.mixing.cut.streaming_cut`.
         select: `top` the documents with the highest scores; `random` as many drawn by the seed, the
             control of the same size.
         seed: of the draws and of the order of the documents.
@@ -104,7 +104,7 @@ class MixPlan(Settings):
 
     def selected_of(self, total: int) -> int:
         """How many documents or tokens of a baseline of `total` are to be selected."""
-        return min(total, max(1, amount_of(self.share, total, "share")))
+        return min(total, max(1, _amount_of(self.share, total, "share")))
 
     def size_of(self, language: str, total: int) -> int:
         """How many documents or tokens of the `total` of a language make the baseline.
@@ -123,7 +123,7 @@ class MixPlan(Settings):
             size = size[language]
         if size is None:
             return total
-        wanted = amount_of(size, total, "size")
+        wanted = _amount_of(size, total, "size")
         if wanted > total:
             raise InputError(
                 f"the baseline is to have {wanted} {self.by} of {language!r}, and the corpus has "
@@ -132,7 +132,7 @@ class MixPlan(Settings):
         return wanted
 
 
-def amount_of(amount: Amount, total: int, name: str) -> int:
+def _amount_of(amount: Amount, total: int, name: str) -> int:
     """The number that `amount` stands for: itself, or that share of `total`, halves to even."""
     number, is_share = _read(amount, name)
     return round(number * total) if is_share else int(number)

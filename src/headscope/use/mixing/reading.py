@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
@@ -23,6 +23,7 @@ _ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _BLOCK = 1 << 20
 _ROWS = 1024
+_LARGEST = sys.float_info.max
 LANGUAGE = "language"
 DOCUMENTS = "documents"
 
@@ -34,25 +35,6 @@ class RatedFile:
     path: Path
     digest: str
     size: int
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Which fields are read: of the text, and of the language (None: one language).
-
-    A record may not have the field `absent`.
-    """
-
-    text: str = "text"
-    language: str | None = "language"
-    tokens_needed: bool = False
-    absent: str | None = None
-
-
-def fields_of(plan: MixPlan) -> Fields:
-    """What is read of the records for a plan."""
-    absent = LANGUAGE if plan.language_column is None else None
-    return Fields(plan.text_column, plan.language_column, plan.by == "tokens", absent)
 
 
 @dataclass(frozen=True)
@@ -68,9 +50,8 @@ class RatedRecord:
 
 def rated_files(sources: Sequence[str | Path]) -> list[RatedFile]:
     """The files of some sources, as `rated_paths`, with their digests."""
-    return [
-        RatedFile(path, file_digest(path), path.stat().st_size) for path in rated_paths(sources)
-    ]
+    paths = rated_paths(sources)
+    return [RatedFile(path, file_digest(path), path.stat().st_size) for path in paths]
 
 
 def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
@@ -200,7 +181,7 @@ def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
         ) from None
 
 
-def read_records(path: Path, fields: Fields) -> Iterator[tuple[int, bytes, RatedRecord]]:
+def read_records(path: Path, plan: MixPlan) -> Iterator[tuple[int, bytes, RatedRecord]]:
     """The records of a file with their line number and their line.
 
     Raises:
@@ -209,41 +190,37 @@ def read_records(path: Path, fields: Fields) -> Iterator[tuple[int, bytes, Rated
     """
     for number, line in read_lines(path):
         place = f"{path}, line {number}"
-        yield number, line, _record(parse_object(line, place), place, fields)
+        yield number, line, _record(parse_object(line, place), place, plan)
 
 
-def _record(value: dict[str, Any], place: str, fields: Fields) -> RatedRecord:
-    text = _text(value, fields.text, place, "text", "--text-column")
-    if fields.absent in value:
-        raise InputError(
-            f"{place} has a field {fields.absent!r}, which the first record lacks; give it in "
-            "every record or in none"
-        )
+def _record(value: dict[str, Any], place: str, plan: MixPlan) -> RatedRecord:
+    text = _text(value, plan.text_column, place, "text")
     language = ""
-    if fields.language is not None:
-        language = _text(value, fields.language, place, "language", "--language-column")
+    if plan.language_column is not None:
+        language = _text(value, plan.language_column, place, "language")
         if not language.strip() or not language.isprintable():
             raise InputError(
-                f"{place}: the language in {fields.language!r} is empty or no name; name one in "
-                "every record"
+                f"{place}: the language in {plan.language_column!r} is empty or no name; name one "
+                "in every record"
             )
+    elif LANGUAGE in value:
+        raise InputError(
+            f"{place} has a field {LANGUAGE!r}, which the first record lacks; give it in "
+            "every record or in none"
+        )
     score = value.get("score")
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise InputError(
             f"{place} has no number as its 'score'; rate the documents first with headscope use "
             "rate, and leave out those that could not be rated"
         )
-    try:
-        finite = math.isfinite(score)
-    except OverflowError:  # a whole number of more than 308 digits
-        finite = False
-    if not finite:
+    if not -_LARGEST <= score <= _LARGEST:  # also whole numbers that no float can hold, and NaN
         raise InputError(
             f"{place}: the score is {str(score)[:20]}, no finite number; leave out documents that "
             "could not be rated"
         )
     tokens = value.get("tokens")
-    if tokens is None and fields.tokens_needed:
+    if tokens is None and plan.by == "tokens":
         raise InputError(
             f"{place} has no 'tokens', which are counted here; rate the documents with headscope "
             "use rate, or count documents instead"
@@ -255,17 +232,15 @@ def _record(value: dict[str, Any], place: str, fields: Fields) -> RatedRecord:
     return RatedRecord(text, language, float(score), tokens, value.get("id"))
 
 
-def _text(value: dict[str, Any], field: str, place: str, what: str, flag: str) -> str:
+def _text(value: dict[str, Any], field: str, place: str, what: str) -> str:
     try:
-        found = descend(value, field)
+        cell = descend(value, field)
     except KeyError:
-        pass
-    else:
-        if isinstance(found, str):
-            return found
+        names = ", ".join(map(str, value)) or "none"
+        raise InputError(
+            f"{place} has no field {field!r} for the {what}; found: {names}; give it in every "
+            f"record, or name the right one with --{what}-column"
+        ) from None
+    if not isinstance(cell, str):
         raise InputError(f"{place}: the {what} in {field!r} is no text; give it in every record")
-    names = ", ".join(map(str, value)) or "none"
-    raise InputError(
-        f"{place} has no field {field!r} for the {what}; found: {names}; give it in every record, "
-        f"or name the right one with {flag}"
-    )
+    return cell

@@ -8,24 +8,22 @@ hold the whole mixture in the drawn order.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.extras import need
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.results.mixture import WrittenFile
-from headscope.use.mixing.index import Index, Progress
-from headscope.use.mixing.keys import mixed
-from headscope.use.mixing.plan import Compression, MixPlan
+from headscope.use.corpus.writing import JSONL_ENDINGS, compressed
+from headscope.use.mixing.index import Index, Progress, mixed
+from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
 
 _STATE = "drafts.json"
@@ -63,30 +61,19 @@ def write_mixture(
     drafts.fill(files, index, copies, plan, frozenset(shown), progress)
     (out / DOCUMENTS).mkdir(parents=True, exist_ok=True)
     digits = max(5, len(str(count - 1)))
-    suffix, pack = _packing(plan.compression)
     written = []
     for number in range(count):
         if progress:
             progress("writing", number, count)
-        name = f"{DOCUMENTS}/{number:0{digits}d}{suffix}"
+        name = f"{DOCUMENTS}/{number:0{digits}d}{JSONL_ENDINGS[plan.compression]}"
         documents, content = drafts.sorted_lines(number)
-        data = pack(content)
-        digest = hashlib.sha256(data).hexdigest()
+        data = compressed(content, plan.compression)
         write_bytes(out / name, data)
+        digest = hashlib.sha256(data).hexdigest()
         written.append(WrittenFile(name, documents, len(data), digest))
     if progress:
         progress("writing", count, count)
     return written, drafts.shown()
-
-
-def _packing(compression: Compression) -> tuple[str, Callable[[bytes], bytes]]:
-    """The ending of a file's name, and what makes its content; the same bytes at any time."""
-    if compression == "none":
-        return ".jsonl", lambda data: data
-    if compression == "gzip":
-        return ".jsonl.gz", lambda data: gzip.compress(data, mtime=0)
-    packer = need("zstandard", "writing zstd files", "corpus").ZstdCompressor()
-    return ".jsonl.zst", lambda data: bytes(packer.compress(data))
 
 
 class _Drafts:
@@ -122,7 +109,7 @@ class _Drafts:
             end = row + rows
             for _, line in read_lines(file.path):
                 if row == end:
-                    raise changed(file)
+                    raise _changed(file)
                 for order in next(orders):
                     self._put((order * self._count) >> 64, order, line)
                 if row in shown:
@@ -130,7 +117,7 @@ class _Drafts:
                 row += 1
                 unsaved += len(line)
             if row != end:
-                raise changed(file)
+                raise _changed(file)
             if unsaved >= SAVED or at + 1 == len(files):
                 self._flush()
                 self._save(at + 1)
@@ -212,7 +199,7 @@ def _layout(data: bytes) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray
     return np.array(places, np.uint64), np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def changed(file: RatedFile) -> InputError:
+def _changed(file: RatedFile) -> InputError:
     """The error for a file that has other records than when it was first read."""
     return InputError(
         f"{file.path} was changed while it was read; leave it as it is and run the same command "

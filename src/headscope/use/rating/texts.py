@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads import check_geometry
 from headscope.settings import Option, Settings
-from headscope.use.rating.windows import rows_of
 
 if TYPE_CHECKING:
     from headscope.heads import Gate
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Longest row where the configuration names none, and the model's context is no shorter.
 LONGEST = 2048
+#: Tokens of the largest batch tried: larger ones save nothing, since these keep any device busy.
+MOST = 32768
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,17 @@ class Unrated:
     reason: str
 
 
+class Row(NamedTuple):
+    """The tokens ``begin`` to ``end`` - 1 of a text, of which those from ``first`` on count.
+
+    ``first`` is above ``begin``, since nothing predicts the first token of a row.
+    """
+
+    begin: int
+    end: int
+    first: int
+
+
 def rate_texts(
     lm: LanguageModel,
     texts: Sequence[str],
@@ -98,7 +110,7 @@ def rate_texts(
         texts: the texts; what is not a text is `Unrated`.
         gate: the gate, 0 at removed heads.
         config: the configuration.
-        progress: told how many texts of how many are done.
+        progress: called with how many texts of how many are done.
         means: of documents, which take the place of what the gate removes (see
             `headscope.lm.head_means`); None: zero.
 
@@ -117,12 +129,24 @@ def rate_texts(
 
     config = config or Rating()
     check_geometry(gate, lm.geometry, "the gate")
-    done, pieces = _pieces(lm, texts, *row_lengths(lm, config))
+    longest, overlap = row_lengths(lm, config)
+    done: dict[int, Rated | Unrated] = {}
+    owners: list[int] = []
+    rows: list[list[int]] = []
+    firsts: list[int] = []
+    for number, text in enumerate(texts):
+        tokens = _tokens(lm, text)
+        if isinstance(tokens, Unrated):
+            done[number] = tokens
+            continue
+        for begin, end, first in rows_of(len(tokens), longest, overlap):
+            owners.append(number)
+            rows.append(tokens[begin:end])
+            firsts.append(first - begin)
     if progress:
         progress(len(done), len(texts))
-    if pieces:
-        rows, firsts = [piece.ids for piece in pieces], [piece.first for piece in pieces]
-        missing = Counter(piece.text for piece in pieces)
+    if rows:
+        missing = Counter(owners)
         losses: dict[int, list[Losses]] = {number: [] for number in missing}
         shared = shared_layers(lm, gate, config.share)
         batches = row_losses_with_and_without(
@@ -131,7 +155,7 @@ def rate_texts(
         with evaluating(lm.model), torch.no_grad():
             for places, values in batches:
                 for place, row in zip(places, values, strict=True):
-                    number = pieces[place].text
+                    number = owners[place]
                     losses[number].append(row)
                     missing[number] -= 1
                     if not missing[number]:
@@ -141,30 +165,40 @@ def rate_texts(
     return [done[number] for number in range(len(texts))]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Piece:
-    """A row of the text number ``text``, whose tokens from ``first`` on count."""
+def fitted(lm: LanguageModel, gate: Gate, config: Rating | None = None, most: int = MOST) -> Rating:
+    """The configuration with the largest batches that memory holds, found by trying.
 
-    text: int
-    ids: list[int]
-    first: int
+    A batch of ``most`` tokens in rows of the longest kind is rated; where it does not fit, half of
+    it, and so on. Call it once for a model on a device, before `rate_texts`. Rounding differs
+    between batches of different sizes, so results of devices with unlike memory may differ by it.
 
+    Raises:
+        InputError: if ``most`` does not hold a single row.
+        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    """
+    import torch
 
-def _pieces(
-    lm: LanguageModel, texts: Sequence[object], longest: int, overlap: int | None
-) -> tuple[dict[int, Rated | Unrated], list[_Piece]]:
-    """What cannot be rated, by number, and the rows of all others."""
-    unrated: dict[int, Rated | Unrated] = {}
-    pieces = []
-    for number, text in enumerate(texts):
-        tokens = _tokens(lm, text)
-        if isinstance(tokens, Unrated):
-            unrated[number] = tokens
-            continue
-        for row in rows_of(len(tokens), longest, overlap):
-            ids = tokens[row.begin : row.end]
-            pieces.append(_Piece(number, ids, row.first - row.begin))
-    return unrated, pieces
+    from headscope.lm.batching import in_halves
+    from headscope.lm.inputs import evaluating, ordinary_tokens
+    from headscope.use.rating.passes import batch_losses, shared_layers
+
+    config = config or Rating()
+    longest, _ = row_lengths(lm, config)
+    if most < longest:
+        raise InputError(
+            f"A batch of {most} tokens does not hold a row of {longest}; let it be larger, or "
+            "lower max_tokens."
+        )
+    ordinary = ordinary_tokens(lm.model, lm.tokenizer_or_none) or [0]
+    row = [ordinary[place % len(ordinary)] for place in range(longest)]
+    shared = shared_layers(lm, gate, config.share)
+
+    def work(places: list[int]) -> None:
+        batch_losses(lm, [row] * len(places), [1] * len(places), gate, shared)
+
+    with evaluating(lm.model), torch.no_grad():
+        places, _ = next(in_halves([range(most // longest)], work))
+    return dataclasses.replace(config, batch_tokens=len(places) * longest)
 
 
 def row_lengths(lm: LanguageModel, config: Rating) -> tuple[int, int | None]:
@@ -184,6 +218,32 @@ def row_lengths(lm: LanguageModel, config: Rating) -> tuple[int, int | None]:
         overlap = max(1, longest // 4)
     rows_of(0, longest, overlap)  # raises where they do not fit together
     return longest, overlap
+
+
+def rows_of(tokens: int, longest: int, overlap: int | None = None) -> list[Row]:
+    """The rows in which each predicted token of a text counts exactly once.
+
+    Args:
+        tokens: of the text. A text of fewer than two has no predicted token and gives no row.
+        longest: tokens of a row, at least 2.
+        overlap: None cuts the text at ``longest``. A number, 1 to ``longest`` - 1, takes all of it
+            in windows: each begins with as many tokens of the one before, read again as context.
+
+    Raises:
+        InputError: if the overlap is not between 1 and ``longest``.
+    """
+    if overlap is not None and not 1 <= overlap < longest:
+        raise InputError(
+            f"Windows of {longest} tokens cannot overlap by {overlap}; choose 1 to {longest - 1}."
+        )
+    if tokens < 2:
+        return []
+    rows = [Row(0, min(tokens, longest), 1)]
+    while overlap is not None and rows[-1].end < tokens:
+        known = rows[-1].end
+        begin = known - overlap
+        rows.append(Row(begin, min(tokens, begin + longest), known))
+    return rows
 
 
 def _tokens(lm: LanguageModel, text: object) -> list[int] | Unrated:

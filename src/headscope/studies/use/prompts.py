@@ -1,27 +1,75 @@
-"""What a model is given to write from: texts and conversations, from the command line or a file."""
+"""What a model is given to write from, texts and conversations, and what it writes of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.data.columns import ABSENT
 from headscope.data.files import check_limit
 from headscope.data.rows import ID, Field, check_unicode, open_rows, text_cell
 from headscope.errors import InputError, naming
+from headscope.heads import Gate
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.inputs import Progress
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.generation import GenerateConfig
+    from headscope.runs import Run
 
 #: A turn of a conversation: its `role` and `content`.
 Message = Mapping[str, str]
 
-ASSISTANT = "assistant"
+OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
+
 _TEXT = (".txt", ".txt.gz", ".txt.bz2", ".txt.xz")
+
+
+@dataclass(frozen=True)
+class PromptsChoice(Settings):
+    """What the model is given: texts, or a file of texts or conversations.
+
+    `data` is read as `read_prompts` says.
+    """
+
+    prompt: Annotated[
+        tuple[str, ...], Option("A text to go on from; repeatable.", metavar="TEXT")
+    ] = field(default=(), metadata=UNSIGNED)
+    data: str | None = field(default=None, metadata=UNSIGNED)
+    column: options.TextColumn = field(default="text", metadata=UNSIGNED)
+    reference: Annotated[
+        str | None,
+        Option(
+            "What was hoped for, likewise; without it reference, if there.",
+            flag="--reference-column",
+            metavar="COLUMN",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    limit: options.Limit = field(default=None, metadata=UNSIGNED)
+    chat: Annotated[
+        bool,
+        Option(
+            "Put texts through the chat template as a user's turn; chat messages always go.",
+            flag="--chat/--no-chat",
+        ),
+    ] = False
+
+    def read(self) -> list[Prompt]:
+        """The prompts; `InputError` if there are none, or both kinds."""
+        if bool(self.prompt) == (self.data is not None):
+            raise InputError(
+                "what the model is to go on from is not clear; give either --prompt TEXT, once or "
+                "more often, or --data FILE"
+            )
+        if self.data is None:
+            return _typed(self.prompt)[: self.limit]
+        return read_prompts(self.data, self.column, self.reference, self.limit)
 
 
 @dataclass(frozen=True)
@@ -43,7 +91,7 @@ class Prompt:
     @property
     def plain(self) -> str | list[dict[str, str]]:
         """What was given, as JSON holds it."""
-        return self.given if isinstance(self.given, str) else [dict(one) for one in self.given]
+        return self.given if isinstance(self.given, str) else [dict(turn) for turn in self.given]
 
 
 @dataclass(frozen=True)
@@ -55,7 +103,7 @@ class Rendered:
     special: bool
 
 
-def typed(texts: Sequence[str]) -> list[Prompt]:
+def _typed(texts: Sequence[str]) -> list[Prompt]:
     """Prompts given one by one; InputError for one without anything but white space."""
     found = []
     for number, text in enumerate(texts, 1):
@@ -102,8 +150,8 @@ def read_prompts(
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """SHA-256 of prompts and references in their order."""
     hasher = hashlib.sha256()
-    for one in prompts:
-        row = [one.id, one.plain, one.reference]
+    for prompt in prompts:
+        row = [prompt.id, prompt.plain, prompt.reference]
         hasher.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return hasher.hexdigest()
 
@@ -119,15 +167,15 @@ def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
     found = []
-    for one in prompts:
-        with naming(one.place):
-            if isinstance(one.given, tuple):
+    for prompt in prompts:
+        with naming(prompt.place):
+            if isinstance(prompt.given, tuple):
                 uses_chat(lm, True)  # says so where there is no template
-                row = Rendered(one, _templated(lm.tokenizer, one.given), special=False)
+                row = Rendered(prompt, _templated(lm.tokenizer, prompt.given), special=False)
             elif chat:
-                row = Rendered(one, wrap_prompts(lm, [one.given], True)[0], special=False)
+                row = Rendered(prompt, wrap_prompts(lm, [prompt.given], True)[0], special=False)
             else:
-                row = Rendered(one, one.given, special=True)
+                row = Rendered(prompt, prompt.given, special=True)
             size = len(lm.encode(row.text, row.special))
             if not 0 < size < lm.context_length:
                 raise InputError(
@@ -141,7 +189,7 @@ def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -
 def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
     from headscope.lm.tokens import render_conversation
 
-    begun = messages[-1]["role"] == ASSISTANT
+    begun = messages[-1]["role"] == "assistant"
     return render_conversation(
         tokenizer,
         messages,
@@ -152,25 +200,53 @@ def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
     )
 
 
+def written(
+    lm: LanguageModel,
+    rows: Sequence[Rendered],
+    name: str,
+    how: GenerateConfig,
+    limit: int,
+    run: Run,
+    progress: Progress | None = None,
+) -> list[str]:
+    """What the model writes as it stands, kept in the run under `name` as it comes."""
+    from headscope.verify.removal.conditions import Pass, kept_texts
+
+    made: dict[int, str] = {}
+    # Whether the tokenizer adds its special tokens holds for a whole pass.
+    for special, kind in ((True, "texts"), (False, "chats")):
+        places = [at for at, row in enumerate(rows) if row.special is special]
+        if not places:
+            continue
+        key = f"{name}, {kind}"
+        passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
+        texts = [rows[at].text for at in places]
+        found = kept_texts(
+            lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
+        )[key]
+        made.update({places[at]: text for at, text in found.items()})
+    return [made[at] for at in range(len(rows))]
+
+
 def _given(cell: Any, place: str, column: str) -> str | tuple[Message, ...]:
     if not isinstance(cell, list):
         return text_cell("give a text or a list of messages")(cell, place, column)
     if not cell:
         raise InputError(f"{place}: column {column!r} holds no message; give one, or remove it")
-    found: list[Message] = []
-    for number, one in enumerate(cell, 1):
-        role = one.get("role") if isinstance(one, dict) else None
-        content = one.get("content") if isinstance(one, dict) else None
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise InputError(
-                f"{place}: message {number} of column {column!r} is no message; write "
-                '{"role": "user", "content": "..."} with texts alone'
-            )
-        if not role.strip() or not content.strip():
-            raise InputError(
-                f"{place}: message {number} of column {column!r} has an empty role or content; "
-                "fill it or remove it"
-            )
-        check_unicode(role + content, f"{place}: message {number} of column {column!r}")
-        found.append({"role": role, "content": content})
-    return tuple(found)
+    messages: list[Message] = []
+    for number, turn in enumerate(cell, 1):
+        name = f"{place}: message {number} of column {column!r}"
+        message: dict[str, str] = {}
+        for key in ("role", "content"):
+            text = turn.get(key) if isinstance(turn, dict) else None
+            if not isinstance(text, str):
+                raise InputError(
+                    f'{name} is no message; write {{"role": "user", "content": "..."}} with texts '
+                    "alone"
+                )
+            if not text.strip():
+                raise InputError(f"{name} has an empty role or content; fill it or remove it")
+            check_unicode(text, name)
+            message[key] = text
+        messages.append(message)
+    return tuple(messages)

@@ -1,0 +1,212 @@
+"""What is rated in which chunk, what of it is done, and the model of a rating process.
+
+A chunk is so many records of one input file, whose ratings make one output file. Which records it
+holds follows from the input alone, so whoever rates it, and however often, the same file comes out.
+A chunk is done when two files stand: its documents, and after them its part, which holds its counts
+and its rejects. Both are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headscope.errors import InputError
+from headscope.heads import Gate
+from headscope.heads.store import write_bytes
+from headscope.use.corpus.files import CorpusFile
+from headscope.use.corpus.records import Columns, Record
+from headscope.use.corpus.writing import Written
+from headscope.use.rating import Rating
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.use.rating.passes import Means
+
+DOCUMENTS, PARTS = "documents", "parts/chunks"
+
+
+class ModelLoader(Protocol):
+    """What loads a model; can be pickled, compared and hashed."""
+
+    def load(self) -> LanguageModel:
+        """The model."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a worker must know; can be pickled. Chunks go by the names of their files.
+
+    Attributes:
+        folder: the run folder, absolute.
+        files: the surveyed files.
+        columns: which fields hold what.
+        model: loads the model.
+        gate: the gate, 0 at removed heads.
+        rating: how texts are rated.
+        written: how documents are written.
+        threads: of each worker; None leaves them as they are.
+        means: what takes the place of removed heads' outputs; None: zero.
+    """
+
+    folder: Path
+    files: tuple[CorpusFile, ...]
+    columns: Columns
+    model: ModelLoader
+    gate: Gate
+    rating: Rating
+    written: Written
+    threads: int | None = None
+    means: Means | None = field(default=None, compare=False)
+
+    def chunks(self) -> dict[str, int]:
+        """How many records each chunk holds, in the order of the corpus."""
+        return {
+            _name(file, number): self._records(file, number)
+            for file in self.files
+            for number in self._numbers(file)
+        }
+
+    def chunk_of(self, record: Record) -> tuple[str, int]:
+        """The chunk that a record belongs to, and how many records that holds."""
+        number = record.place // self.written.chunk
+        return _name(record.file, number), self._records(record.file, number)
+
+    def left(self, rank: int, tasks: int) -> Iterator[tuple[CorpusFile, frozenset[int]]]:
+        """What task ``rank`` of ``tasks`` still has to do: files, and numbers of their chunks.
+
+        Where there are many more files than tasks each takes whole files, so that it need not read
+        those of others; else chunks go round, so that a single file keeps all tasks busy.
+        """
+        done = self.done()
+        by_file = len(self.files) >= 4 * tasks
+        for at, file in enumerate(self.files):
+            numbers = frozenset(
+                number
+                for number in self._numbers(file)
+                if (at if by_file else at + number) % tasks == rank
+                and _name(file, number) not in done
+            )
+            if numbers:
+                yield file, numbers
+
+    def done(self) -> set[str]:
+        """The chunks that are done."""
+        ending = self.written.ending
+        parts = {name.removesuffix(".jsonl") for name in _file_names(self.folder / PARTS)}
+        files = _file_names(self.folder / DOCUMENTS)
+        return parts & {name.removesuffix(ending) for name in files if name.endswith(ending)}
+
+    def finish(
+        self, chunk: str, documents: bytes, counts: dict[str, Any], rejects: Sequence[str]
+    ) -> None:
+        """Write the files of a chunk; ``counts`` gets the size of the documents' file."""
+        first = json.dumps({**counts, "bytes": len(documents)}, ensure_ascii=False)
+        part = "".join(f"{line}\n" for line in (first, *rejects))
+        _write(self._documents(chunk), documents)
+        _write(self._part(chunk), part.encode("utf-8"))
+
+    def counts(self, chunk: str) -> dict[str, Any]:
+        """What was counted of a chunk that is done.
+
+        InputError if its files are not as they were written; they are then made again.
+        """
+        part, documents = self._part(chunk), self._documents(chunk)
+        try:
+            with part.open("rb") as file:
+                counts: dict[str, Any] = json.loads(file.readline())
+                whole = sum(line.endswith(b"\n") for line in file) == counts["rejected"]
+            whole = whole and documents.stat().st_size == counts["bytes"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            whole = False
+        if not whole:
+            part.unlink(missing_ok=True)
+            raise InputError(
+                f"{documents}: is not as it was written; run the same command again and this "
+                "chunk is rated again"
+            )
+        return counts
+
+    def rejects(self, chunk: str) -> bytes:
+        """The lines of a finished chunk's rejects."""
+        return self._part(chunk).read_bytes().partition(b"\n")[2]
+
+    def _numbers(self, file: CorpusFile) -> range:
+        return range(-(-file.records // self.written.chunk))
+
+    def _records(self, file: CorpusFile, number: int) -> int:
+        return min(self.written.chunk, file.records - number * self.written.chunk)
+
+    def _documents(self, chunk: str) -> Path:
+        return self.folder / DOCUMENTS / f"{chunk}{self.written.ending}"
+
+    def _part(self, chunk: str) -> Path:
+        """The file of a chunk's counts (first line) and rejects (all others)."""
+        return self.folder / PARTS / f"{chunk}.jsonl"
+
+
+def _name(file: CorpusFile, number: int) -> str:
+    return f"{file.name}-{number:06d}"
+
+
+def _file_names(folder: Path) -> set[str]:
+    if not folder.is_dir():
+        return set()
+    with os.scandir(folder) as entries:
+        return {entry.name for entry in entries if not entry.name.startswith(".")}
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_bytes(path, data)
+    except FileNotFoundError:
+        # A command begun meanwhile may have cleared the unfinished file away as a left-over.
+        write_bytes(path, data)
+
+
+_held: dict[ModelLoader, LanguageModel] = {}
+_inside = 0
+
+
+def model_of(loader: ModelLoader) -> LanguageModel:
+    """The model of this process; loaded when it is first needed."""
+    if loader not in _held:
+        _held.clear()
+        _held[loader] = loader.load()
+    return _held[loader]
+
+
+@contextmanager
+def holding(loader: ModelLoader, lm: LanguageModel) -> Iterator[None]:
+    """Let work in this process take a model that is loaded already, for as long as the block."""
+    _held.clear()
+    _held[loader] = lm
+    try:
+        yield
+    finally:
+        _held.clear()
+
+
+@contextmanager
+def following_chunk() -> Iterator[Callable[[int, int], None]]:
+    """A progress for the texts of one chunk; `inside_chunk` says how far it is."""
+
+    def update(done: int, total: int) -> None:
+        global _inside
+        _inside = done
+
+    try:
+        yield update
+    finally:
+        update(0, 0)
+
+
+def inside_chunk() -> int:
+    """How many documents of its present chunk this process has rated."""
+    return _inside
