@@ -22,11 +22,11 @@ from headscope.cli.app import main
 from headscope.data.chat import EndpointError
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry
-from headscope.papers import listing as listings
+from headscope.papers import command as listings
 from headscope.papers import plan as plans
 from headscope.papers import registry
 from headscope.papers import reproduce as running
-from headscope.papers.listing import listing
+from headscope.papers.command import listing
 from headscope.papers.paper import Experiment, PaperData, Setting, Steering, Step
 from headscope.papers.plan import make_plan
 from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
@@ -44,7 +44,7 @@ def papers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     known = MappingProxyType({"small": "small_paper"})
     for module in (registry, listings, running):
         monkeypatch.setattr(module, "PAPERS", known)
-    monkeypatch.setattr(running, "seconds_here", lambda lm: lambda work: work.forward / 1000)
+    monkeypatch.setattr(running, "costs_here", lambda lm: (lambda work: work.forward / 1000, None))
     with kept_model():  # loaded once for each test
         yield
 
@@ -181,7 +181,7 @@ def test_a_damaged_result_is_told_and_the_others_stand(
     result = reproduce(Reproduce("small", only=("table-1",)), out)
     assert small_paper.CALLS == []
     why = result["failed"]["first"]
-    assert str(file) in why and f"delete {out / 'runs' / 'first'} and run the same" in why
+    assert file.name in why and f"delete {file.parent} and run the same" in why
     rows = by_name(result)
     assert (rows["table-1"]["state"], rows["table-1"]["why"]) == ("part", why)
     assert rows["table-1"]["coverage"] == {}  # no data would help
