@@ -20,10 +20,15 @@ from headscope import lm
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
 from headscope.papers.trater import TraterExperiment, experiment, trater_experiment
-from headscope.papers.trater.evaluation import WORD_TASKS, Evaluation
 from headscope.papers.trater.evidence import describe, paper_table, power_at
-from headscope.papers.trater.mixtures import Mixture, selected_share
-from headscope.papers.trater.training import Training, train_and_measure
+from headscope.papers.trater.experiment import Mixture, selected_share
+from headscope.papers.trater.training import (
+    WORD_TASKS,
+    Evaluation,
+    Training,
+    _choices,
+    train_and_measure,
+)
 from headscope.runs import encode
 from headscope.studies.report import write_report
 from headscope.verify import removal
@@ -61,7 +66,7 @@ def finished(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lm, "load", loaded)
         # What models after so few steps write is as good cut short.
-        patch.setattr("headscope.papers.trater.evaluation.LONGEST", 8)
+        patch.setattr("headscope.papers.trater.training.LONGEST", 8)
         short = partial(removal.translate, max_new_tokens=8)
         patch.setattr(removal, "translate", short)
         patch.setattr(experiment, "train_and_measure", counted)
@@ -150,7 +155,6 @@ def test_more_models_than_can_be_meant_are_refused(
 
 def test_choices_are_answered_by_the_lowest_loss(pocket: LanguageModel) -> None:
     """Against one choice at a time, its loss summed from the model's own log-probabilities."""
-    from headscope.papers.trater.evaluation import _choices
     from headscope.pocket.tasks import word_choices
 
     config = Evaluation(("en", "de"), sentences=5)
