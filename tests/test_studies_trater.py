@@ -30,7 +30,6 @@ from headscope.papers.trater.training import (
     train_and_measure,
 )
 from headscope.runs import encode
-from headscope.studies.report import write_report
 from headscope.verify import removal
 
 TINY = TraterExperiment(
@@ -241,13 +240,6 @@ def test_a_sentence_said_in_two_languages_is_no_surer_than_in_one() -> None:
         assert one["low"] < one["value"] < one["high"]
         bounds = ("value", "low", "high")
         assert [two[at] for at in bounds] == pytest.approx([one[at] for at in bounds])
-
-
-def test_its_page_says_what_was_measured_and_what_the_paper_had(
-    finished: tuple[Path, dict[str, Any], int],
-) -> None:
-    page = write_report(finished[0]).read_text(encoding="utf-8")
-    assert "46.68" in page and "random, remove 5.0" in page and "enhance 5.0" in page
 
 
 def test_the_papers_table_is_whole() -> None:
