@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
-from headscope.pocket.questions import TEMPLATE, possible_answers, sample_questions
+from headscope.pocket.facts import TEMPLATE, possible_answers, sample_questions
 from headscope.pocket.tasks import word_choices
 from headscope.settings import Option, Settings
 

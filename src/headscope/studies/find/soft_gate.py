@@ -20,7 +20,7 @@ from headscope.find.question_rows import Asked, ask
 from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
 from headscope.heads import Amount, Gate, Geometry, HeadSet, about_rank, resolve_heads
 from headscope.heads.draws import Draw, draw_heads
-from headscope.pocket.questions import TEMPLATE
+from headscope.pocket.facts import TEMPLATE
 from headscope.results.common import Leakage
 from headscope.results.soft_gate import Difference, PairCounts, SoftGateResult
 from headscope.runs import Run, encode
