@@ -29,7 +29,7 @@ from headscope.heads import Gate, HeadScores, resolve_heads
 from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate
 from headscope.lm.losses import frozen, row_losses
-from headscope.pocket.questions import KINDS, TEMPLATE, Kind
+from headscope.pocket.facts import KINDS, TEMPLATE, Kind
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.first_order import FindFirstOrder, find_first_order

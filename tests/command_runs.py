@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from headscope.measure.metrics import chrf
 from headscope.papers.trater import COMMAND
-from headscope.papers.trater.evaluation import WORD_TASKS
 from headscope.papers.trater.evidence import describe
-from headscope.papers.trater.mixtures import Mixture
+from headscope.papers.trater.experiment import Mixture
+from headscope.papers.trater.training import WORD_TASKS
 from headscope.pocket.tasks import write_tasks
 from headscope.runs import open_run
 from language_helpers import write_documents

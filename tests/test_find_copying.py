@@ -22,7 +22,7 @@ from headscope.lm.architectures import build
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import forward_inputs
-from headscope.pocket.needles import sample_needles
+from headscope.pocket.facts import sample_needles
 from test_find_crafted import looking
 
 N = 5

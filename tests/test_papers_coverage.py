@@ -225,34 +225,6 @@ def test_folders_have_the_languages_of_their_files(tmp_path: Path) -> None:
         directions(replace(setting, data=PaperData((str(tmp_path / "words"),))))
 
 
-def test_what_to_give_is_what_helps(tmp_path: Path) -> None:
-    setting = Setting(ModelChoice(LLAMA), Geometry.uniform(32, 32), "digest", PaperData(), tmp_path)
-    plan = make_plan(paper_named("heads-up").experiments, setting)
-    missing = {name: one for each in plan.experiments for name, (_, one) in each.coverage.items()}
-    for name, words in (
-        ("Table 33", "Llama-3.1-8B (Table 33)"),
-        ("Table 31", "Mistral-7B-Instruct-v0.3 (Table 31)"),
-        ("Table 43", "en-zh=FILE for each of en-zh"),
-    ):
-        assert words in missing[name].give
-    for name in ("Figure 7", *ONE_WAY):
-        assert "--tasks" not in missing[name].give and "word tasks" not in missing[name].why
-
-
-def test_the_documentation_says_what_the_words_do_not() -> None:
-    told = (ROOT / "docs" / "papers" / "index.md").read_text("utf-8")
-    for words in (
-        "the bundled model's own directions and word tasks stand in",
-        "row of another model's mask is then left out",
-        "Table 32 has 36 rows",
-        "held-out sentences of that direction",
-        "not at steering",
-        "columns `source` and `target`",
-        "digest of their inputs and outputs",
-    ):
-        assert words in told
-
-
 @pytest.mark.skipif(SEEDS is None, reason="the papers' texts are not at hand")
 @pytest.mark.parametrize("paper", ["token-alignment-heads", "heads-up"])
 def test_the_list_is_that_of_the_text(paper: str) -> None:

@@ -76,24 +76,6 @@ def test_many_elements_are_named_shortly_and_what_may_be_run_says_how(tmp_path: 
     ]
 
 
-def test_the_command_to_repeat_a_run_names_its_folder(tmp_path: Path) -> None:
-    out = tmp_path / "two words"
-    repeat = section(shown_of(made.write_paper(out)), "How to repeat it")
-    assert repeat.after[0] == f"headscope reproduce heads-up --model pocket --out '{out}'"
-
-
-def test_a_run_that_failed_is_named_once(tmp_path: Path) -> None:
-    rows = [made.experiment("table-1", "Table 1", state="part", why="the package is not there")]
-    run = made.write_paper(
-        tmp_path, experiments=rows, failed={"step-table-1": "the package is not there"}
-    )
-    after = section(shown_of(run), "How to repeat it").after
-    assert [words for words in after if "step-table-1" in words] == [
-        "Failed: step-table-1: the package is not there"
-    ]
-    assert not [words for words in after if words.startswith("Not made")]
-
-
 def test_what_is_read_is_what_the_paper_wrote(tmp_path: Path) -> None:
     figures = [made.heatmap(3, 4, empty=5), made.lines(), made.bars(3, signs=True)]
     table = made.pairs_table(made.SAME)
@@ -108,16 +90,6 @@ def test_what_is_read_is_what_the_paper_wrote(tmp_path: Path) -> None:
     assert replace(read.tables[0], rows=tuple(compared)) == table
     for cell in (cell for row in read.tables[0].rows for cell in row.cells):
         assert cell.difference == (None if cell.value is None else pytest.approx(-0.31))
-
-
-def test_a_page_of_forty_experiments_stays_small(tmp_path: Path) -> None:
-    many = [
-        made.experiment(f"e-{at}", f"Table {at}", tables=[made.pairs_table()],
-                        figures=[made.overlap_map() if at % 2 else made.lines()])
-        for at in range(40)
-    ]  # fmt: skip
-    run = made.write_paper(tmp_path, experiments=many)
-    assert write_report(run).stat().st_size < 450_000
 
 
 class Seen(HTMLParser):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headscope.errors import InputError
+from headscope.pocket.facts import KINDS, sample_questions
 from headscope.pocket.mixture import fact_stated, fact_value, person
-from headscope.pocket.questions import KINDS, sample_questions
 from headscope.pocket.world.knowledge import CAPITALS, RELATIONS, item_split, spelled
 from headscope.pocket.world.languages import CODES
 

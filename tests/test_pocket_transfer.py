@@ -6,7 +6,7 @@ import pytest
 
 from headscope.data.transfer.prompts import follows
 from headscope.errors import InputError
-from headscope.pocket.transfer import transfer_prompts
+from headscope.pocket.facts import transfer_prompts
 from headscope.pocket.world.knowledge import item_split
 
 

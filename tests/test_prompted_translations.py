@@ -26,7 +26,7 @@ from headscope.find.translation import translation_score
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
-from headscope.pocket.needles import sample_needles
+from headscope.pocket.facts import sample_needles
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal

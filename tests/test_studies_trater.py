@@ -20,12 +20,16 @@ from headscope import lm
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
 from headscope.papers.trater import TraterExperiment, experiment, trater_experiment
-from headscope.papers.trater.evaluation import WORD_TASKS, Evaluation
 from headscope.papers.trater.evidence import describe, paper_table, power_at
-from headscope.papers.trater.mixtures import Mixture, selected_share
-from headscope.papers.trater.training import Training, train_and_measure
+from headscope.papers.trater.experiment import Mixture, selected_share
+from headscope.papers.trater.training import (
+    WORD_TASKS,
+    Evaluation,
+    Training,
+    _choices,
+    train_and_measure,
+)
 from headscope.runs import encode
-from headscope.studies.report import write_report
 from headscope.verify import removal
 
 TINY = TraterExperiment(
@@ -61,7 +65,7 @@ def finished(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lm, "load", loaded)
         # What models after so few steps write is as good cut short.
-        patch.setattr("headscope.papers.trater.evaluation.LONGEST", 8)
+        patch.setattr("headscope.papers.trater.training.LONGEST", 8)
         short = partial(removal.translate, max_new_tokens=8)
         patch.setattr(removal, "translate", short)
         patch.setattr(experiment, "train_and_measure", counted)
@@ -150,7 +154,6 @@ def test_more_models_than_can_be_meant_are_refused(
 
 def test_choices_are_answered_by_the_lowest_loss(pocket: LanguageModel) -> None:
     """Against one choice at a time, its loss summed from the model's own log-probabilities."""
-    from headscope.papers.trater.evaluation import _choices
     from headscope.pocket.tasks import word_choices
 
     config = Evaluation(("en", "de"), sentences=5)
@@ -237,13 +240,6 @@ def test_a_sentence_said_in_two_languages_is_no_surer_than_in_one() -> None:
         assert one["low"] < one["value"] < one["high"]
         bounds = ("value", "low", "high")
         assert [two[at] for at in bounds] == pytest.approx([one[at] for at in bounds])
-
-
-def test_its_page_says_what_was_measured_and_what_the_paper_had(
-    finished: tuple[Path, dict[str, Any], int],
-) -> None:
-    page = write_report(finished[0]).read_text(encoding="utf-8")
-    assert "46.68" in page and "random, remove 5.0" in page and "enhance 5.0" in page
 
 
 def test_the_papers_table_is_whole() -> None:

@@ -38,8 +38,10 @@ def of_removal(
         return Claim(name, None, by, decides="random sets of heads beside")
     spans = [beside] if change is None else [beside, _ends(change, sign)]
     p, least = _examples(row, ending), float(row.get(f"least_p{ending}") or 0.0)
-    known = "" if p is None else f"p over examples {p:.2g}, "
-    by = f"{by}; {known}{'' if known else 'p '}over {_draws(row, ending)} {p_draws:.2g}"
+    examples = "p" if p is None else f"p over examples {p:.2g},"
+    number = row.get(f"distinct_draws{ending}")
+    draws = "draws" if number is None else f"{number} draws"
+    by = f"{by}; {examples} over {draws} {p_draws:.2g}"
     needed = []
     if any(low is None or low <= 0 for low, _ in spans):
         needed.append(MORE)
@@ -93,36 +95,28 @@ def _examples(row: Mapping[str, Any], ending: str) -> float | None:
     return next((float(row[name]) for name in names if name in row), None)
 
 
-def _draws(row: Mapping[str, Any], ending: str) -> str:
-    number = row.get(f"distinct_draws{ending}")
-    return "draws" if number is None else f"{number} draws"
-
-
 def with_claims(*claims: Claim) -> dict[str, Any]:
     """What goes into `Findings.more`."""
-    return {"claims": [asdict(one) for one in claims]}
+    return {"claims": [asdict(claim) for claim in claims]}
 
 
 def claims_of(told: Mapping[str, Findings]) -> list[Claim]:
     """The claims that experiments told, in their order."""
-    return [Claim(**one) for each in told.values() for one in each.more.get("claims", ())]
+    return [Claim(**claim) for each in told.values() for claim in each.more.get("claims", ())]
 
 
 def judged(claims: Iterable[Claim]) -> list[Claim]:
     """The claims, with those open whose p over examples is above 0.05 after Holm over all."""
     known = list(claims)
-    tested = [one for one in known if one.p is not None]
-    corrected = dict(
-        zip(map(id, tested), holm([one.p for one in tested if one.p is not None]), strict=True)
-    )
+    corrected = iter(holm([claim.p for claim in known if claim.p is not None]))
     found = []
-    for one in known:
-        p = corrected.get(id(one))
-        if one.holds is not False and p is not None and p > LEVEL:
-            rest = one.decides.removeprefix(MORE).removeprefix("; ")
+    for claim in known:
+        p = None if claim.p is None else next(corrected)
+        if claim.holds is not False and p is not None and p > LEVEL:
+            rest = claim.decides.removeprefix(MORE).removeprefix("; ")
             more = f"{MORE}: p over examples is {p:.2g} after Holm"
-            one = replace(one, holds=None, decides="; ".join(filter(None, (more, rest))))
-        found.append(one)
+            claim = replace(claim, holds=None, decides="; ".join(filter(None, (more, rest))))
+        found.append(claim)
     return found
 
 
@@ -134,29 +128,34 @@ def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, s
     known = judged(claims)
     if not known:
         return "", ""
-    tested = [one for one in known if one.sure or one.holds is None]
-    groups = (
-        ("Holds here", [one for one in tested if one.holds is True]),
-        ("Does not hold here", [one for one in tested if one.holds is False]),
-        ("Open", [one for one in tested if one.holds is None]),
-        ("Described, not tested", [one for one in known if one not in tested]),
-    )
+    groups: dict[str, list[str]] = {
+        "Holds here": [],
+        "Does not hold here": [],
+        "Open": [],
+        "Described, not tested": [],
+    }
+    ways = dict[str, None]()
+    for claim in known:
+        open_ = claim.holds is None
+        group = "Open" if open_ else "Holds here" if claim.holds else "Does not hold here"
+        tested = open_ or claim.sure
+        groups[group if tested else "Described, not tested"].append(_told(claim))
+        ways |= {claim.sure: None} if claim.sure else {}
     said = [
-        "\n".join([f"{title}:", *(f"\u2013 {_told(one)}." for one in own)])
-        for title, own in groups
+        "\n".join([f"{title}:", *(f"\u2013 {words}." for words in own)])
+        for title, own in groups.items()
         if own
     ]
-    ways = dict.fromkeys(one.sure for one in tested if one.sure)
     sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
     missing = f" Not answered here: {', '.join(left)}." if left else ""
     return "\n".join(said), f"{sure} All of it is one model.{missing}"
 
 
-def _told(one: Claim) -> str:
+def _told(claim: Claim) -> str:
     """The claim with its figures; of a described one whether it is so, of an open one what would
     decide it."""
-    words = f"{one.name[:1].upper()}{one.name[1:]}"
-    if not one.sure and one.holds is not None:
-        words += ": so here" if one.holds else ": not so here"
-    end = f"; would decide it: {one.decides}" if one.holds is None and one.decides else ""
-    return f"{words} ({one.by}{end})"
+    words = f"{claim.name[:1].upper()}{claim.name[1:]}"
+    if not claim.sure and claim.holds is not None:
+        words += ": so here" if claim.holds else ": not so here"
+    end = f"; would decide it: {claim.decides}" if claim.holds is None and claim.decides else ""
+    return f"{words} ({claim.by}{end})"

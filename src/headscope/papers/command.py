@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.errors import InputError
-from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
+from headscope.heads import Geometry
+from headscope.papers.registry import ALL, PAPERS, experiments_named, paper_named
+from headscope.papers.reproduce import NOWHERE, Reproduce, planned, reproduce, reproduce_all
 from headscope.papers.show import (
+    Listed,
     PaperResult,
     PapersResult,
     Reproduced,
-    coverage_words,
+    show_listed,
     show_paper,
     show_papers,
 )
-from headscope.runs import Result, decode
+from headscope.runs import decode
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table
-from headscope.studies.inputs import Progress
+from headscope.shown.blocks import Shown
+from headscope.shown.words import count
+from headscope.studies.costs.reading import read_shape
+from headscope.studies.inputs import POCKET, ModelChoice, Progress
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:
@@ -33,65 +37,86 @@ class Asked(Settings):
     reproduce: Reproduce
     show: Annotated[
         bool,
-        Option(
-            "List tables and figures: measured, --full, or what they need.",
-            flag="--list",
-        ),
+        Option("List tables and figures: measured, --full, or what they need.", flag="--list"),
     ] = False
 
 
 Asked.__doc__ = Reproduce.__doc__
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listed(Result):
-    """The result of `reproduce PAPER --list`."""
-
-    experiments: tuple[Mapping[str, Any], ...]
-
-
 def _run(asked: Asked, out: Path | None, progress: Progress) -> Reproduced | Listed:
-    from headscope.papers import registry
-    from headscope.papers.listing import listing
-
     config = asked.reproduce
-    every = config.paper == registry.ALL
+    every = config.paper == ALL
     if every and config.only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
     if asked.show:
         return Listed(experiments=tuple(listing(config, out)))
-    if not every:
-        registry.experiments_named(registry.paper_named(config.paper), config.only)
+    result: Reproduced
     if every:
-        written = reproduce_all(config, out, progress, _announce)
-        all_papers: PapersResult = decode(PapersResult, written)
-        return all_papers
-    one_paper: PaperResult = decode(PaperResult, reproduce(config, out, progress, _announce))
-    return one_paper
+        result = decode(PapersResult, reproduce_all(config, out, progress, _announce))
+    else:
+        experiments_named(paper_named(config.paper), config.only)
+        result = decode(PaperResult, reproduce(config, out, progress, _announce))
+    return result
 
 
-def _failure(result: Reproduced | Listed) -> str | None:
-    if isinstance(result, Listed) or not result.failed:
-        return None
-    first, why = next(iter(result.failed.items()))
-    return f"{len(result.failed)} of the runs could not be made ({first}: {why})"
+def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
+    """One row an experiment: its paper, name, title, coverage, runs, and what is missing.
+
+    `coverage` has one of the words of `Coverage` for each table and figure, as the command would
+    leave it. `runs` is how many there are in all, `finished` how many of them lie below `out`
+    or come with the package. `missing` says of what is not there why it is needed and what to give.
+    """
+    geometry, digest = _about(config.model)
+    every = config.paper == ALL
+    rows = []
+    for name in PAPERS if every else [config.paper]:
+        folder = NOWHERE if out is None else (out / name if every else out)
+        paper, plan = planned(replace(config, paper=name), geometry, digest, folder)
+        for each in plan.experiments:
+            missing = [each.missing, *(needed for _, needed in each.coverage.values())]
+            rows.append(
+                {
+                    "paper": paper.name,
+                    "name": each.experiment.name,
+                    "title": each.experiment.title,
+                    "coverage": {element: word for element, (word, _) in each.coverage.items()},
+                    "runs": len(each.steps),
+                    "finished": sum(step.available for step in each.steps),
+                    "missing": [
+                        {"coverage": need.coverage, "why": need.why, "give": need.give or None}
+                        for need in dict.fromkeys(missing)
+                        if need is not None
+                    ],
+                }
+            )
+    return rows
+
+
+def _about(choice: ModelChoice) -> tuple[Geometry, str]:
+    """The heads of the model, and the digest of its weights where that costs little."""
+    if choice.model == POCKET:
+        lm = choice.load()
+        return lm.geometry, lm.digest
+    shape = read_shape(choice.model)
+    return Geometry.uniform(shape.layers, shape.query_heads), ""
 
 
 def _announce(paper: str, plan: Plan) -> None:
     """How long it will take and in how much memory, before it begins."""
-    due = plan.due
-    ready = sum(one.state in ("done", "stored") for one in plan.steps)
-    words = [f"{paper}: {_runs(len(plan.steps))}, {ready} finished or stored"]
+    ready = sum(step.available for step in plan.steps)
+    left = [step for step in plan.steps if step.left]
     memory = "" if plan.memory is None else f", in {plan.memory / 1e6:,.0f} MB of memory"
-    words.append(f"{len(due)} to be made{_about(plan.seconds())}{memory}")
-    left = [one for one in plan.steps if one.state in ("left out", "blocked")]
+    words = [
+        f"{paper}: {count(len(plan.steps), 'run')}, {ready} finished or stored",
+        f"{len(plan.due)} to be made{_time(plan.seconds())}{memory}",
+    ]
     if left:
-        time = _about(plan.seconds(("left out", "blocked")))
-        words.append(f"{len(left)} left to --full{time}")
+        words.append(f"{len(left)} left to --full{_time(plan.seconds(('left out', 'blocked')))}")
     print("; ".join(words), file=sys.stderr, flush=True)
 
 
-def _about(seconds: float | None) -> str:
+def _time(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 90:
@@ -101,29 +126,16 @@ def _about(seconds: float | None) -> str:
     return f", about {seconds / 3600:.1f} h"
 
 
-def _listed(result: Listed) -> Shown:
-    """Every experiment: what becomes of its tables and figures, and what it needs."""
-    rows = []
-    for row in result.experiments:
-        needs = [
-            "; ".join(each for each in (one["why"], one["give"]) if each) for one in row["missing"]
-        ]
-        runs = f"{row['finished']} of {_runs(row['runs'])}" if row["runs"] else ""
-        cells = (row["title"], "; ".join(coverage_words(row["coverage"])), runs, " ".join(needs))
-        rows.append(Row(f"{row['paper']} {row['name']}", tuple(map(Cell, cells))))
-    columns = ("about", "coverage", "finished or stored", "needs")
-    table = Table("Tables and figures", columns, tuple(rows))
-    words = [f"{len(rows)} experiments."]
-    return Shown("Experiments", "", words, sections=[Section("Experiments", [table], brief=True)])
-
-
-def _runs(number: int) -> str:
-    return "1 run" if number == 1 else f"{number} runs"
+def _failure(result: Reproduced | Listed) -> str | None:
+    if isinstance(result, Listed) or not result.failed:
+        return None
+    first, why = next(iter(result.failed.items()))
+    return f"{len(result.failed)} of the runs could not be made ({first}: {why})"
 
 
 def _show(result: PaperResult | PapersResult | Listed, run: Path) -> Shown:
     if isinstance(result, Listed):
-        return _listed(result)
+        return show_listed(result)
     if isinstance(result, PapersResult):
         return show_papers(result, run)
     return show_paper(result, run)

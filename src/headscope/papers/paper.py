@@ -6,7 +6,6 @@ a folder of its own, which several experiments may share; and it tells what they
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,8 @@ from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
-from headscope.runs import file_digest
 from headscope.runs.codec import Result, decode
-from headscope.runs.reading import naming, read_object, result_of
+from headscope.runs.reading import naming, read_object, read_result, result_of
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Findings, Shown
 from headscope.studies.costs.work import Work
@@ -32,11 +30,6 @@ from headscope.studies.tasks import Instruction
 from headscope.verify.removal import Removal
 
 AnyResult = TypeVar("AnyResult", bound=Result)
-
-#: What a finished run has; it holds the digest of the result.
-MARKER = "DONE.json"
-#: Below this many heads the papers' numbers do not suit a model, and shares are taken instead.
-SMALL = 256
 
 
 @dataclass(frozen=True)
@@ -179,8 +172,8 @@ class Setting:
 
     @property
     def small(self) -> bool:
-        """Whether shares of the heads are taken where the papers have numbers of heads."""
-        return self.geometry.total < SMALL
+        """Whether the model has too few heads for the papers' numbers: shares are taken instead."""
+        return self.geometry.total < 256
 
     def at(self, step: str) -> Path:
         """The run folder of a step; sentences are those of every model."""
@@ -188,21 +181,19 @@ class Setting:
 
     def done(self, step: str) -> bool:
         """Whether the step's run is finished, and its result whole."""
-        return (self.at(step) / MARKER).is_file() and self.damage(step) is None
+        return (self.at(step) / "DONE.json").is_file() and self.damage(step) is None
 
     def damage(self, step: str) -> str | None:
         """What is wrong with a step's finished run, and what to do; None if nothing is."""
         folder = self.at(step)
-        marker, file = folder / MARKER, folder / "result.json"
-        if not marker.is_file():
+        if not (folder / "DONE.json").is_file():
             return None
-        done = _object(marker)
-        if done is None:
-            file = marker
-        elif _object(file) is not None and done.get("result") in (None, file_digest(file)):
-            return None
-        remedy = f"delete {folder} and run the same command again"
-        return f"{file}: is missing, damaged or not what was written; {remedy}"
+        try:
+            read_result(folder)
+        except InputError as error:
+            wrong = str(error).partition("; ")[0]
+            return f"{wrong}; delete {folder} and run the same command again"
+        return None
 
     def kept(self, step: str) -> Path:
         """Where the result lies that came with the package and stands for the step's run."""
@@ -213,14 +204,10 @@ class Setting:
 
         Nothing stands for a training that is to be repeated.
         """
-        done = self.done(step)
-        file = self.at(step) / "result.json" if done else self.kept(step)
-        if not file.is_file() or (self.retrain and not done):
+        done, kept = self.done(step), self.kept(step)
+        if not done and (self.retrain or not kept.is_file()):
             return None
-        found = _object(file)
-        if found is None:
-            raise InputError(f"{file}: is damaged; delete it and run the same command again")
-        return found
+        return read_object(self.at(step) / "result.json" if done else kept)
 
     def read(self, step: str, kind: type[AnyResult]) -> AnyResult | None:
         """The typed result of a finished step, as `result` has it; None if there is none."""
@@ -238,15 +225,6 @@ class Setting:
             return None
         study = study_of(str(read_object(folder / "run.json").get("command")))
         return shown_of(study, result_of(folder, study.result, step), folder)
-
-
-def _object(file: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no such thing."""
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def decided(setting: Setting) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a reproduction will run before it does: steps in order, with their state and time."""
+"""What a reproduction will run before it does: steps in order, with their state and costs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from headscope.errors import InputError
 from headscope.papers.paper import Experiment, Missing, Setting, Step, Word
+from headscope.studies.costs.estimate import estimate_seconds, peak_memory
+from headscope.studies.costs.reading import shape_of
 from headscope.studies.costs.work import Work
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 #: `done`: its run is finished; `stored`: a result of the package stands for it; `due`: it will be
 #: run; `left out`: only `--full` runs it; `blocked`: a step that it needs is left out.
@@ -18,6 +24,9 @@ State = Literal["done", "stored", "due", "left out", "blocked"]
 #: What becomes of a table or figure: it is measured, it needs what is not there, or only `--full`
 #: measures it.
 Coverage = Literal["measured", Word, "--full"]
+
+#: Seconds or bytes that some work takes.
+Estimate = Callable[[Work], float]
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,16 @@ class PlannedStep:
     state: State
     seconds: float | None = None
     memory: float | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether there is a result of it."""
+        return self.state in ("done", "stored")
+
+    @property
+    def left(self) -> bool:
+        """Whether only `--full` would run it."""
+        return self.state in ("left out", "blocked")
 
 
 @dataclass(frozen=True)
@@ -53,34 +72,52 @@ class Plan:
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
         """Every step once, in an order in which they can be run."""
-        found = {one.step.name: one for each in self.experiments for one in each.steps}
-        return tuple(found.values())
+        return tuple(
+            {own.step.name: own for each in self.experiments for own in each.steps}.values()
+        )
 
     @property
     def due(self) -> tuple[PlannedStep, ...]:
         """The steps that will be run."""
-        return tuple(one for one in self.steps if one.state == "due")
+        return tuple(each for each in self.steps if each.state == "due")
 
     def seconds(self, states: Iterable[State] = ("due",)) -> float | None:
         """The seconds that steps in these states take together; None where one is not known."""
-        known = [one.seconds for one in self.steps if one.state in tuple(states)]
-        return None if None in known else sum(one or 0.0 for one in known)
+        known = [each.seconds for each in self.steps if each.state in tuple(states)]
+        return None if None in known else sum(seconds or 0.0 for seconds in known)
 
     @property
     def memory(self) -> float | None:
         """The bytes of the fullest step that will be run; None where none is known."""
-        return max((one.memory for one in self.due if one.memory is not None), default=None)
+        return max((each.memory for each in self.due if each.memory is not None), default=None)
+
+
+def costs_here(lm: LanguageModel) -> tuple[Estimate | None, Estimate | None]:
+    """What tells the seconds of work with this model here, by measuring a few passes, and the bytes
+    at its fullest moment.
+
+    Neither for a model whose costs its configuration does not tell: its runs have no estimate.
+    """
+    try:
+        shape = shape_of(lm)
+    except InputError:
+        return None, None
+    from headscope.studies.costs.measuring import measure_machine
+
+    machine = measure_machine(lm)
+    return (
+        lambda work: estimate_seconds(work, shape, machine),
+        lambda work: peak_memory(work, shape).total,
+    )
 
 
 def make_plan(
     experiments: Iterable[Experiment],
     setting: Setting,
-    seconds: Callable[[Work], float] | None = None,
-    memory: Callable[[Work], float] | None = None,
+    seconds: Estimate | None = None,
+    memory: Estimate | None = None,
 ) -> Plan:
-    """The plan of these experiments.
-
-    `seconds` and `memory` tell what work takes on this machine; without them nothing is estimated.
+    """The plan of these experiments; `seconds` and `memory` estimate what work takes here.
 
     Raises:
         ValueError: if a step needs one that does not come before it, or if two different steps
@@ -90,45 +127,45 @@ def make_plan(
     planned = []
     for experiment in experiments:
         steps = experiment.steps(setting)
-        if isinstance(steps, Missing):
-            planned.append(Planned(experiment, (), steps, _covered(experiment, setting, (), steps)))
-            continue
-        for step in steps:
-            before = known.get(step.name)
-            if before is not None:
-                if before.step != step:
-                    raise ValueError(f"{experiment.name}: two different steps are {step.name!r}")
-                continue
-            states = {}
-            for name in step.after:
-                if name not in known:
-                    raise ValueError(f"{step.name} needs {name}, which no step before it makes")
-                states[name] = known[name].state
-            blocked = any(state in ("left out", "blocked") for state in states.values())
-            state = _state(step, setting, blocked)
-            time = None if seconds is None else seconds(step.work)
-            held = None if memory is None else memory(step.work)
-            known[step.name] = PlannedStep(step, state, time, held)
-        own = tuple(known[step.name] for step in steps)
-        planned.append(Planned(experiment, own, None, _covered(experiment, setting, own)))
+        missing = steps if isinstance(steps, Missing) else None
+        own = []
+        for step in () if isinstance(steps, Missing) else steps:
+            if step.name not in known:
+                if behind := [name for name in step.after if name not in known]:
+                    raise ValueError(
+                        f"{step.name} needs {behind[0]}, which no step before it makes"
+                    )
+                state = _state(step, setting, any(known[name].left for name in step.after))
+                time = None if seconds is None else seconds(step.work)
+                held = None if memory is None else memory(step.work)
+                known[step.name] = PlannedStep(step, state, time, held)
+            elif known[step.name].step != step:
+                raise ValueError(f"{experiment.name}: two different steps are {step.name!r}")
+            own.append(known[step.name])
+        covered = _covered(experiment, setting, own, missing)
+        planned.append(Planned(experiment, tuple(own), missing, covered))
     return Plan(tuple(planned))
 
 
 def _covered(
-    one: Experiment, setting: Setting, steps: Sequence[PlannedStep], missing: Missing | None = None
+    experiment: Experiment,
+    setting: Setting,
+    steps: Sequence[PlannedStep],
+    missing: Missing | None,
 ) -> dict[str, tuple[Coverage, Missing | None]]:
     """What becomes of each element of an experiment; `missing` is why it cannot be run.
 
     No element is measured by another experiment than the paper's; another model comes before data.
     """
-    if one.apart and missing is None:
-        other = Missing(one.title, f"beside the paper: --only {one.name}", "needs MODEL")
-        return dict.fromkeys(one.elements, (other.coverage, other))
-    later = {step.step.name for step in steps if step.state in ("left out", "blocked")}
-    own = [step.step for step in steps]
+    if experiment.apart and missing is None:
+        give = f"beside the paper: --only {experiment.name}"
+        other = Missing(experiment.title, give, "needs MODEL")
+        return dict.fromkeys(experiment.elements, (other.coverage, other))
+    later = {each.step.name for each in steps if each.left}
+    own = [each.step for each in steps]
     found: dict[str, tuple[Coverage, Missing | None]] = {}
-    for element in one.elements:
-        needed = one.needs(setting, element, own)
+    for element in experiment.elements:
+        needed = experiment.needs(setting, element, own)
         for_another = isinstance(needed, Missing) and needed.coverage == "needs MODEL"
         if missing is not None and not (for_another and missing.coverage == "needs DATA"):
             needed = missing

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 
 from headscope.errors import InputError
 from headscope.shown.blocks import Reference
@@ -29,52 +28,47 @@ from headscope.shown.blocks import Reference
 ANY = "any"
 
 #: How the papers are cited beside their figures.
-NAMES = MappingProxyType(
-    {
-        "token-alignment-heads": "Token Alignment Heads (ICLR 2026)",
-        "lahis": "LAHIS (arXiv 2511.07498)",
-        "heads-up": "Heads Up! (ICML 2025)",
-    }
-)
+NAMES: Mapping[str, str] = {
+    "token-alignment-heads": "Token Alignment Heads (ICLR 2026)",
+    "lahis": "LAHIS (arXiv 2511.07498)",
+    "heads-up": "Heads Up! (ICML 2025)",
+}
 
 #: Models that a paper names, by their owners' ids on the Hub.
-_MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "token-alignment-heads": (
-            "meta-llama/Llama-3.1-8B",
-            "mistralai/Mistral-7B-v0.3",
-            "mistralai/Mistral-7B-Instruct-v0.3",
-            "Qwen/Qwen2.5-7B",
-            "Qwen/Qwen3-1.7B",
-            "Qwen/Qwen3-30B-A3B",
-        ),
-        "lahis": (
-            "CohereLabs/Aya-23-8B",
-            "meta-llama/Llama-3.2-3B",
-            "mistralai/Mistral-7B-v0.1",
-        ),
-        "heads-up": (
-            "meta-llama/Llama-3.1-8B-Instruct",
-            "meta-llama/Llama-3.1-8B",
-            "Qwen/Qwen2.5-0.5B-Instruct",
-            "Qwen/Qwen2.5-1.5B-Instruct",
-            "Qwen/Qwen2.5-3B-Instruct",
-            "Qwen/Qwen2.5-7B-Instruct",
-            "Qwen/Qwen2.5-7B",
-            "Qwen/Qwen2.5-14B-Instruct",
-            "microsoft/Phi-3.5-mini-instruct",
-            "mistralai/Mistral-7B-Instruct-v0.3",
-            "microsoft/Phi-3.5-MoE-instruct",
-            "google/gemma-2-2b-it",
-        ),
-    }
-)
+_MODELS: Mapping[str, tuple[str, ...]] = {
+    "token-alignment-heads": (
+        "meta-llama/Llama-3.1-8B",
+        "mistralai/Mistral-7B-v0.3",
+        "mistralai/Mistral-7B-Instruct-v0.3",
+        "Qwen/Qwen2.5-7B",
+        "Qwen/Qwen3-1.7B",
+        "Qwen/Qwen3-30B-A3B",
+    ),
+    "lahis": (
+        "CohereLabs/Aya-23-8B",
+        "meta-llama/Llama-3.2-3B",
+        "mistralai/Mistral-7B-v0.1",
+    ),
+    "heads-up": (
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "meta-llama/Llama-3.1-8B",
+        "Qwen/Qwen2.5-0.5B-Instruct",
+        "Qwen/Qwen2.5-1.5B-Instruct",
+        "Qwen/Qwen2.5-3B-Instruct",
+        "Qwen/Qwen2.5-7B-Instruct",
+        "Qwen/Qwen2.5-7B",
+        "Qwen/Qwen2.5-14B-Instruct",
+        "microsoft/Phi-3.5-mini-instruct",
+        "mistralai/Mistral-7B-Instruct-v0.3",
+        "microsoft/Phi-3.5-MoE-instruct",
+        "google/gemma-2-2b-it",
+    ),
+}
 #: Ids under which the same weights lay before, and lie still.
 _FORMERLY = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("cohereforai/", "coherelabs/"))
 
 _COLUMNS = ("table", "model", "row", "column", "measure", "value")
 _TASK_COLUMNS = ("task", "examples", "digest", "instruction")
-_NOTE_COLUMNS = ("paper", "table", "place", "kept", "why")
 
 
 @dataclass(frozen=True)
@@ -119,54 +113,29 @@ class PaperTask:
         return f"{self.instruction}\n\nInput:\n\n{{input}}\n\nOutput:\n\n"
 
 
-@dataclass(frozen=True)
-class Note:
-    """A place where the printed text is doubtful.
-
-    Attributes:
-        table: the table, figure or section.
-        place: the part of it.
-        kept: whether the figures are given as printed; they are left out otherwise.
-        why: what is wrong with it.
-    """
-
-    table: str
-    place: str
-    kept: bool
-    why: str
-
-
+@cache
 def published(paper: str) -> tuple[Published, ...]:
     """Every published figure of a paper, in the order of its tables, figures and sections."""
-    return _figures(_known(paper))
+    return tuple(
+        Published(table, model, row, column, measure, float(number))
+        for table, model, row, column, measure, number in _lines(f"{_known(paper)}.tsv", _COLUMNS)
+    )
 
 
 def value(
     paper: str, table: str, *, model: str, row: str, column: str, measure: str
 ) -> float | None:
     """One published figure, or None if the paper has no such figure."""
-    return _index(_known(paper)).get((table, model, row, column, measure))
-
-
-def notes(paper: str) -> tuple[Note, ...]:
-    """Where the paper's printed figures are doubtful, and what was done about it."""
-    _known(paper)
-    return tuple(
-        Note(table, place, kept == "as printed", why)
-        for name, table, place, kept, why in _lines("notes.tsv", _NOTE_COLUMNS)
-        if name == paper
-    )
+    return _values(paper).get((table, model, row, column, measure))
 
 
 @cache
 def paper_tasks() -> Mapping[str, PaperTask]:
     """The word tasks of Heads Up!, by name."""
-    return MappingProxyType(
-        {
-            name: PaperTask(int(examples), digest, instruction)
-            for name, examples, digest, instruction in _lines("heads-up-tasks.tsv", _TASK_COLUMNS)
-        }
-    )
+    return {
+        name: PaperTask(int(examples), digest, instruction)
+        for name, examples, digest, instruction in _lines("heads-up-tasks.tsv", _TASK_COLUMNS)
+    }
 
 
 def examples_digest(examples: Iterable[tuple[str, str]]) -> str:
@@ -210,21 +179,17 @@ def reference(
     Raises:
         ValueError: the paper has no model called `default`.
     """
-    if default not in _shown(paper):
+    figures = published(paper)
+    named = {name.rpartition("/")[2] for name in _MODELS[paper]}
+    if default not in {ANY, *named, *(figure.model for figure in figures)}:
         raise ValueError(f"{NAMES[paper]} has no model {default!r}")
     own = paper_model(paper, model)
-    here = {one.model for one in published(paper) if one.table == table}
-    cited = source(paper, table)
+    here = {figure.model for figure in figures if figure.table == table}
     shown = own if own in here else default
     if own is None or shown not in (own, ANY) or shown not in here:
         shown, differs = default, ("other model", *differs)
     why = f"not comparable: {'; '.join(dict.fromkeys(differs))}" if differs else ""
-    return Reference(cited, shown, not differs, why)
-
-
-def _shown(paper: str) -> set[str]:
-    names = (one.rpartition("/")[2] for one in _MODELS[_known(paper)])
-    return {ANY, *names, *(one.model for one in published(paper))}
+    return Reference(source(paper, table), shown, not differs, why)
 
 
 def _known(paper: str) -> str:
@@ -236,21 +201,9 @@ def _known(paper: str) -> str:
 
 
 @cache
-def _figures(paper: str) -> tuple[Published, ...]:
-    return tuple(
-        Published(table, model, row, column, measure, float(number))
-        for table, model, row, column, measure, number in _lines(f"{paper}.tsv", _COLUMNS)
-    )
-
-
-@cache
-def _index(paper: str) -> Mapping[tuple[str, str, str, str, str], float]:
-    return MappingProxyType(
-        {
-            (one.table, one.model, one.row, one.column, one.measure): one.value
-            for one in _figures(paper)
-        }
-    )
+def _values(paper: str) -> Mapping[tuple[str, str, str, str, str], float]:
+    return {(one.table, one.model, one.row, one.column, one.measure): one.value
+            for one in published(paper)}  # fmt: skip
 
 
 def _lines(name: str, columns: tuple[str, ...]) -> list[list[str]]:

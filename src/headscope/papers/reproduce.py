@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
-from headscope.papers.estimate import bytes_here, seconds_here
-from headscope.papers.paper import Failed, Paper, PaperData, Setting, Steering, Word
-from headscope.papers.plan import Plan, PlannedStep, make_plan, stored_result
+from headscope.heads import Geometry
+from headscope.papers.paper import (
+    Failed,
+    Missing,
+    Paper,
+    PaperData,
+    Setting,
+    Steering,
+    Word,
+    decided,
+)
+from headscope.papers.plan import Plan, Planned, PlannedStep, costs_here, make_plan, stored_result
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
-from headscope.papers.results import describe
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
+from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
 from headscope.studies.inputs import (
     ModelChoice,
     Progress,
@@ -36,7 +44,13 @@ if TYPE_CHECKING:
 COMMAND = "reproduce"
 #: Where runs would be if no folder is named yet: one that never is.
 NOWHERE = Path("runs") / "none"
+#: Hears the paper's name and what will be run before anything is.
 Announce = Callable[[str, Plan], None]
+#: Why an experiment was not run, if nothing else is in the way.
+NOT_ASKED = "it was not asked for"
+#: What a paper says where it has no answer, with and without anything that was run.
+UNANSWERED = "What was run does not answer the paper's question."
+NOTHING = "Nothing that answers the question was run."
 
 
 def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -> ChatModel | None:
@@ -92,15 +106,14 @@ def reproduce(
 
     Every step has a run folder of its own below `out`, so what was stopped goes on where it was,
     and experiments that share a step share its run. A step whose data cannot be used is told with
-    its reason in `failed`, and the others go on. `announce` hears the paper's name and the plan
-    before anything is run.
+    its reason in `failed`, and the others go on.
 
     Raises:
         InputError: for an unknown paper or experiment, and for a finished step that is not what
             would be computed now, or of which that cannot be told; all that is there stays.
     """
     paper = paper_named(config.paper)
-    asked = {one.name for one in experiments_named(paper, config.only)}
+    asked = {each.name for each in experiments_named(paper, config.only)}
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
@@ -108,12 +121,12 @@ def reproduce(
         def compute(run: Run) -> dict[str, Any]:
             nonlocal lm
             setting = _setting(config, lm.geometry, lm.digest, run.path)
-            plan = make_plan(paper.experiments, setting, seconds_here(lm), bytes_here(lm))
-            wanted = Plan(tuple(one for one in plan.experiments if one.experiment.name in asked))
+            plan = make_plan(paper.experiments, setting, *costs_here(lm))
+            wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in asked))
             if announce is not None:
                 announce(paper.name, wanted)
             del lm
-            failed = _run_all(paper, plan, wanted.due, setting, progress)
+            failed = _run_all(paper, plan, wanted, setting, progress)
             after = make_plan(paper.experiments, setting)
             _keep_stored(after, setting)
             return {
@@ -141,36 +154,32 @@ def reproduce_all(
         def compute(run: Run) -> dict[str, Any]:
             nonlocal lm
             del lm
-            papers = []
+            papers: list[dict[str, Any]] = []
+            failed: dict[str, str] = {}
             for name in PAPERS:
-                one = dataclasses.replace(config, paper=name)
-                found = reproduce(one, run.path / name, progress, announce)
+                own = replace(config, paper=name)
+                result = reproduce(own, run.path / name, progress, announce)
+                failed |= {f"{name}: {step}": why for step, why in result["failed"].items()}
                 papers.append(
-                    {
-                        **{key: found["paper"][key] for key in ("name", "title", "question")},
-                        **{key: found[key] for key in ("answer", "totals", "signature", "failed")},
-                        "run": name,
-                        "report": f"{name}/report.html",
-                    }
+                    {key: result["paper"][key] for key in ("name", "title", "question")}
+                    | {key: result[key] for key in ("answer", "totals", "signature", "failed")}
+                    | {"run": name, "report": f"{name}/report.html"}
                 )
             counts = ("runs", "run", "stored", "not_run", "seconds")
+            totals = {key: sum(paper["totals"][key] for paper in papers) for key in counts}
             return {
                 "command": _command(config),
                 "model": model,
                 "papers": papers,
-                "totals": {key: sum(one["totals"][key] for one in papers) for key in counts},
-                "failed": {
-                    f"{one['name']}: {step}": why
-                    for one in papers
-                    for step, why in one["failed"].items()
-                },
-                "seconds": sum(one["totals"]["seconds"] for one in papers),
+                "totals": totals,
+                "failed": failed,
+                "seconds": totals["seconds"],
             }
 
         return _reported([paper_named(name) for name in PAPERS], config, lm, out, compute)
 
 
-def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tuple[Paper, Plan]:
+def planned(config: Reproduce, geometry: Geometry, digest: str, folder: Path) -> tuple[Paper, Plan]:
     """What would be run, without a model: for lists."""
     paper = paper_named(config.paper)
     setting = _setting(config, geometry, digest, folder)
@@ -185,8 +194,20 @@ def _reported(
     out: Path | None,
     compute: Callable[[Run], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The result of the run of these papers, filled up where it is finished, and its report."""
-    _check(papers, config, lm)
+    """The result of the run of these papers, filled up where it is finished, and its report.
+
+    InputError for flags that no plan can be made of, before a folder is bound to them.
+    """
+    if config.steering.aligner == "llm" and config.llm is None:
+        raise InputError("--aligner llm needs --llm-model NAME, the model that links words")
+    known = frozenset[str]().union(*(paper.steered for paper in papers))
+    if foreign := [name for name in config.steering.given if name not in known]:
+        raise InputError(
+            f"{config.paper} is not steered by --{foreign[0]}; it takes "
+            f"{', '.join(f'--{name}' for name in sorted(known))}"
+        )
+    for paper in papers:
+        make_plan(paper.experiments, _setting(config, lm.geometry, lm.digest, NOWHERE))
     inputs = model_inputs(lm, {}) | config.data.digests()
     command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
     del lm  # one step may need all the memory for another model
@@ -196,79 +217,46 @@ def _reported(
     return {**result, "report": str(write_report(Path(result["run"])).resolve())}
 
 
-def _check(papers: list[Paper], config: Reproduce, lm: LanguageModel) -> None:
-    """InputError for flags that no plan can be made of, before a folder is bound to them."""
-    if config.steering.aligner == "llm" and config.llm is None:
-        raise InputError("--aligner llm needs --llm-model NAME, the model that links words")
-    for name in config.steering.given:
-        if not any(name in paper.steered for paper in papers):
-            known = sorted({one for paper in papers for one in paper.steered})
-            raise InputError(
-                f"{config.paper} is not steered by --{name}; it takes "
-                f"{', '.join(f'--{one}' for one in known)}"
-            )
-    setting = _setting(config, lm.geometry, lm.digest, NOWHERE)
-    for paper in papers:
-        make_plan(paper.experiments, setting)
-
-
-def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Setting:
-    return Setting(
-        model=config.model,
-        geometry=geometry,
-        digest=digest,
-        data=config.data,
-        folder=folder,
-        seed=config.seed,
-        full=config.full,
-        retrain=config.retrain,
-        batch_tokens=config.batch_tokens,
-        steering=config.steering,
-        llm=config.llm,
-    )
+def _setting(config: Reproduce, geometry: Geometry, digest: str, folder: Path) -> Setting:
+    shared = {each.name for each in fields(Setting)} & {each.name for each in fields(config)}
+    given = {name: getattr(config, name) for name in shared}
+    return Setting(geometry=geometry, digest=digest, folder=folder, **given)
 
 
 def _run_all(
-    paper: Paper,
-    plan: Plan,
-    due: Sequence[PlannedStep],
-    setting: Setting,
-    progress: Progress | None,
+    paper: Paper, plan: Plan, wanted: Plan, setting: Setting, progress: Progress | None
 ) -> dict[str, Failed]:
-    """Run the steps that are due; those that could not be, with why.
+    """Run the steps of `wanted` that are due; those that could not be, with why.
 
     Finished steps of the plan are asked for their results too: their studies compute which run it
     would be now, and raise `InputError` where another one is there. That cannot be told of a step
     behind one that is not there.
     """
-    failed: dict[str, Failed] = {}
-    known = {one.step.name for one in plan.steps if one.state == "stored"}
-    at = 0
-    for one in plan.steps:
-        name = one.step.name
-        if one.state == "done" and known.issuperset(one.step.after):
-            one.step.run(setting, setting.at(name), None)
+    due, failed, made = {each.step.name for each in wanted.due}, dict[str, Failed](), 0
+    known = {each.step.name for each in plan.steps if each.state == "stored"}
+    for each in plan.steps:
+        step, name = each.step, each.step.name
+        if each.state == "done" and known.issuperset(step.after):
+            step.run(setting, setting.at(name), None)
             known.add(name)
-        if one not in due:
+        if name not in due:
             continue
         if progress is not None:
-            progress(f"{paper.name}, runs", at, len(due))
-        at += 1
-        broken = [before for before in one.step.after if before in failed]
-        damage = setting.damage(name)
-        if damage is not None:
+            progress(f"{paper.name}, runs", made, len(due))
+        made += 1
+        broken = [before for before in step.after if before in failed]
+        if (damage := setting.damage(name)) is not None:
             failed[name] = damage, None
-            continue
-        if broken:
+        elif broken:
             failed[name] = f"it needs {broken[0]}, which failed", failed[broken[0]][1]
-            continue
-        try:
-            one.step.run(setting, setting.at(name), _titled(one, progress))
-            known.add(name)
-        except InputError as error:
-            failed[name] = _said(error), _needed(error)
+        else:
+            try:
+                step.run(setting, setting.at(name), _titled(step.title, progress))
+                known.add(name)
+            except InputError as error:
+                failed[name] = _said(error), _needed(error)
     if progress is not None and due:
-        progress(f"{paper.name}, runs", len(due), len(due))
+        progress(f"{paper.name}, runs", made, made)
     return failed
 
 
@@ -281,27 +269,21 @@ def _needed(error: InputError) -> Word | None:
 
 
 def _said(error: InputError) -> str:
-    """What a recipe says; options that only its own command has are told apart."""
+    """What a study says; options that only its own command has are told apart."""
     kinds = (Reproduce, ModelChoice, PaperData, Steering)
-    names = {one.name for kind in kinds for one in dataclasses.fields(kind)} - {"paper", "data"}
+    names = {each.name for kind in kinds for each in fields(kind)} - {"paper", "data"}
     ours = {f"--{name.replace('_', '-')}" for name in names}
     named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", str(error)))
-    foreign = [flag for flag in named if flag not in ours]
+    foreign = " or ".join(flag for flag in named if flag not in ours)
     if not foreign:
         return str(error)
-    flags = " or ".join(foreign)
-    return f"{error} ({COMMAND} has no {flags}: give data that can do without)"
+    return f"{error} ({COMMAND} has no {foreign}: give data that can do without)"
 
 
-def _titled(one: PlannedStep, progress: Progress | None) -> Progress | None:
+def _titled(step: str, progress: Progress | None) -> Progress | None:
     if progress is None:
         return None
-    told = progress
-
-    def update(title: str, done: int, total: int) -> None:
-        told(f"{one.step.title}: {title}", done, total)
-
-    return update
+    return lambda title, done, total: progress(f"{step}: {title}", done, total)
 
 
 def _keep_stored(plan: Plan, setting: Setting) -> None:
@@ -309,36 +291,185 @@ def _keep_stored(plan: Plan, setting: Setting) -> None:
     from headscope.heads.store import write_bytes
     from headscope.runs import dump_json
 
-    for one in plan.steps:
-        found = stored_result(one.step, setting) if one.state == "stored" else None
-        if found is not None:
-            file = setting.kept(one.step.name)
+    for each in plan.steps:
+        result = stored_result(each.step, setting) if each.state == "stored" else None
+        if result is not None:
+            file = setting.kept(each.step.name)
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(file, f"{dump_json(found, indent=2)}\n".encode())
+            write_bytes(file, f"{dump_json(result, indent=2)}\n".encode())
 
 
 def _command(config: Reproduce) -> str:
     """The command, as one would type it again for everything that the folder holds."""
-    words = ["headscope", COMMAND, config.paper, "--model", config.model.model]
     usual = ModelChoice()
-    for name in ("revision", "dtype", "quantise"):  # where it runs does not change what is told
-        given = getattr(config.model, name)
-        words += [f"--{name}", str(given)] if given != getattr(usual, name) else []
-    for name, values in asdict(config.data).items():
-        for value in values:
-            words += [f"--{name}", value]
-    for name, given in config.steering.given.items():
-        if isinstance(given, bool):
-            words.append(f"--{name}" if given else f"--no-{name}")
-            continue
-        for value in given if isinstance(given, tuple) else (given,):
-            words += [f"--{name}", str(value)]
-    for name in config.only:
-        words += ["--only", name]
-    if config.llm is not None:
-        words += ["--llm-model", config.llm.model]
-        words += ["--base-url", config.llm.base_url] if config.llm.base_url else []
-    words += ["--seed", str(config.seed)] if config.seed else []
-    for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
-        words += [flag] if wanted else []
+    # Where the model runs does not change what is told.
+    model = {name: getattr(config.model, name) for name in ("revision", "dtype", "quantise")}
+    given: dict[str, Any] = {
+        "model": config.model.model,
+        **{name: value for name, value in model.items() if value != getattr(usual, name)},
+        **asdict(config.data),
+        **config.steering.given,
+        "only": config.only,
+        "llm-model": config.llm and config.llm.model,
+        "base-url": config.llm and config.llm.base_url,
+        "seed": config.seed or None,
+        "full": config.full or None,
+        "retrain": config.retrain or None,
+    }
+    words = ["headscope", COMMAND, config.paper]
+    for name, value in given.items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [] if each is None else [f"--{name}", str(each)]
     return shlex.join(words)
+
+
+def describe(
+    paper: Paper, plan: Plan, setting: Setting, asked: Set[str], failed: Mapping[str, Failed]
+) -> dict[str, Any]:
+    """The paper, its experiments and the answer, from the steps that are finished, as plain JSON.
+
+    `plan` is of all the paper's experiments, after the run; `asked` are those that were to be run;
+    `failed` says why steps could not be.
+    """
+    told: dict[str, Findings] = {}
+    rows: list[dict[str, Any]] = []
+    for each in plan.experiments:
+        experiment = each.experiment
+        state, why, give = _state(each, experiment.name in asked, failed)
+        if state in ("run", "part", "stored"):
+            told[experiment.name] = experiment.tell(setting)
+        findings = told.get(experiment.name, Findings())
+        rows.append(
+            {
+                "name": experiment.name,
+                "elements": list(experiment.elements),
+                "coverage": _coverage(each, setting, failed),
+                "title": experiment.title,
+                "state": state,
+                "why": why,
+                "give": give,
+                "runs": [_run(step, setting) for step in each.steps],
+                "tables": [_table(table) for table in findings.tables],
+                "figures": [_typeset(figure) for figure in findings.figures],
+                "found": typeset(findings.found),
+                "sure": typeset(findings.sure),
+                "more": dict(findings.more),
+            }
+        )
+    found, sure = paper.answer(setting, told)
+    if chosen := decided(setting):
+        own = f"Decided for this run instead of the paper: {', '.join(chosen)}."
+        sure = " ".join(filter(None, (sure, own)))
+    found = found or (UNANSWERED if told else NOTHING)
+    runs = [_run(step, setting) for step in plan.steps]
+    states = [run["state"] for run in runs]
+    seconds = sum(run["seconds"] or 0.0 for run in runs if run["state"] == "run")
+    about = {name: getattr(paper, name) for name in ("name", "title", "source", "question")}
+    return {
+        "paper": {**about, "method": list(paper.method)},
+        "answer": {"found": typeset(found), "sure": typeset(sure)},
+        "notes": [typeset(note) for note in paper.notes(setting)],
+        "experiments": rows,
+        "totals": {
+            "experiments": len(rows),
+            "elements": sum(len(row["elements"]) for row in rows),
+            "runs": len(runs),
+            "run": states.count("run"),
+            "stored": states.count("stored"),
+            "not_run": states.count("not run"),
+            "seconds": seconds,
+        },
+        "seconds": seconds,
+    }
+
+
+def _state(
+    planned: Planned, asked: bool, failed: Mapping[str, Failed]
+) -> tuple[str, str | None, str | None]:
+    """State of an experiment, why it is so where that is not plain, and what to give."""
+    if planned.missing is not None:
+        return "missing", planned.missing.why, planned.missing.give or None
+    steps = planned.steps
+    there = [step.state for step in steps if step.available]
+    # Runs that others asked for may be a part of it.
+    if not asked and (planned.experiment.apart or len(there) < len(steps)):
+        return "not run", NOT_ASKED, None
+    if len(there) == len(steps):
+        return ("stored" if set(there) == {"stored"} else "run"), None, None
+    why = next((failed[step.step.name][0] for step in steps if step.step.name in failed), None)
+    return ("part" if there else "not run"), why or _left(planned), None
+
+
+def _coverage(planned: Planned, setting: Setting, failed: Mapping[str, Failed]) -> dict[str, str]:
+    """What became of each table and figure; nothing of those that were not asked for.
+
+    Nothing either where a step of its own failed for another reason than what it was given.
+    """
+    steps = [step.step for step in planned.steps]
+    if any(step.state == "due" and step.step.name not in failed for step in planned.steps):
+        return {}
+    found: dict[str, str] = {}
+    for element, (word, missing) in planned.coverage.items():
+        needed = missing or planned.experiment.needs(setting, element, steps)
+        own = () if isinstance(needed, Missing) else steps if needed is None else needed
+        broken = [failed[step.name][1] for step in own if step.name in failed]
+        told = broken[0] if broken else word
+        found |= {element: told} if told else {}
+    return found
+
+
+def _left(planned: Planned) -> str:
+    names = [step.step.title for step in planned.steps if step.left]
+    if not names:
+        return "its runs are not finished"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"left to --full: {', '.join(names[:3])}{more}"
+
+
+def _run(planned: PlannedStep, setting: Setting) -> dict[str, Any]:
+    step = planned.step
+    state = {"done": "run", "stored": "stored"}.get(planned.state, "not run")
+    result = (setting.result(step.name) or {}) if planned.available else {}
+    return {
+        "step": step.name,
+        "title": step.title,
+        "run": f"runs/{step.name}" if state == "run" else None,
+        "signature": result.get("signature"),
+        # A stored result may have been worked out again from runs that took longer.
+        "seconds": result.get("seconds_of_the_first_run", result.get("seconds")),
+        "state": state,
+        "note": result.get("note") if state == "stored" else None,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """A table as a result holds it: with differences where its values may be compared."""
+    if table.reference is not None and table.reference.comparable:
+        rows = tuple(
+            Row(row.name, tuple(replace(cell, difference=_difference(cell)) for cell in row.cells))
+            for row in table.rows
+        )
+        table = replace(table, rows=rows)
+    return _typeset(table)
+
+
+def _difference(cell: Cell) -> float | None:
+    ours, theirs = cell.value, cell.published
+    if isinstance(ours, str) or isinstance(theirs, str) or ours is None or theirs is None:
+        return None
+    return ours - theirs
+
+
+def _typeset(block: Table | Figure) -> dict[str, Any]:
+    written: dict[str, Any] = encode(block)
+    return written | {"title": typeset(block.title), "note": typeset(block.note)}
+
+
+def typeset(words: str) -> str:
+    """Words of ours with one minus sign before numbers, and one form of per cent."""
+    words = re.sub(r"(?<=\de)-0?(?=\d)", "\u2212", words)
+    words = re.sub(r"(?<![\w)\].\u2212/-])-(?=\.?\d)", "\u2212", words)
+    return re.sub(r"(?<=\d)[ \u00a0\u202f]?%", "\u00a0%", words)

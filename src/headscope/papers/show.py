@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Literal
+from typing import Any, Literal
 
 from headscope.results.common import ModelResult
-from headscope.runs import Record
-from headscope.shown.blocks import Block, Cell, Figure, Row, Section, Shown, Table
+from headscope.runs import Record, Result
+from headscope.shown.blocks import Cell, Figure, Row, Section, Shown, Table
 from headscope.shown.words import count, fixed, ranges
 
 #: The states of an experiment, and what they are called.
@@ -62,6 +62,16 @@ class ExperimentResult(Record):
         """Whether there is anything to show of it."""
         return self.state in ("run", "part", "stored")
 
+    @property
+    def named(self) -> str:
+        """Its tables and figures in short."""
+        return _listed(self.elements) or self.name
+
+    @property
+    def left(self) -> bool:
+        """Whether some of it is left to `--full`."""
+        return "--full" in (self.why or "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaperFacts(Record):
@@ -91,6 +101,13 @@ class Totals(Record):
     stored: int = 0
     not_run: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Result):
+    """The result of `reproduce PAPER --list`."""
+
+    experiments: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,23 +166,35 @@ class PapersResult(Reproduced):
 
 def show_paper(result: PaperResult, run: Path) -> Shown:
     """The answer, every experiment, what was not run, and the runs."""
-    paper, shown = result.paper, [one for one in result.experiments if one.shown]
-    made = [one for one in result.runs if one.state != "not run"]
+    paper, shown = result.paper, [each for each in result.experiments if each.shown]
+    made = [each for each in result.runs if each.state != "not run"]
+    question = f"The paper asks: {paper.question}"
+    unanswered = (
+        "What was run does not answer the paper\u2019s question."
+        if shown
+        else "Nothing was run, so there is no answer."
+    )
     sections = [
-        Section(
-            "Experiments", [_overview(result)], f"The paper asks: {paper.question}", brief=True
-        ),
-        *(_experiment(one) for one in shown),
-        *([Section("Not run here", [_not_run(result)])] if len(shown) < len(result.experiments)
-          else []),
-        *([Section("Runs", [_runs(made)])] if made else []),
-        Section("Method", [], lead=" ".join(paper.method), after=_method(result)),
+        Section("Experiments", [_overview(result)], question, brief=True),
+        *(_experiment(each) for each in shown),
+    ]
+    if len(shown) < len(result.experiments):
+        sections.append(Section("Not run here", [_not_run(result)]))
+    if made:
+        sections.append(Section("Runs", [_runs(made)]))
+    method = (
+        "Every table and figure of the paper is measured again with this model; \u201ctheirs\u201d "
+        "are the published figures. A difference is given only where model, data, prompt, decoding "
+        "and measure are the paper's."
+    )
+    sections += [
+        Section("Method", [], lead=" ".join(paper.method), after=[method, *result.notes]),
         Section("How to repeat it", [], after=_repeat(result)),
-    ]  # fmt: skip
+    ]
     return Shown(
         paper.title,
         f"What the paper measured, measured again on {result.model_name}.",
-        [result.answer.found or _unanswered(shown)],
+        [result.answer.found or unanswered],
         result.answer.sure,
         facts=[
             ("", paper.source),
@@ -180,35 +209,42 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
 
 def show_papers(result: PapersResult, run: Path) -> Shown:
     """The answers of all papers, each with where its report lies."""
-    rows = tuple(
-        Row(
-            one.title,
-            (
-                Cell(one.totals.run),
-                Cell(one.totals.stored),
-                Cell(one.totals.not_run),
-                Cell(span(one.totals.seconds)),
-                Cell(one.report, link=one.report),
-            ),
-        )
-        for one in result.papers
-    )
+    rows = []
+    for paper in result.papers:
+        totals = paper.totals
+        row = _row(paper.title, totals.run, totals.stored, totals.not_run, span(totals.seconds))
+        rows.append(Row(row.name, (*row.cells, Cell(paper.report, link=paper.report))))
     columns = ("runs made", "stored", "not run", "time", "report")
     return Shown(
         f"{count(len(result.papers), 'paper')} on {result.model_name}",
         "What each paper measured, measured again on this model.",
-        [f"{one.title}: {one.answer.found or 'nothing was run.'}" for one in result.papers],
+        [f"{paper.title}: {paper.answer.found or 'nothing was run.'}" for paper in result.papers],
         facts=[("runs", str(result.totals.runs)), ("time", span(result.seconds))],
         sections=[
-            Section("Papers", [Table("The papers and their runs", columns, rows)]),
+            Section("Papers", [Table("The papers and their runs", columns, tuple(rows))]),
             *(
-                Section(one.title, [], lead=one.question, after=[one.answer.sure])
-                for one in result.papers
-                if one.answer.sure
+                Section(paper.title, [], lead=paper.question, after=[paper.answer.sure])
+                for paper in result.papers
+                if paper.answer.sure
             ),
             Section("How to repeat it", [], after=[result.whole_command]),
         ],
     )
+
+
+def show_listed(result: Listed) -> Shown:
+    """Every experiment: what becomes of its tables and figures, and what it needs."""
+    rows = []
+    for row in result.experiments:
+        needs = ["; ".join(filter(None, (each["why"], each["give"]))) for each in row["missing"]]
+        runs = f"{row['finished']} of {count(row['runs'], 'run')}" if row["runs"] else ""
+        words = "; ".join(coverage_words(row["coverage"]))
+        name = f"{row['paper']} {row['name']}"
+        rows.append(_row(name, row["title"], words, runs, " ".join(needs)))
+    columns = ("about", "coverage", "finished or stored", "needs")
+    table = Table("Tables and figures", columns, tuple(rows))
+    section = Section("Experiments", [table], brief=True)
+    return Shown("Experiments", "", [f"{len(rows)} experiments."], sections=[section])
 
 
 def span(seconds: float | None) -> str:
@@ -224,10 +260,9 @@ def span(seconds: float | None) -> str:
 
 def coverage_words(coverage: Mapping[str, str]) -> list[str]:
     """What becomes of tables and figures, by the word: `measured: Table 1`, `--full: Table 12`."""
-    words = dict.fromkeys(coverage.values())
     return [
         f"{word}: {_listed([name for name, own in coverage.items() if own == word])}"
-        for word in words
+        for word in dict.fromkeys(coverage.values())
     ]
 
 
@@ -248,35 +283,20 @@ def _listed(elements: Sequence[str]) -> str:
     return ", ".join([*counted, *others])
 
 
-def _elements(one: ExperimentResult) -> str:
-    return _listed(one.elements) or one.name
-
-
-def _unanswered(shown: Sequence[ExperimentResult]) -> str:
-    if shown:
-        return "What was run does not answer the paper\u2019s question."
-    return "Nothing was run, so there is no answer."
+def _row(name: str, *values: float | str | None) -> Row:
+    return Row(name, tuple(map(Cell, values)))
 
 
 def _overview(result: PaperResult) -> Table:
     """Every experiment with what became of its tables and figures, in the paper's order."""
     rows = []
-    for one in result.experiments:
-        words = coverage_words(one.coverage)
+    for each in result.experiments:
+        words = coverage_words(each.coverage)
         if len(words) == 1:  # the same for all
-            words = [next(iter(one.coverage.values()))]
-        known = [each.seconds for each in one.runs if each.seconds is not None]
-        rows.append(
-            Row(
-                _elements(one),
-                (
-                    Cell(one.title),
-                    Cell("; ".join(words) or STATES[one.state]),
-                    Cell(len(one.runs)),
-                    Cell(span(sum(known) if known else None)),
-                ),
-            )
-        )
+            words = [next(iter(each.coverage.values()))]
+        known = [run.seconds for run in each.runs if run.seconds is not None]
+        coverage, time = "; ".join(words) or STATES[each.state], span(sum(known) if known else None)
+        rows.append(_row(each.named, each.title, coverage, len(each.runs), time))
     return Table(
         "The paper's tables and figures, and what became of them",
         ("about", "coverage", "runs", "time"),
@@ -286,88 +306,54 @@ def _overview(result: PaperResult) -> Table:
     )
 
 
-def _experiment(one: ExperimentResult) -> Section:
-    after = [f"Uncertainty: {one.sure}"] if one.sure else []
-    if one.state != "run" or one.why:
-        after.append(f"{STATES[one.state]}{f': {one.why}' if one.why else ''}.")
-    if one.give:
-        after.append(f"To run it: {one.give}")
-    blocks: list[Block] = [*one.figures, *one.tables]
-    traced = ", ".join(each.step for each in one.runs if each.state != "not run")
+def _experiment(each: ExperimentResult) -> Section:
+    after = [f"Uncertainty: {each.sure}"] if each.sure else []
+    if each.state != "run" or each.why:
+        after.append(f"{STATES[each.state]}{f': {each.why}' if each.why else ''}.")
+    if each.give:
+        after.append(f"To run it: {each.give}")
+    traced = ", ".join(run.step for run in each.runs if run.state != "not run")
     return Section(
-        one.title,
-        blocks,
-        lead=one.found,
+        each.title,
+        [*each.figures, *each.tables],
+        lead=each.found,
         after=after,
         traced=f"Runs: {traced}." if traced else "",
-        kicker=_elements(one),
+        kicker=each.named,
         compact=True,
     )
 
 
 def _not_run(result: PaperResult) -> Table:
-    """What was not run: why, and what to give so that it can be."""
-    left = [one for one in result.experiments if not one.shown]
-    rows = tuple(
-        Row(
-            _elements(one),
-            (
-                Cell(one.title),
-                Cell(STATES[one.state]),
-                Cell(one.why or None),
-                Cell(_to_run(one)),
-            ),
-        )
-        for one in left
-    )
+    """What was not run: why, and what to give besides so that it can be."""
+    rows = []
+    for each in result.experiments:
+        if each.shown:
+            continue
+        flags = f"--only {each.name}" + (" --full" if each.left else "")
+        give = each.give or ("nothing would help" if each.state == "missing" else flags)
+        rows.append(_row(each.named, each.title, STATES[each.state], each.why or None, give))
     return Table(
-        f"{count(len(left), 'experiment')} not run here",
+        f"{count(len(rows), 'experiment')} not run here",
         ("about", "state", "why", "to run it"),
-        rows,
+        tuple(rows),
         note="The run folder goes on from what it holds.",
     )
 
 
-def _to_run(one: ExperimentResult) -> str:
-    """What the command has to be given besides what it was given."""
-    if one.give:
-        return one.give
-    if one.state == "missing":
-        return "nothing would help"
-    flags = f"--only {one.name}"
-    return f"{flags} --full" if "--full" in (one.why or "") else flags
-
-
 def _runs(made: Iterable[PaperRun]) -> Table:
-    rows = tuple(
-        Row(
-            one.step,
-            (
-                Cell(f"{one.title} ({one.note})" if one.note else one.title),
-                Cell(STATES.get(one.state, one.state)),
-                Cell(one.run),
-                Cell(one.signature),
-                Cell(span(one.seconds)),
-            ),
-        )
-        for one in made
-    )
+    rows = []
+    for run in made:
+        title = f"{run.title} ({run.note})" if run.note else run.title
+        state = STATES.get(run.state, run.state)
+        rows.append(_row(run.step, title, state, run.run, run.signature, span(run.seconds)))
     return Table(
         f"{count(len(rows), 'run')} behind the numbers",
         ("what", "state", "folder", "signature", "time"),
-        rows,
+        tuple(rows),
         note="Folders lie below that of this run. Times of stored results are those where they "
         "were made.",
     )
-
-
-def _method(result: PaperResult) -> list[str]:
-    return [
-        "Every table and figure of the paper is measured again with this model; \u201ctheirs\u201d "
-        "are the published figures. A difference is given only where model, data, prompt, decoding "
-        "and measure are the paper's.",
-        *result.notes,
-    ]
 
 
 def _repeat(result: PaperResult) -> list[str]:
@@ -379,18 +365,20 @@ def _repeat(result: PaperResult) -> list[str]:
         *(f"Failed: {step}: {why}" for step, why in result.failed.items()),
     ]
     left: dict[str, list[str]] = {}
-    for one in result.runs:
-        if one.state == "not run" and one.step not in result.failed:
-            left.setdefault(_why_left(result, one), []).append(one.title)
+    for run in result.runs:
+        if run.state == "not run" and run.step not in result.failed:
+            left.setdefault(_why_left(result, run), []).append(run.title)
     return [*lines, *(f"Not made, {why}: {', '.join(names)}." for why, names in left.items())]
 
 
 def _why_left(result: PaperResult, run: PaperRun) -> str:
-    needing = [one for one in result.experiments if run.step in {each.step for each in one.runs}]
-    if any("--full" in (one.why or "") for one in needing):
+    needing = [
+        each for each in result.experiments if any(own.step == run.step for own in each.runs)
+    ]
+    if any(each.left for each in needing):
         return "left to --full"
-    if any(one.state == "missing" for one in needing):
+    if any(each.state == "missing" for each in needing):
         return "data for them is missing"
-    if all("not asked for" in (one.why or "") for one in needing):
+    if all("not asked for" in (each.why or "") for each in needing):
         return "not asked for"
     return "their experiments stopped at a run that could not be made, or are not finished"

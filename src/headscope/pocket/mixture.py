@@ -201,12 +201,12 @@ def _question(rng: random.Random, split: Split) -> Document:
     if rng.random() < 0.25:  # the same person twice: both languages claim to know
         names[1 - asked_about] = names[asked_about]
     statements = [
-        fact_stated(relation, lang, person(name, lang), fact_value(relation, value, lang))
+        fact_told(relation, lang, name, value)
         for lang, name, value in zip(told, names, values, strict=True)
     ]
     if rng.random() < 0.4:
         statements.insert(1, say(draw_of_split(rng, split), told[0]))
-    asked = RELATIONS[relation][code].question.format(a=person(names[asked_about], code))
+    asked = fact_asked(relation, code, names[asked_about])
     context = " ".join(statements)
     answer = fact_value(relation, values[asked_about], code)
     return Document("question", context + "\n" + QUESTION.format(question=asked), answer)
@@ -214,9 +214,8 @@ def _question(rng: random.Random, split: Split) -> Document:
 
 def _values(rng: random.Random, relation: str, split: Split, names: list[str]) -> list[str] | None:
     """Two values that put the facts into the split, or None if these names have none."""
-    pool = list(CAPITALS) if relation == "origin" else list(COLOURS)
     for _ in range(100):
-        values = rng.sample(pool, 2)
+        values = rng.sample(values_of(relation), 2)
         splits = {item_split(f"{relation} {n} {v}") for n, v in zip(names, values, strict=True)}
         if (splits == {"train"}) if split == "train" else (split in splits):
             return values
@@ -227,6 +226,21 @@ def person(name: str, code: str) -> str:
     """A person's name as a language writes it."""
     form = language(code).citation(name)
     return form[0].upper() + form[1:]
+
+
+def values_of(relation: str) -> list[str]:
+    """The values that a person's origin or favourite colour may have."""
+    return list(CAPITALS) if relation == "origin" else list(COLOURS)
+
+
+def fact_told(relation: str, code: str, name: str, value: str) -> str:
+    """What is said of a person in one language."""
+    return fact_stated(relation, code, person(name, code), fact_value(relation, value, code))
+
+
+def fact_asked(relation: str, code: str, name: str) -> str:
+    """The question for a person's value in one language."""
+    return RELATIONS[relation][code].question.format(a=person(name, code))
 
 
 def fact_value(relation: str, value: str, code: str) -> str:

@@ -1,4 +1,4 @@
-"""Held-out sentences and word tasks of the bundled model's world."""
+"""Held-out sentences, documents, words and word tasks of the bundled model's world."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import hashlib
 from functools import cache, lru_cache
 
+from headscope.data.concepts import Concept, ConceptFile, concept_file
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.data.languages import parse_direction
 from headscope.data.links import format_links
@@ -14,6 +15,7 @@ from headscope.errors import InputError
 from headscope.pocket.mixture import monolingual_sentences, say
 from headscope.pocket.world.knowledge import INSTRUCTIONS, Item, word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS, language
+from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import SPLITS, Split, sentences
 from headscope.pocket.world.sentences import Sentence, render
 
@@ -88,6 +90,21 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
         for item in _items()
         if (item.task, item.language, item.to) == wanted and item.split == chosen
     )
+
+
+def word_table() -> ConceptFile:
+    """Nouns, adjectives and verbs: the meanings that the world's word translations are made of.
+
+    Of most of them some directions were answered in training: which heads carry a known word over
+    is asked with them, not whether new words can be learned.
+    """
+    meanings = [*of_kind("noun"), *of_kind("adjective")]
+    meanings += [verb for verb in of_kind("verb") if verb.id != "be"]
+    concepts = [
+        Concept(one.id, {code: language(code).citation(one.id) for code in CODES}, line)
+        for line, one in enumerate(meanings, 2)
+    ]
+    return concept_file(concepts, CODES, "pocket:words")
 
 
 def contents() -> dict[str, tuple[str, ...]]:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.pocket.architecture import new_model
 from headscope.pocket.mixture import Document, documents
-from headscope.pocket.tokenizer import train_tokenizer
+from headscope.pocket.tokenizer import new_model, train_tokenizer
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:

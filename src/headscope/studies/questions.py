@@ -15,7 +15,7 @@ from headscope import options
 from headscope.data.languages import language_name
 from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
-from headscope.pocket.questions import KINDS, Kind, sample_questions
+from headscope.pocket.facts import KINDS, Kind, sample_questions
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET
 

@@ -5,7 +5,6 @@ much its documents need the token alignment heads, the documents that need them 
 or told three times, and what models trained on either can do afterwards is measured.
 """
 
-from headscope.papers.trater.experiment import COMMAND, trater_experiment
-from headscope.papers.trater.mixtures import TraterExperiment
+from headscope.papers.trater.experiment import COMMAND, TraterExperiment, trater_experiment
 
 __all__ = ["COMMAND", "TraterExperiment", "trater_experiment"]

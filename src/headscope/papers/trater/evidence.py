@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,14 +16,16 @@ from headscope.measure.intervals import bootstrap_difference, t_quantile
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.papers.published import published, value
-from headscope.papers.trater.mixtures import Mixture
+
+if TYPE_CHECKING:
+    from headscope.papers.trater.experiment import Mixture
 
 #: What the published figures call the models of Table 1.
 TRAINED = "1.5B trained on mixtures"
 PAPER = "token-alignment-heads"
 SOURCE = "Token Alignment Heads (ICLR 2026), Table 1: a model of 1.5 billion parameters, 1T tokens"
 
-#: What is told of every model: its name, and how it is read from what was measured.
+#: What is told of every model.
 FIGURES = (
     "chrf_prompt",
     "chrf_document",
@@ -45,19 +47,10 @@ ENOUGH, SIMULATED = 0.8, 20_000
 
 
 def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tables of an experiment.
+    """What `TraterResult` holds beside model and corpus, as JSON.
 
-    Returns:
-        `models`, one row a training: `kind`, `share`, `seed`, what its mixture holds, `chrf_prompt`
-        and `chrf_document` (0 to 100), `gain` (nats a token by which the true translation is
-        likelier after its own text than after another one), `nll` (of the true translation),
-        `plain_nll` (of documents in one language), and per cent of the items answered right:
-        `words_across` (words translated), `words_within` (word tasks of one language), `questions`.
-        `conditions`, one row a kind of mixture: means and standard deviations over seeds, and
-        `differences` to the baseline of the same seeds (selections by score also `against_random`,
-        to random selections of the same size and seeds) with 95 % intervals over sentences or
-        items, and by seed. `chance`: per cent that guessing gets. `power`: what trainings at the
-        paper's share could show (see `power_at`). `paper`: Table 1.
+    Selections by score are also compared with random selections of the same size and seeds.
+    Intervals are over sentences or items.
     """
     rows = [{**one.about, **_figures(found)} for one, found in zip(mixtures, measured, strict=True)]
     by_condition: dict[tuple[str, Any], dict[int, int]] = {}
@@ -104,30 +97,23 @@ def power_at(conditions: Sequence[Mapping[str, Any]], share: float) -> list[dict
         (chrF++), `sd` of the measured change over seeds, `power` of a two-sided paired t test with
         as many seeds at 0.05, and whether that is `enough`. Nothing for a single seed.
     """
-    known = {one["kind"]: one for one in reversed(conditions)}
+    known = {row["kind"]: row for row in reversed(conditions)}
     base = known["baseline"]
     if len(base["seeds"]) < 2:
         return []
+    changes = {kind: known[kind]["differences"]["chrf_prompt"] for kind in ("remove", "enhance")}
     slopes = sorted(
-        known[kind]["differences"]["chrf_prompt"]["value"]
-        / (known[kind]["bilingual"] - base["bilingual"])
-        for kind in ("remove", "enhance")
+        change["value"] / (known[kind]["bilingual"] - base["bilingual"])
+        for kind, change in changes.items()
     )
     found = []
     for kind, tokens in (("remove", -share), ("enhance", 2 * share)):
-        by_seed = known[kind]["differences"]["chrf_prompt"]["by_seed"]
+        by_seed = changes[kind]["by_seed"]
         for slope in slopes:
             change, sd = slope * tokens, stdev(by_seed)
             power = _power(change, sd, len(by_seed))
-            found.append(
-                {
-                    "kind": kind,
-                    "change": change,
-                    "sd": sd,
-                    "power": power,
-                    "enough": power >= ENOUGH,
-                }
-            )
+            found.append({"kind": kind, "change": change, "sd": sd, "power": power,
+                          "enough": power >= ENOUGH})  # fmt: skip
     return found
 
 
@@ -139,14 +125,8 @@ def _power(change: float, sd: float, seeds: int) -> float:
 
 def published_selection() -> float | None:
     """The share of each language's texts that the paper selects."""
-    return value(
-        PAPER,
-        "Section 5.3",
-        model=TRAINED,
-        row="selection",
-        column="of a language",
-        measure="share",
-    )
+    place = {"model": TRAINED, "row": "selection", "column": "of a language", "measure": "share"}
+    return value(PAPER, "Section 5.3", **place)
 
 
 def paper_table() -> dict[str, Any]:
@@ -154,13 +134,13 @@ def paper_table() -> dict[str, Any]:
 
     chrF++ on FLORES first, then accuracies in per cent.
     """
-    table = [one for one in published(PAPER) if one.table == "Table 1"]
-    measures = tuple(dict.fromkeys(one.column for one in table))
-    rows = {
-        kind: tuple(one.value for one in table if one.row == kind)
-        for kind in dict.fromkeys(one.row for one in table)
-    }
-    return {"source": SOURCE, "measures": measures, **rows}
+    rows: dict[str, dict[str, float]] = {}
+    for figure in published(PAPER):
+        if figure.table == "Table 1":
+            rows.setdefault(figure.row, {})[figure.column] = figure.value
+    measures = tuple(next(iter(rows.values())))
+    return {"source": SOURCE, "measures": measures,
+            **{kind: tuple(row.values()) for kind, row in rows.items()}}  # fmt: skip
 
 
 def _figures(found: Mapping[str, Any]) -> dict[str, float]:
@@ -185,11 +165,11 @@ def _answered(found: Mapping[str, Any], tasks: Sequence[str]) -> tuple[list[bool
 
 def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, Any]:
     """Of models to others of the same seeds, each figure's difference."""
-    condition, control = [], []
-    for one, other in pairs:
-        for direction, counts in one["prompt"]["statistics"].items():
-            condition.append(np.asarray(counts))
-            control.append(np.asarray(other["prompt"]["statistics"][direction]))
+    directions = pairs[0][0]["prompt"]["statistics"]
+    condition, control = (
+        [np.asarray(model["prompt"]["statistics"][way]) for model in models for way in directions]
+        for models in zip(*pairs, strict=True)
+    )
     found: dict[str, Any] = {
         "chrf_prompt": bootstrap_difference(condition, control, chrf_from_statistics).record()
     }
@@ -219,12 +199,10 @@ def _mean_difference(
     A sentence is drawn in all languages and for all seeds together: what it says is as hard for a
     model in either, so its texts drawn apart would make the mean look surer than it is.
     """
-
-    def groups(texts: Sequence[float]) -> list[Any]:
-        return list(np.asarray(texts).reshape(languages, -1, 1))
-
-    condition = [group for one, _ in pairs for group in groups(one)]
-    control = [group for _, other in pairs for group in groups(other)]
+    condition, control = (
+        [group for texts in models for group in np.asarray(texts).reshape(languages, -1, 1)]
+        for models in zip(*pairs, strict=True)
+    )
 
     def per_text(sums: Any) -> Any:
         return np.asarray(sums)[..., 0] / len(condition[0])

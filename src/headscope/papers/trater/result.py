@@ -1,12 +1,16 @@
-"""The result of `pocket trater`: what models trained on each mixture can do."""
+"""The result of `pocket trater`: what models trained on each mixture can do, and what it shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from headscope.papers.trater.evidence import published_selection
 from headscope.results.common import ModelResult
 from headscope.runs import Record, entry
+from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
+from headscope.shown.words import between, count, fixed, percent, signed
 
 #: What is shown of every mixture: its name in results, its heading, its digits.
 MEASURES = (
@@ -18,6 +22,15 @@ MEASURES = (
     ("gain", "gain, nats", 2),
     ("plain_nll", "NLL of plain text", 2),
 )
+#: Nats are small.
+_MEASURES = tuple((key, heading, digits + (digits > 1)) for key, heading, digits in MEASURES)
+HEADINGS = tuple(heading for _, heading, _ in MEASURES)
+#: Fewer trainings of a mixture than this tell little about another training.
+FEW = 5
+CHANGED = {
+    "remove": "without the selected documents",
+    "enhance": "with three times as many of them",
+}
 
 
 @dataclass(frozen=True)
@@ -38,18 +51,26 @@ class Measured(Record):
     words_within: float | None = None
     questions: float | None = None
 
-    def value(self, measure: str) -> float | None:
-        """One of `MEASURES`."""
-        number: float | None = getattr(self, measure)
-        return number
-
 
 @dataclass(frozen=True, kw_only=True)
-class Trained(Record):
-    """One training: what its mixture holds, and what the model can do."""
+class _OfMixture(Record):
+    """The kind of a mixture, and the share of every language's tokens that was selected for it."""
 
     kind: str
     share: float | None
+
+    @property
+    def named(self) -> str:
+        """Such as `random, remove 1.3 %`."""
+        kind = self.kind.removesuffix(" random")
+        words = kind if kind == self.kind else f"random, {kind}"
+        return words if self.share is None else f"{words} {percent(self.share, 1)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained(_OfMixture):
+    """One training: what its mixture holds, and what the model can do."""
+
     seed: int
     documents: int
     tokens: int
@@ -72,14 +93,12 @@ class Difference(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition(Record):
+class Condition(_OfMixture):
     """One kind of mixture: means and standard deviations over seeds, and differences.
 
     Those to the corpus as it is, and of selections by score those to random ones.
     """
 
-    kind: str
-    share: float | None
     seeds: tuple[int, ...]
     bilingual: float | None = None
     mean: Measured = entry(Measured(), flat="")
@@ -131,3 +150,197 @@ class TraterResult(ModelResult):
     chance: Mapping[str, float] = field(default_factory=dict)
     power: tuple[Power, ...] = ()
     paper: PublishedTable
+
+
+def show(result: TraterResult, run: Path) -> Shown:
+    """Means by mixture, differences to the corpus and to random selections, and every model."""
+    seeds = len({model.seed for model in result.models})
+    documents = result.corpus.documents
+    bilingual = percent(result.corpus.bilingual_share_of_tokens, 1)
+    differences = _differences(
+        result,
+        "Differences",
+        lambda each, digits: Cell(each.value, each.low, each.high, digits=digits),
+        note="To the baseline, and to random selections of the same size and seeds",
+    )
+    by_seed = _differences(
+        result,
+        "Differences, seed by seed",
+        lambda each, digits: Cell(", ".join(fixed(one, digits) for one in each.by_seed) or None),
+    )
+    return Shown(
+        "TRater experiment",
+        "Do models learn translation from the documents that need the token alignment heads?",
+        _finding(result),
+        "Intervals are over test sentences, those of all seeds drawn together. How much another "
+        f"training would differ is seen by seed ({count(seeds, 'seed')}).",
+        "--seeds 10" if seeds < 10 else "",
+        _cautions(result, seeds),
+        [
+            ("model", result.model_name),
+            ("models trained", str(len(result.models))),
+            ("seeds", str(seeds)),
+            ("documents", f"{sum(documents.values()):,}"),
+            ("with a translation", f"{documents.get('bilingual', 0):,}"),
+            ("tokens that carry a translation", bilingual),
+        ],
+        [
+            Section("What the models can do", [_means(result)], brief=True),
+            Section("Differences", [differences, by_seed]),
+            Section("Translation by mixture", _bars(result)),
+            Section("Mixtures and models", [_models(result)]),
+            Section("The paper", [_paper(result), *([_power(result)] if result.power else [])]),
+        ],
+    )
+
+
+def _finding(result: TraterResult) -> list[str]:
+    def said(change: Difference) -> str:
+        return f"{signed(change.value)} (95\u00a0% CI {between(change.low, change.high, 1)})"
+
+    base = next(row for row in result.conditions if row.kind == "baseline")
+    words = []
+    for row in result.conditions:
+        if row.kind not in CHANGED or not row.differences:
+            continue
+        random = row.against_random
+        against = f"; against random ones {said(random['chrf_prompt'])}" if random else ""
+        words.append(
+            f"{CHANGED[row.kind].capitalize()} ({percent(row.share, 1)} of the tokens selected) "
+            f"chrF++ under the prompt changes by {said(row.differences['chrf_prompt'])}{against}."
+        )
+    return [
+        *words,
+        f"Trained on the corpus itself: chrF++ {fixed(base.mean.chrf_prompt, 1)}, mean of "
+        f"{count(len(base.seeds), 'training')}.",
+    ]
+
+
+def _cautions(result: TraterResult, seeds: int) -> list[str]:
+    cautions = ["Pocket models on a made-up world: only the order of the mixtures can be compared "
+                "with the paper."]  # fmt: skip
+    if seeds < FEW:
+        cautions.append(f"Only {count(seeds, 'training')} of each mixture.")
+    for row in result.conditions:
+        change = (row.differences or {}).get("chrf_prompt")
+        if change and row.kind in CHANGED and any(x * change.value < 0 for x in change.by_seed):
+            cautions.append(f"The seeds disagree on the sign of the change: {row.named}.")
+    if result.power and not all(each.enough for each in result.power):
+        cautions.append(
+            "At the share that the paper selects, as many trainings have too little power."
+        )
+    return cautions
+
+
+def _cells(measured: Measured) -> tuple[Cell, ...]:
+    return tuple(Cell(getattr(measured, key), digits=digits) for key, _, digits in _MEASURES)
+
+
+def _means(result: TraterResult) -> Table:
+    rows = [
+        Row(row.named, (Cell.share(row.bilingual), *_cells(row.mean))) for row in result.conditions
+    ]
+    if result.chance:
+        chance = (Cell(result.chance.get(key), digits=digits) for key, _, digits in MEASURES)
+        rows.append(Row("guessing", (Cell(), *chance)))
+    note = (
+        "Means over seeds. Prompt: greedy translations under the default prompt. Document: the "
+        "model goes on after a sentence and a new line, and its output counts against the best of "
+        "its references. Gain: how much likelier, in nats a token, the true translation is after "
+        "its own source than after another sentence"
+    )
+    return Table("Models by mixture", ("bilingual", *HEADINGS), tuple(rows), note=note)
+
+
+def _differences(
+    result: TraterResult, title: str, cell: Callable[[Difference, int], Cell], note: str = ""
+) -> Table:
+    """What is compared: a mixture with the corpus as it is, and with random selections."""
+    rows = []
+    for row in result.conditions:
+        compared = {"baseline": row.differences, "random": row.against_random}
+        for than, changes in compared.items():
+            if changes:
+                cells = (
+                    cell(changes[key], digits) if key in changes else Cell()
+                    for key, _, digits in _MEASURES
+                )
+                rows.append(Row(f"{row.named} \u2212 {than}", tuple(cells)))
+    return Table(title, HEADINGS, tuple(rows), note=note)
+
+
+def _bars(result: TraterResult) -> list[Bars]:
+    made = []
+    for key, heading, digits in _MEASURES:
+        if key not in ("chrf_prompt", "chrf_document", "gain"):
+            continue
+        draws = []
+        for row in result.conditions:
+            own = [each for each in result.models if each.named == row.named]
+            values = (getattr(each.measured, key) for each in own)
+            draws.append((tuple(value for value in values if value is not None),))
+        rate = key.startswith("chrf")
+        made.append(
+            Bars(
+                heading,
+                tuple(row.named for row in result.conditions),
+                (heading,),
+                tuple((getattr(row.mean, key),) for row in result.conditions),
+                heading,
+                digits=digits,
+                draws=tuple(draws),
+                note="Rings are models",
+                start=0.0 if rate else None,
+                end=100.0 if rate else None,
+            )
+        )
+    return made
+
+
+def _models(result: TraterResult) -> Table:
+    rows = tuple(
+        Row(
+            f"{model.named}, seed {model.seed}",
+            (
+                Cell(model.documents),
+                Cell(model.tokens),
+                Cell.share(model.bilingual_share_of_tokens),
+                Cell(100 * model.largest_difference_of_shares, unit="pp"),
+                Cell(model.steps),
+                *_cells(model.measured),
+            ),
+        )
+        for model in result.models
+    )
+    columns = ("documents", "tokens", "bilingual", "languages off by", "steps", *HEADINGS)
+    note = (
+        "Every model read its mixture once, with the same translation prompts. The mixtures have "
+        "one budget of tokens, which whole documents miss by a little; the shares of languages "
+        "differ from those of the baseline by at most the percentage points given"
+    )
+    return Table("Mixtures and models", columns, rows, note=note)
+
+
+def _paper(result: TraterResult) -> Table:
+    paper = result.paper
+    rows = tuple(
+        Row(kind, tuple(Cell(value, digits=2) for value in values))
+        for kind in ("baseline", "remove", "enhance")
+        if (values := getattr(paper, kind))
+    )
+    note = (
+        f"{paper.source}. The paper selected {percent(published_selection(), 1)} of each language. "
+        "chrF++ on FLORES, then accuracies in %. Model, data and measures are others, so only the "
+        "order of the rows can be compared"
+    )
+    return Table("Table 1 of the paper", paper.measures, rows, note=note)
+
+
+def _power(result: TraterResult) -> Table:
+    rows = []
+    for each in result.power:
+        numbers = (Cell(value, digits=2) for value in (each.change, each.sd, each.power))
+        rows.append(Row(each.kind, (*numbers, Cell("yes" if each.enough else "no"))))
+    note = "Along the flatter and the steeper side of the trained mixtures; a paired t test at 0.05"
+    columns = ("change of chrF++ expected", "standard deviation", "power", "enough")
+    return Table("What trainings at the paper's share could show", columns, tuple(rows), note=note)

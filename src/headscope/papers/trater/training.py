@@ -1,4 +1,11 @@
-"""One training of the experiment: a mixture, prompts beside it, and what the model can do then."""
+"""One training of the experiment, and what the model can do then.
+
+Translation is measured under the default prompt, and in the form that the documents of the corpus
+have themselves: a text, a new line, and then the model goes on. Nothing there says into which
+language, so what it writes counts against the best of the references; and the loss of the
+true translation, of each language, is taken beside that of another text's translation. Word tasks
+and questions are answered by the choice with the lowest loss, as multiple-choice benchmarks are.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +13,65 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import islice, permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
-from headscope.papers.trater.evaluation import Evaluation, evaluate
-from headscope.papers.trater.mixtures import records_of
+from headscope.pocket.facts import TEMPLATE, possible_answers, sample_questions
+from headscope.pocket.tasks import word_choices
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
     from headscope.pocket.mixture import Document
 
 #: What a training leaves behind when it has been measured, and its last weights.
 MEASURED, WEIGHTS = "measured.json", "final"
+#: The word tasks that are asked; questions are about two facts told in their own language.
+WORD_TASKS = ("translate", "plural", "past", "first_letter", "capital")
+
+#: Tokens that a model may go on with after a text.
+LONGEST = 96
+
+
+def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Each value once, in the order given."""
+    return tuple(dict.fromkeys(values))
+
+
+@dataclass(frozen=True)
+class Evaluation(Settings):
+    """On what is evaluated: so many test sentences (of each direction) and test documents."""
+
+    languages: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only these languages; repeatable.",
+            flag="--language",
+            metavar="CODE",
+            read=distinct,
+        ),
+    ] = ("en", "de")
+    sentences: Annotated[int, Option("Test sentences of each direction.", min=2)] = 100
+    documents: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        from headscope.pocket.world.languages import CODES
+
+        unknown = [code for code in self.languages if code not in CODES]
+        if unknown or len(set(self.languages)) < 2:
+            raise InputError(
+                f"the languages are {', '.join(self.languages) or 'none'}; give two or more of "
+                f"{', '.join(CODES)}"
+            )
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -141,3 +192,181 @@ def _prompts(tokenizer: Any, training: Training) -> Iterator[Document]:
             if tokens < training.prompt_tokens:
                 tokens += len(ids)
                 yield one
+
+
+def records_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records of a rating's or a mixture's documents in the order of their files."""
+    for path in sorted((folder / "documents").glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+
+def evaluate(
+    lm: LanguageModel,
+    config: Evaluation,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Measure a model on test sentences and documents of the pocket world.
+
+    Returns:
+        `prompt`: `chrf` (mean chrF++ over all directions), `directions`, and `statistics`,
+        chrF's counts per sentence of each direction. `document`: `chrf`, the mean chrF++ of each
+        continuation against the best of its references, `scores` per sentence, and `shares`,
+        how often the best reference is of which language; `nll` and `nll_unrelated`, the mean loss
+        (nats a token) of the true translation after a text and after another text, and `per_text`
+        their difference for each text, averaged over languages. `plain`: `nll` of documents in one
+        language, by language and `mean`. `choices`: for each of `WORD_TASKS` and `questions`
+        whether each item was answered right (`right`), and the share that guessing gets (`chance`);
+        the answer is the choice with the lowest summed loss.
+    """
+    steps: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
+        ("prompt", partial(_under_prompt, lm, config)),
+        ("document", partial(_in_documents, lm, config)),
+        ("plain", partial(_plain, lm, config)),
+        ("choices", partial(_choices, lm, config)),
+    )
+    found = {}
+    for number, (name, measured) in enumerate(steps):
+        found[name] = measured()
+        if progress:
+            progress("measuring the model", number + 1, len(steps))
+    return found
+
+
+def _under_prompt(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
+    from headscope.heads import HeadSet
+    from headscope.measure.metrics import chrf
+    from headscope.pocket.sample import sample_pairs
+    from headscope.verify.removal import translate
+
+    directions = [f"{one}-{other}" for one, other in permutations(config.languages, 2)]
+    files = [sample_pairs(one, "test", config.sentences, config.seed) for one in directions]
+    outputs = translate(lm, files, HeadSet(lm.geometry, ()))
+    scores = [
+        chrf(made, [pair.target for pair in file.pairs])
+        for made, file in zip(outputs, files, strict=True)
+    ]
+    return {
+        "chrf": fmean(one.value for one in scores),
+        "directions": {d: one.value for d, one in zip(directions, scores, strict=True)},
+        "statistics": {
+            d: one.statistics.tolist() for d, one in zip(directions, scores, strict=True)
+        },
+        "examples": [
+            {"source": file.pairs[0].source, "target": file.pairs[0].target, "output": made[0]}
+            for made, file in zip(outputs, files, strict=True)
+        ],
+    }
+
+
+def _in_documents(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
+    import numpy as np
+
+    from headscope.lm import GenerateConfig
+    from headscope.measure.metrics import sentence_chrf
+    from headscope.pocket.mixture import say
+    from headscope.pocket.world.sampling import sentences
+
+    drawn = list(islice(sentences("test", config.seed), config.sentences))
+    said = {code: [say(one, code) for one in drawn] for code in config.languages}
+    texts = [(code, at) for code in config.languages for at in range(len(drawn))]
+    made = lm.generate([said[code][at] + "\n" for code, at in texts], GenerateConfig(LONGEST))
+    outputs = [one.text.strip() for one in made]
+    against = np.stack(
+        [
+            np.where(
+                [code == other for code, _ in texts],
+                -1.0,  # its own language is no translation
+                sentence_chrf(outputs, [said[other][at] for _, at in texts]),
+            )
+            for other in config.languages
+        ]
+    )
+    best = [config.languages[index] for index in against.argmax(axis=0)]
+    own = _continuations(lm, said, shift=0)
+    other = _continuations(lm, said, shift=1)
+    gained = [theirs - ours for ours, theirs in zip(own, other, strict=True)]
+    return {
+        "chrf": float(against.max(axis=0).mean()),
+        "scores": against.max(axis=0).tolist(),
+        "shares": {code: best.count(code) / len(best) for code in config.languages},
+        "nll": fmean(own),
+        "nll_unrelated": fmean(other),
+        "per_text": gained,
+        "examples": [
+            {"source": said[code][at], "output": outputs[row]}
+            for row, (code, at) in enumerate(texts)
+            if at == 0
+        ],
+    }
+
+
+def _continuations(lm: LanguageModel, said: dict[str, list[str]], shift: int) -> list[float]:
+    """For each text of each language the mean loss of its translations, nats a token.
+
+    With `shift` the translations of another text follow it, in the same languages: what knowing
+    the languages' sentences alone is worth.
+    """
+    from headscope.lm.losses import token_losses
+
+    rows: list[list[int]] = []
+    starts: list[int] = []
+    for code, texts in said.items():
+        for at, text in enumerate(texts):
+            begins = len(lm.encode(text + "\n"))
+            for other, translated in said.items():
+                if other != code:
+                    follows = translated[(at + shift) % len(texts)]
+                    rows.append(lm.encode(f"{text}\n{follows}"))
+                    starts.append(begins)
+    losses = [float(one.mean()) for one in token_losses(lm, rows, starts)]
+    others = len(said) - 1
+    return [fmean(losses[at : at + others]) for at in range(0, len(losses), others)]
+
+
+def _plain(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
+    from headscope.lm.losses import token_losses
+    from headscope.pocket.sample import sample_documents
+
+    found = {}
+    for code in config.languages:
+        file = sample_documents(code, "test", config.documents, config.seed)
+        losses = token_losses(lm, [lm.encode(one.text) for one in file.documents])
+        found[code] = fmean(loss for one in losses for loss in one.tolist())
+    return {"nll": found, "mean": fmean(found.values())}
+
+
+def _choices(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
+    asked: dict[str, list[tuple[str, Sequence[str], int]]] = {}
+    for task in WORD_TASKS:
+        rows = islice(word_choices(task, "test", config.seed, config.languages), config.sentences)
+        asked[task] = [(row["prompt"], row["choices"], row["answer"]) for row in rows]
+    file = sample_questions("test", config.sentences, config.seed, "one-language", config.languages)
+    asked["questions"] = []
+    for one in file.questions:
+        values = possible_answers(one)
+        prompt = TEMPLATE.format(context=one.context, question=one.question)
+        asked["questions"].append((prompt, values, values.index(one.answers[0])))
+    return {
+        task: {
+            "right": _chosen_right(lm, items),
+            "chance": fmean(1 / len(choices) for _, choices, _ in items),
+        }
+        for task, items in asked.items()
+        if items
+    }
+
+
+def _chosen_right(lm: LanguageModel, items: Sequence[tuple[str, Sequence[str], int]]) -> list[bool]:
+    """Of each prompt with choices whether the one with the lowest summed loss is the answer."""
+    from headscope.lm.losses import token_losses
+
+    rows = [lm.encode(f"{prompt} {choice}") for prompt, choices, _ in items for choice in choices]
+    starts = [len(lm.encode(prompt)) for prompt, choices, _ in items for _ in choices]
+    losses = iter(float(one.sum()) for one in token_losses(lm, rows, starts))
+    found = []
+    for _, choices, answer in items:
+        own = list(islice(losses, len(choices)))
+        found.append(own.index(min(own)) == answer)
+    return found

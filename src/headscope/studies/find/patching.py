@@ -70,7 +70,7 @@ class WordsChoice(Settings):
                 f"no data given for the model {model}; add --data FILE with a column of words for "
                 "each of three or more languages, such as en, de and es"
             )
-        from headscope.pocket.words import word_table
+        from headscope.pocket.sample import word_table
 
         return word_table()
 

@@ -68,7 +68,7 @@ class NeedlesChoice(Settings):
                 )
             if self.haystack:
                 raise InputError("--haystack has no needles to hide; add --data FILE with them")
-            from headscope.pocket.needles import sample_needles
+            from headscope.pocket.facts import sample_needles
 
             return sample_needles("dev", self.limit or POCKET_NEEDLES, seed)
         texts = [

@@ -42,7 +42,7 @@ from headscope.heads.store import Origin
 from headscope.measure.intervals import bootstrap_score
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
-from headscope.pocket.questions import TEMPLATE
+from headscope.pocket.facts import TEMPLATE
 from headscope.results.common import Leakage, ScoredHead
 from headscope.results.soft_gate import (
     Changed,

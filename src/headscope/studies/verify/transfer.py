@@ -234,7 +234,7 @@ def _files(config: VerifyTransfer) -> dict[str, TransferFile]:
     pairs = list(dict.fromkeys(config.pair)) or _every_pair(config, pocket)
     limit = config.limit or max(AT_LEAST, min(AT_MOST, PROMPTS // len(pairs)))
     if pocket:
-        from headscope.pocket.transfer import transfer_prompts
+        from headscope.pocket.facts import transfer_prompts
 
         return {pair: transfer_prompts(pair, "test", limit, config.seed) for pair in pairs}
     return {pair: written(pair, limit, config.seed) for pair in pairs}
