@@ -13,7 +13,7 @@ from headscope.papers import registry
 from headscope.papers.beside import steps as beside
 from headscope.papers.heads_up import steps as heads_up
 from headscope.papers.heads_up.asked import directions, word_tasks
-from headscope.papers.lahis import runs as lahis
+from headscope.papers.lahis import steps as lahis
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
 from headscope.papers.token_alignment_heads import steps as alignment
@@ -156,7 +156,7 @@ def test_heads_of_languages(tmp_path: Path, asked: dict[str, Any]) -> None:
     one = scale(given)
     assert (one.found, one.tested, one.summaries) == (7, 7, 7)
     assert (one.draws, one.layer_draws, one.writing_draws) == (5, 5, 5)
-    lahis.read_text(given, tmp_path, None)
-    lahis.summarise(given, tmp_path, None)
+    for step in (lahis.perplexity(given), lahis.summaries(given)):
+        step.run(given, tmp_path, None)
     assert asked["verify_perplexity"].k == (3,) and asked["verify_perplexity"].removal.draws == 5
     assert asked["verify_summaries"].k == 3 and asked["verify_summaries"].draws == 5
