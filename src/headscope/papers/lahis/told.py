@@ -15,7 +15,7 @@ from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_sai
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
 from headscope.papers.published import source, value
-from headscope.papers.study_steps import shown_by
+from headscope.papers.study_steps import joined, shown_by, titled
 from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import (
     LanguageText,
@@ -302,7 +302,7 @@ def tell_off_target(setting: Setting) -> Findings:
             continue
         shown = shown_by(setting, step, *WRITTEN, "In which language instead")
         known = {kind for kind, one in found.whole.effects.items() if "off_target" in one}
-        parts.append(_titled(shown if known else replace(shown, found=""), title.capitalize()))
+        parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
         if "specific" in known:
             claim = written_claim(
                 f"without a language's own heads {title} leave it",
@@ -313,7 +313,7 @@ def tell_off_target(setting: Setting) -> Findings:
                 sign=1,
             )
             claims.append(claim)
-    return _told(_joined(parts), *claims)
+    return _told(joined(parts), *claims)
 
 
 def tell_mitigation(setting: Setting) -> Findings:
@@ -368,8 +368,8 @@ def tell_transfer(setting: Setting) -> Findings:
             for kind in found.whole.effects
         ]
         shown = shown_by(setting, step, *WRITTEN, "Other measures")
-        parts.append(_titled(shown, pair) if pair else shown)
-    shown = _joined(parts)
+        parts.append(titled(shown, pair) if pair else shown)
+    shown = joined(parts)
     none = "No language of these pairs has heads of its own, so nothing was changed."
     return _told(replace(shown, found=none) if parts and not claims else shown, *claims)
 
@@ -416,14 +416,14 @@ def tell_gates(setting: Setting) -> Findings:
         rows.append(Row(code or "questions", (Cell(selected, published=published, digits=0),)))
         if found is not None:
             shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
-            parts.append(_titled(shown, code) if code else shown)
+            parts.append(titled(shown, code) if code else shown)
             claims.append(gates_claim(found, code))
     if not parts:
         return Findings()
     why = "not comparable: the abstract does not say of which model"
     reference = Reference(source("lahis", ABSTRACT), MODELS, False, why)
     table = Table("Gates trained", ("gates",), tuple(rows), reference)
-    shown = _joined(parts)
+    shown = joined(parts)
     world = (
         " The questions are of the bundled model's own world, in a prompt whose order it never "
         "saw; with the prompt it was trained with there is nothing to be gained "
@@ -467,26 +467,6 @@ def gates_claim(found: SoftGateResult, code: str) -> Claim:
 
 def _told(shown: Findings, *claims: Claim) -> Findings:
     return replace(shown, more=with_claims(*claims)) if shown != Findings() else shown
-
-
-def _titled(shown: Findings, title: str) -> Findings:
-    """The same with a title before those of its blocks, and before what it found."""
-    return replace(
-        shown,
-        tables=[replace(one, title=f"{title}: {one.title}") for one in shown.tables],
-        figures=[replace(one, title=f"{title}: {one.title}") for one in shown.figures],
-        found=f"{title}: {shown.found}" if shown.found else "",
-        sure=f"{title}: {shown.sure}",
-    )
-
-
-def _joined(parts: Sequence[Findings]) -> Findings:
-    return Findings(
-        tuple(table for part in parts for table in part.tables),
-        tuple(figure for part in parts for figure in part.figures),
-        " ".join(part.found for part in parts if part.found),
-        " ".join(part.sure for part in parts if part.sure),
-    )
 
 
 def _count(number: int, what: str) -> str:
