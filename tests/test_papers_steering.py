@@ -17,7 +17,6 @@ from headscope.papers.lahis import steps as lahis
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
 from headscope.papers.token_alignment_heads import steps as alignment
-from headscope.papers.token_alignment_heads import tasks
 from headscope.studies.inputs import ModelChoice
 
 STEERING = Steering(
@@ -47,9 +46,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         monkeypatch.setattr(module, name, recipe)
 
-    for name in ("find_translation", "compare_overlap", "verify_removal"):
+    for name in ("find_translation", "compare_overlap", "verify_removal", "verify_tasks"):
         instead(alignment, name)
-    instead(tasks, "verify_tasks")
     for name in ("find_mask", "verify_mask"):
         instead(heads_up, name)
     for name in ("verify_perplexity", "verify_summaries"):

@@ -386,7 +386,7 @@ def tell_removal(setting: Setting) -> Findings:
         note = "Published: the largest drops over the paper's models exceed these."
         title, cited = "Translation without the heads", bound(setting, "Section 5.1")
         tables.insert(0, _beside(title, rows, cited, note, f"top {without.label.k}"))
-        tables += _example(setting)
+        tables += example(setting)
     return replace(shown, tables=tables, more=with_claims(*removal_claims(found)))
 
 
@@ -428,7 +428,7 @@ def removal_claims(found: RemovalResult) -> list[Claim]:
     return claims
 
 
-def _example(setting: Setting) -> list[Table]:
+def example(setting: Setting) -> list[Table]:
     """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
     rows = [row for _, row in read_rows(setting.at("removal") / "outputs.jsonl")]
     k = max((row["k"] for row in rows if row["condition"] == "top"), default=None)
@@ -851,8 +851,7 @@ def _side(change: Difference) -> int:
     """1 or -1 where the intervals over sentences and over trainings both lie there, else 0."""
     if change.low is None or change.high is None or len(change.by_seed) < 2:
         return 0
-    over = t_interval(change.by_seed)
-    ends = [change.low, change.high, over.low, over.high]
+    ends = [change.low, change.high, *map(float, t_interval(change.by_seed))]
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
 
 
