@@ -13,11 +13,10 @@ from headscope.papers import registry
 from headscope.papers.beside import steps as beside
 from headscope.papers.heads_up import steps as heads_up
 from headscope.papers.heads_up.asked import directions, word_tasks
-from headscope.papers.lahis import runs as lahis
+from headscope.papers.lahis import steps as lahis
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
 from headscope.papers.token_alignment_heads import steps as alignment
-from headscope.papers.token_alignment_heads import tasks
 from headscope.studies.inputs import ModelChoice
 
 STEERING = Steering(
@@ -47,9 +46,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         monkeypatch.setattr(module, name, recipe)
 
-    for name in ("find_translation", "compare_overlap", "verify_removal"):
+    for name in ("find_translation", "compare_overlap", "verify_removal", "verify_tasks"):
         instead(alignment, name)
-    instead(tasks, "verify_tasks")
     for name in ("find_mask", "verify_mask"):
         instead(heads_up, name)
     for name in ("verify_perplexity", "verify_summaries"):
@@ -156,7 +154,7 @@ def test_heads_of_languages(tmp_path: Path, asked: dict[str, Any]) -> None:
     one = scale(given)
     assert (one.found, one.tested, one.summaries) == (7, 7, 7)
     assert (one.draws, one.layer_draws, one.writing_draws) == (5, 5, 5)
-    lahis.read_text(given, tmp_path, None)
-    lahis.summarise(given, tmp_path, None)
+    for step in (lahis.perplexity(given), lahis.summaries(given)):
+        step.run(given, tmp_path, None)
     assert asked["verify_perplexity"].k == (3,) and asked["verify_perplexity"].removal.draws == 5
     assert asked["verify_summaries"].k == 3 and asked["verify_summaries"].draws == 5

@@ -6,20 +6,9 @@ from collections.abc import Callable, Mapping
 
 from headscope.data.transfer.written import LANGUAGES, language_of
 from headscope.papers.claims import answer_of, claims_of
-from headscope.papers.lahis import steps as made
-from headscope.papers.lahis.gates_told import tell_gates
-from headscope.papers.lahis.heads_told import tell_importance, tell_sets
-from headscope.papers.lahis.layers_told import tell_layers
-from headscope.papers.lahis.losses_told import tell_cross, tell_perplexity
-from headscope.papers.lahis.moving import moving_steps, tell_moving
+from headscope.papers.lahis import steps as runs
+from headscope.papers.lahis import told
 from headscope.papers.lahis.scale import astray, codes, directions_given
-from headscope.papers.lahis.words import notes
-from headscope.papers.lahis.writing_told import (
-    tell_general,
-    tell_mitigation,
-    tell_off_target,
-    tell_transfer,
-)
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
 from headscope.shown.blocks import Findings
 
@@ -66,42 +55,33 @@ def _of_documents(steps: Callable[[Setting], Steps]) -> Callable[[Setting], Step
         if not setting.pocket and not setting.data.documents:
             return DOCUMENTS
         own = steps(setting)
-        return own if isinstance(own, Missing) else (made.heads(setting), *own)
+        return own if isinstance(own, Missing) else (runs.heads(setting), *own)
 
     return all_steps
 
 
-@_of_documents
 def _cross(setting: Setting) -> Steps:
     given = setting.data.documents
     if not setting.pocket and len(given) == 1 and "=" in given[0]:
         return ONE_LANGUAGE
-    return (made.perplexity(setting),)
+    return (runs.perplexity(setting),)
 
 
-@_of_documents
 def _general(setting: Setting) -> Steps:
     if not setting.pocket and not setting.data.summaries:
         return SUMMARIES
-    return (made.summaries(setting),)
+    return (runs.summaries(setting),)
 
 
-@_of_documents
 def _off_target(setting: Setting) -> Steps:
     """Documents to go on from are there; sentences to translate are asked for where given."""
     both = setting.pocket or directions_given(setting)
-    return (*((made.translating(setting),) if both else ()), made.continuing(setting))
+    return (*((runs.translating(setting),) if both else ()), runs.continuing(setting))
 
 
-@_of_documents
-def _mitigation(setting: Setting) -> Steps:
-    return (made.mitigation(setting),) if astray(setting)[1] else ASTRAY
-
-
-@_of_documents
 def _transfer(setting: Setting) -> Steps:
     if not setting.pocket and not setting.data.statements:
-        named = [one for one in codes(setting.data.documents) if language_of(one)]
+        named = [code for code in codes(setting.data.documents) if language_of(code)]
         if len(named) < 2:
             return Missing(
                 "the package has contradicting statements in "
@@ -109,12 +89,7 @@ def _transfer(setting: Setting) -> Steps:
                 "--statements en-de=FILE (JSON Lines of a, b, prompt, answers_a and answers_b), or "
                 "--documents de=FILE for two of these languages",
             )
-    return made.transfers(setting)
-
-
-@_of_documents
-def _gates(setting: Setting) -> Steps:
-    return made.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
+    return runs.transfers(setting)
 
 
 EXPERIMENTS = (
@@ -123,86 +98,94 @@ EXPERIMENTS = (
         ("attn_matrix.py",),
         "Importance of every head for each language",
         _of_documents(lambda setting: ()),
-        tell_importance,
+        told.tell_importance,
     ),
     Experiment(
         "language-heads",
         ("language_heads.py",),
         "Heads specific to a language, general heads, and their layers",
         _of_documents(lambda setting: ()),
-        tell_sets,
+        told.tell_sets,
     ),
     Experiment(
         "ppl",
         ("multilingual_exps.py ppl",),
         "A language's text without its heads, without random ones, and as it is",
-        _of_documents(lambda setting: (made.perplexity(setting),)),
-        tell_perplexity,
+        _of_documents(lambda setting: (runs.perplexity(setting),)),
+        told.tell_perplexity,
     ),
     Experiment(
         "ppl-cross",
         ("multilingual_exps.py ppl-cross",),
         "Heads of one language, text of another",
-        _cross,
-        tell_cross,
+        _of_documents(_cross),
+        told.tell_cross,
     ),
     Experiment(
         "general-head",
         ("multilingual_exps.py general_head",),
         "Summaries without general heads",
-        _general,
-        tell_general,
+        _of_documents(_general),
+        told.tell_general,
         lambda setting, element, steps: REPEATED if setting.pocket else None,
     ),
     Experiment(
         "off-target",
         ("multilingual_exps.py off_target_lan",),
         "Text in another language, without the language's heads",
-        _off_target,
-        tell_off_target,
+        _of_documents(_off_target),
+        told.tell_off_target,
     ),
     Experiment(
         "mitigation",
         (),
         "Answers in the wrong language, led back by the heads of either language",
-        _mitigation,
-        tell_mitigation,
+        _of_documents(
+            lambda setting: (runs.mitigation(setting),) if astray(setting)[1] else ASTRAY
+        ),
+        told.tell_mitigation,
     ),
     Experiment(
         "attn-transfer",
         ("multilingual_exps.py attn_transfer",),
         "Which of two contradicting statements is believed, with a language turned up or down",
-        _transfer,
-        tell_transfer,
+        _of_documents(_transfer),
+        told.tell_transfer,
     ),
     Experiment(
         "head-mask",
         ("lan_head_mask.py", "multilingual_exps.py head_mask"),
         "Questions answered with trained gates of a few heads",
-        _gates,
-        tell_gates,
+        _of_documents(
+            lambda setting: (
+                runs.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
+            )
+        ),
+        told.tell_gates,
     ),
     Experiment(
         "layers",
         (),
         "A language's text without whole layers, and where important heads lie",
-        _of_documents(lambda setting: (made.layers(setting),)),
-        tell_layers,
+        _of_documents(lambda setting: (runs.layers(setting),)),
+        told.tell_layers,
     ),
     Experiment(
         "moving-gate",
         (),
         "Heads by the gate that the published code moves, beside those by the gate that stays",
-        _of_documents(moving_steps),
-        tell_moving,
+        _of_documents(runs.moving),
+        told.tell_moving,
     ),
 )
 
 
-def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
+def answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""
-    left = [one.name for one in EXPERIMENTS if one.name not in told or not told[one.name].found]
-    return answer_of(claims_of(told), left)
+    answered = {name for name, shown in findings.items() if shown.found}
+    return answer_of(
+        claims_of(findings), [one.name for one in EXPERIMENTS if one.name not in answered]
+    )
 
 
 PAPER = Paper(
@@ -228,5 +211,5 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     answer=answer,
     steered=frozenset(("limit", "draws", "k")),
-    notes=notes,
+    notes=told.notes,
 )

@@ -1,13 +1,22 @@
-"""How large the experiments are: the paper's counts, and those that suit the bundled model."""
+"""How large the experiments are, which data they have, and which documents heads are found on.
+
+Documents of the user's own are cut in two: no text that heads are found on is tested on.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from headscope.data.documents import DocumentFile
+from headscope.data.files import write_text_atomically
+from headscope.data.split import sentence_digest
+from headscope.errors import InputError
 from headscope.heads import Amount, count_of
 from headscope.papers.paper import Setting
+from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.verify.languages.sets import default_count
 
 #: The step that scores heads, which every other reads.
@@ -20,13 +29,17 @@ POCKET_LANGUAGES = 5
 #: In how many languages' sets a general head is, where a model has the paper's size.
 GENERAL_IN = 4
 
+Side = Literal["found", "tested"]
+SIDES: tuple[Side, Side] = ("found", "tested")
+#: Documents are read so many times as often as they are needed: halves are not quite equal.
+READ = 3
+
 
 @dataclass(frozen=True)
 class Scale:
     """Counts of every experiment, and mean tokens of a text for the estimate of time.
 
     Attributes:
-        name: empty for the counts that a plain command takes; else the end of the steps' names.
         found, tested: documents of each language that heads are found and tested on.
         draws: random sets beside heads whose text is read.
         layer_draws: random sets beside whole layers.
@@ -38,9 +51,9 @@ class Scale:
         questions: questions that gates are tested on.
         seeds: trainings of gates.
         document, prompt, output: mean tokens of a document, a prompt and an output.
+        ending: of the names of steps that need counts other than a plain command's.
     """
 
-    name: str
     found: int
     tested: int
     draws: int
@@ -57,16 +70,17 @@ class Scale:
     document: int
     prompt: int
     output: int
+    ending: str = ""
 
 
 #: Counts of prompts and questions, which a limit lowers.
 LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
 #: As in the published code: documents of 2,048 tokens. What the source leaves open is ours.
-PAPER_SCALE = Scale("", 1000, 1000, 99, 10, 39, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
+PAPER_SCALE = Scale(1000, 1000, 99, 10, 39, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
 #: What the bundled model does in three quarters of an hour on one core.
-SHORT = Scale("", 200, 60, 99, 5, 39, 40, 5, 40, 10, 20, 39, 200, 2, 76, 30, 14)
+SHORT = Scale(200, 60, 99, 5, 39, 40, 5, 40, 10, 20, 39, 200, 2, 76, 30, 14)
 #: What the commands do with the bundled model by themselves.
-LONG = Scale("full", 200, 200, 99, 10, 39, 40, 20, 100, 20, 60, 39, 500, 5, 76, 30, 14)
+LONG = Scale(200, 200, 99, 10, 39, 40, 20, 100, 20, 60, 39, 500, 5, 76, 30, 14, "-full")
 
 
 def scale(setting: Setting) -> Scale:
@@ -86,8 +100,7 @@ def scale(setting: Setting) -> Scale:
 
 def step_name(setting: Setting, name: str) -> str:
     """The folder of a step: runs of other counts have another."""
-    end = scale(setting).name
-    return f"{name}-{end}" if end else name
+    return f"{name}{scale(setting).ending}"
 
 
 def codes(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,12 +120,12 @@ def astray(setting: Setting) -> tuple[str, tuple[str, ...]]:
     """
     if setting.pocket:
         return "en", tuple(f"en-{code}" for code in ("de", "es", "ru", "tr"))
-    known, found = codes(setting.data.documents), dict[str, tuple[str, ...]]()
-    for one in directions_given(setting):
-        source, _, target = one.partition("=")[0].partition("-")
+    known, by_source = codes(setting.data.documents), dict[str, tuple[str, ...]]()
+    for file in directions_given(setting):
+        source, _, target = file.partition("=")[0].partition("-")
         if source in known and target in known:
-            found[source] = (*found.get(source, ()), one)
-    return max(found.items(), key=lambda one: len(one[1]), default=("", ()))
+            by_source[source] = (*by_source.get(source, ()), file)
+    return max(by_source.items(), key=lambda item: len(item[1]), default=("", ()))
 
 
 def languages(setting: Setting) -> int:
@@ -132,9 +145,9 @@ def written_share(setting: Setting) -> Amount:
     return default_count(setting.geometry) if setting.small else "1%"
 
 
-def said(setting: Setting) -> str:
+def settings_said(setting: Setting) -> str:
     """One sentence: whose settings these are."""
-    one, k = scale(setting), setting.steering.k
+    counts, k = scale(setting), setting.steering.k
     changed = "5 % of the heads removed, and" if setting.small else "2 % of the heads removed, 1 %"
     if k is not None:
         changed = f"{count_of(k, setting.geometry.total)} heads (--k) removed, and"
@@ -146,6 +159,57 @@ def said(setting: Setting) -> str:
         "trained, general in 4 languages or in all but one where there are fewer)"
     )
     return (
-        f"{heads}; {one.found:,} documents of a language at most to find "
-        f"heads on, {one.tested:,} others to test them on."
+        f"{heads}; {counts.found:,} documents of a language at most to find "
+        f"heads on, {counts.tested:,} others to test them on."
     )
+
+
+def documents(setting: Setting, side: Side, limit: int | None = None) -> DocumentsChoice:
+    """The documents of one side: the bundled model's own, or the files of `split`, made if need be.
+
+    `limit` is of each language, as far as there are so many; None: what the scale says.
+    """
+    wanted = limit or getattr(scale(setting), side)
+    if setting.pocket:
+        return DocumentsChoice(limit=wanted)
+    files = sorted(split(setting).glob(f"{side}-*.jsonl"))
+    named = tuple(f"{file.stem.removeprefix(f'{side}-')}={file}" for file in files)
+    # A file may hold fewer, which is an error where a limit is given.
+    held = min(file.read_bytes().count(b"\n") for file in files)
+    if held >= wanted:
+        return DocumentsChoice(data=named, limit=wanted)
+    return DocumentsChoice(data=named, limit=None if limit is None else held)
+
+
+def split(setting: Setting) -> Path:
+    """The folder of both files of every language; a document's text alone decides its side.
+
+    Raises `InputError` if a language has no document for one of them.
+    """
+    folder = setting.folder / "documents"
+    done = folder / "SPLIT"
+    if done.is_file():
+        return folder
+    counts = scale(setting)
+    given = DocumentsChoice(data=setting.data.documents)
+    enough = READ * max(counts.found, counts.tested)
+    files = read_languages(given, setting.model.model, "dev", setting.seed, enough, enough)
+    for code, file in files.items():
+        for side, texts in _sides(code, file).items():
+            rows = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+            kept = rows[: getattr(counts, side)]
+            write_text_atomically(folder / f"{side}-{code}.jsonl", "\n".join(kept) + "\n")
+    write_text_atomically(done, "by the hash of each text\n")
+    return folder
+
+
+def _sides(code: str, file: DocumentFile) -> dict[Side, list[str]]:
+    sides: dict[Side, list[str]] = {side: [] for side in SIDES}
+    for document in file.documents:
+        sides[SIDES[int(sentence_digest(document.text)[:2], 16) & 1]].append(document.text)
+    if not all(sides.values()):
+        raise InputError(
+            f"{file.path}: {len(file.documents)} documents in {code} are too few to find heads on "
+            f"one half and test them on the other; give more with --documents {code}=FILE"
+        )
+    return sides

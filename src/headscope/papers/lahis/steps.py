@@ -1,124 +1,315 @@
-"""The runs of the paper's experiments: studies with its settings, and what each asks of a model."""
+"""The runs of the paper's experiments: studies with its settings, and what they ask of a model."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeVar
 
-from headscope.papers.lahis.runs import (
-    answer_contradictions,
-    go_on,
-    lead_back,
-    read_text,
-    read_without_layers,
-    score_heads,
-    summarise,
-    train_gates,
-    translate,
-)
+from headscope.data.question_prompts import QuestionTemplate
+from headscope.find.importance import Lahis
+from headscope.find.trained_gates import SoftGate
+from headscope.heads import Head
 from headscope.papers.lahis.scale import (
     HEADS,
+    MOVING,
     astray,
     codes,
     directions_given,
+    documents,
+    general_in,
     languages,
     scale,
     step_name,
+    written_share,
 )
-from headscope.papers.lahis.work import reading, scoring, training, writing
 from headscope.papers.paper import Setting, Step
+from headscope.papers.study_steps import study_step
+from headscope.results.lahis import LahisResult
+from headscope.studies.compare.overlap import CompareImportance, compare_importance
+from headscope.studies.costs.work import Work
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
+from headscope.studies.inputs import PairsChoice
+from headscope.studies.questions import QuestionsChoice
+from headscope.studies.use.steering import Steer, astray_files, steer
+from headscope.studies.verify.layers import VerifyLayers, verify_layers
+from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
+from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
+from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
+from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
+from headscope.verify.languages.conditions import LanguageRemoval
+from headscope.verify.languages.sets import default_count
+
+LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
+#: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
+BATCH = 2048
+#: Pairs of questions and answers that gates are trained on and stopped on, and epochs (METHODS).
+PAIRS, STOP, EPOCHS = 200, 100, 2
+#: The bundled model answers what it was trained on as well as it can; in an order of question and
+#: context that it never saw there is something to be gained.
+ASKED = "Question: {question}\n{context}\nAnswer:"
+
+AnySettings = TypeVar("AnySettings")
 
 
-def heads(setting: Setting) -> Step:
-    """Importance of every head for every language; specific and general sets."""
-    return Step(
-        HEADS,
-        "importance of every head for each language",
-        score_heads,
-        scoring(setting, languages(setting)),
+# Importance, and text without heads
+
+
+def score_heads(setting: Setting, moving: bool = False) -> FindLahis:
+    """Importance, specific and general heads, on the documents to find on.
+
+    `moving`: the gate takes a step after every document, as in the published code.
+    """
+    return FindLahis(
+        model=setting.model,
+        documents=documents(setting, "found"),
+        score=Lahis(moving, seed=setting.seed, batch_tokens=_gradient_batch(setting)),
+        general_in=general_in(setting),
+    )
+
+
+def heads(setting: Setting, moving: bool = False) -> Step:
+    """Importance of every head for every language; documents go alone where the gate moves."""
+    counts, n = scale(setting), languages(setting)
+    together = 1 if moving else max(1, _gradient_batch(setting) // counts.document)
+    work = Work(
+        backward=n * counts.found * counts.document,
+        length=counts.document,
+        rows=min(counts.found, together),
+        calls=n * math.ceil(counts.found / together),
+    )
+    title = (
+        "importance with the gate that the published code moves"
+        if moving
+        else "importance of every head for each language"
+    )
+    settings = partial(score_heads, moving=moving)
+    return study_step(find_lahis, settings, MOVING if moving else HEADS, title, work)
+
+
+def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
+    """Each language's documents to test on, without each language's heads.
+
+    `moving`: the specific heads by the moving gate alone, with fewer draws.
+    """
+    counts, amount = scale(setting), setting.steering.k
+    given: tuple[str, ...] = (str(setting.at(HEADS)),)
+    if moving:
+        k, scored = default_count(setting.geometry), setting.read(MOVING, LahisResult)
+        specific = {code: one.specific_heads for code, one in scored.languages.items()} if scored \
+            else dict[str, tuple[Head, ...]]()  # fmt: skip
+        given = tuple(
+            f"{code}={','.join(map(str, own[:k]))}" for code, own in specific.items() if own[:k]
+        )
+    return VerifyPerplexity(
+        given,
+        () if amount is None or moving else (amount,),
+        model=setting.model,
+        documents=documents(setting, "tested"),
+        removal=_removal(setting, counts.layer_draws if moving else counts.draws, True),
+        rank="score",
     )
 
 
 def perplexity(setting: Setting) -> Step:
     """Every language's text without every language's heads."""
-    one, n = scale(setting), languages(setting)
+    draws, n = scale(setting).draws, languages(setting)
     # As is, the chosen and the full heads on every text, free draws beside the chosen ones on every
     # text (the same for languages with as many heads), the other three kinds on their own text.
-    texts = n + 2 * n * n + one.draws * n + 3 * one.draws * n
-    return Step(
-        step_name(setting, "perplexity"),
-        "text of each language without the heads of each",
-        read_text,
-        reading(setting, texts * one.tested),
-        (HEADS,),
+    texts = n + 2 * n * n + draws * n + 3 * draws * n
+    title = "text of each language without the heads of each"
+    return _reading(setting, verify_perplexity, read_text, LOSSES, title, texts)
+
+
+def moving(setting: Setting) -> tuple[Step, ...]:
+    """Scores by the moving gate, texts without its heads, and both gates compared."""
+    n, draws = languages(setting), scale(setting).layer_draws
+    return (
+        heads(setting, moving=True),
+        perplexity(setting),
+        _reading(
+            setting,
+            verify_perplexity,
+            partial(read_text, moving=True),
+            LOSSES_MOVING,
+            "text of each language without its heads by the moving gate",
+            n + n * n + 2 * draws * n,
+            (MOVING,),
+        ),
+        _reading(
+            setting,
+            lambda config, folder, progress: compare_importance(config, folder),
+            _both_gates,
+            "gates",
+            "heads by the moving gate beside those by the still one",
+            1,
+            (HEADS, MOVING, *(step_name(setting, name) for name in (LOSSES, LOSSES_MOVING))),
+        ),
     )
+
+
+def _both_gates(setting: Setting) -> CompareImportance:
+    still, moved = (setting.at(step_name(setting, name)) for name in (LOSSES, LOSSES_MOVING))
+    return CompareImportance(
+        (setting.at(HEADS), setting.at(MOVING)), (still, moved), setting.seed
+    )  # fmt: skip
 
 
 def layers(setting: Setting) -> Step:
     """Every language's text without the heads of one layer at a time."""
-    one, counts = scale(setting), [count for count in setting.geometry.counts if count]
-    texts = languages(setting) * (1 + len(counts) + one.layer_draws * len(set(counts)))
-    return Step(
-        step_name(setting, "layers"),
-        "text of each language without whole layers",
-        read_without_layers,
-        reading(setting, texts * one.tested),
-        (HEADS,),
+    draws, counts = scale(setting).layer_draws, [one for one in setting.geometry.counts if one]
+    texts = languages(setting) * (1 + len(counts) + draws * len(set(counts)))
+
+    def settings(setting: Setting) -> VerifyLayers:
+        return VerifyLayers(
+            str(setting.at(HEADS)),
+            model=setting.model,
+            documents=documents(setting, "tested"),
+            removal=_removal(setting, draws, False),
+        )
+
+    title = "text of each language without whole layers"
+    return _reading(setting, verify_layers, settings, "layers", title, texts)
+
+
+def _reading(
+    setting: Setting,
+    study: Callable[..., Any],
+    settings: Callable[[Setting], Any],
+    name: str,
+    title: str,
+    texts: int,
+    after: tuple[str, ...] = (HEADS,),
+) -> Step:
+    """A step that reads the documents to test on so many times, each time those of a language."""
+    counts = scale(setting)
+    rows = texts * counts.tested
+    together = max(1, min(counts.tested, _loss_batch(setting) // counts.document))
+    work = Work(
+        forward=rows * counts.document,
+        length=counts.document,
+        rows=together,
+        calls=math.ceil(rows / together),
+    )
+    return study_step(study, settings, step_name(setting, name), title, work, after)
+
+
+def _removal(setting: Setting, draws: int, layer_matched: bool) -> LanguageRemoval:
+    return LanguageRemoval(
+        draws=draws,
+        layer_matched=layer_matched,
+        seed=setting.seed,
+        batch_tokens=_loss_batch(setting),
     )
 
 
+def _gradient_batch(setting: Setting) -> int:
+    """Padded tokens of a batch with gradients."""
+    return min(BATCH, setting.batch_tokens)
+
+
+def _loss_batch(setting: Setting) -> int:
+    """Padded tokens of a batch whose losses are read."""
+    return _gradient_batch(setting) if setting.small else setting.batch_tokens
+
+
+# What is written under changed heads
+
+
 def summaries(setting: Setting) -> Step:
-    """Summaries without general heads."""
-    one = scale(setting)
+    """Summaries, of the bundled model repeated sentences, without general heads."""
+    counts = scale(setting)
     n = languages(setting) if setting.pocket else len(setting.data.summaries)
-    arms = n * (2 + 2 * one.writing_draws)
-    return Step(
-        step_name(setting, "summaries"),
-        "repeated sentences without general heads"
-        if setting.pocket
-        else "summaries without general heads",
-        summarise,
-        writing(setting, arms, one.summaries),
-        (HEADS,),
+
+    def settings(setting: Setting) -> VerifySummaries:
+        # Only the bundled model is sure to have so many.
+        limit = counts.summaries if setting.pocket else None
+        texts = DocumentsChoice(data=setting.data.summaries, limit=limit)
+        return _changed(setting, VerifySummaries, texts=texts, rank="score")
+
+    what = "repeated sentences" if setting.pocket else "summaries"
+    title, conditions = f"{what} without general heads", n * (2 + 2 * counts.writing_draws)
+    return _writing(
+        setting, verify_summaries, settings, "summaries", title, conditions, counts.summaries
     )
 
 
 def translating(setting: Setting) -> Step:
     """The language of translations without the heads of the target language."""
-    one = scale(setting)
-    directions = 20 if setting.pocket else len(directions_given(setting))
-    arms = directions * (3 + 2 * one.writing_draws)
-    return Step(
-        step_name(setting, "off-target-translate"),
-        "language of translations without the target language's heads",
-        translate,
-        writing(setting, arms, one.sentences),
-        (HEADS,),
-    )
+    limit, given = scale(setting).sentences, directions_given(setting)
+
+    def settings(setting: Setting) -> VerifyOffTarget:
+        pairs = PairsChoice((), given, limit=limit) if given else PairsChoice(("all",), limit=limit)
+        return _changed(setting, VerifyOffTarget, ask="translate", pairs=pairs, rank="score")
+
+    title = "language of translations without the target language's heads"
+    texts = 20 if setting.pocket else len(given)
+    return _off_target(setting, settings, "translate", title, texts, limit)
 
 
 def continuing(setting: Setting) -> Step:
     """The language of continued documents without the heads of it."""
-    one = scale(setting)
-    arms = languages(setting) * (3 + 2 * one.writing_draws)
-    return Step(
-        step_name(setting, "off-target-continue"),
-        "language of continued documents without its heads",
-        go_on,
-        writing(setting, arms, one.beginnings),
-        (HEADS,),
+    limit = scale(setting).beginnings
+
+    def settings(setting: Setting) -> VerifyOffTarget:
+        texts = documents(setting, "tested", limit)
+        return _changed(setting, VerifyOffTarget, ask="continue", documents=texts, rank="score")
+
+    title = "language of continued documents without its heads"
+    return _off_target(setting, settings, "continue", title, languages(setting), limit)
+
+
+def _off_target(
+    setting: Setting,
+    settings: Callable[[Setting], VerifyOffTarget],
+    ask: str,
+    title: str,
+    groups: int,
+    prompts: int,
+) -> Step:
+    conditions = groups * (3 + 2 * scale(setting).writing_draws)
+    return _writing(
+        setting, verify_off_target, settings, f"off-target-{ask}", title, conditions, prompts
+    )
+
+
+def lead_back(setting: Setting) -> Steer:
+    """Translations asked for behind a text in another language, with heads of either changed."""
+    counts, (source, ways) = scale(setting), astray(setting)
+    pairs = PairsChoice(
+        ways if setting.pocket else (), () if setting.pocket else ways, limit=counts.steered
+    )
+    texts = documents(setting, "tested", counts.steered)
+    place, model = setting.folder / "prompts", setting.model.model
+    scored = setting.read(HEADS, LahisResult)
+    files = {
+        code: file
+        for code, file in astray_files(place, pairs, texts, source, model, setting.seed).items()
+        if scored is not None and scored.languages[code].specific
+    }
+    return _changed(
+        setting,
+        partial(Steer, tuple(files)),
+        factors=(3.0,),
+        away=source,
+        data=tuple(f"{code}={file}" for code, file in files.items()),
+        draws=counts.steering_draws,
+        max_new_tokens=2 * counts.output,
+        one_line=True,
+        rank="score",
     )
 
 
 def mitigation(setting: Setting) -> Step:
     """Answers in the wrong language, with that language's heads or those asked for changed."""
-    one, (_, ways) = scale(setting), astray(setting)
-    arms = len(ways) * (1 + 2 * (1 + 2 * one.steering_draws))
-    return Step(
-        step_name(setting, "mitigation"),
-        "answers led back to the language asked for",
-        lead_back,
-        writing(setting, arms, one.steered, passes=2),
-        (HEADS,),
+    counts, (_, ways) = scale(setting), astray(setting)
+    conditions = len(ways) * (1 + 2 * (1 + 2 * counts.steering_draws))
+    title = "answers led back to the language asked for"
+    return _writing(
+        setting, steer, lead_back, "mitigation", title, conditions, counts.steered, passes=2
     )
 
 
@@ -127,53 +318,135 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
 
     One run for the statements that there are, or one for each file of one's own.
     """
-    one = scale(setting)
-    arms = 1 + 2 * (1 + 2 * one.writing_draws)
+    counts, n = scale(setting), languages(setting)
+
+    def settings(pair: str | None, setting: Setting) -> VerifyTransfer:
+        data = None if pair is None else _file(setting.data.statements, pair)
+        return _changed(setting, VerifyTransfer, data=data, limit=counts.statements)
+
+    def step(pair: str | None, pairs: int) -> Step:
+        return _writing(
+            setting,
+            verify_transfer,
+            partial(settings, pair),
+            "transfer" if pair is None else f"transfer-{pair}",
+            "answers to statements that contradict each other" + (f", {pair}" if pair else ""),
+            pairs * (1 + 2 * (1 + 2 * counts.writing_draws)),
+            counts.statements,
+            passes=2,
+        )
+
     if setting.pocket or not setting.data.statements:
-        n = languages(setting)
-        return (
-            Step(
-                step_name(setting, "transfer"),
-                "answers to statements that contradict each other",
-                answer_contradictions,
-                writing(setting, n * (n - 1) * arms, one.statements, passes=2),
-                (HEADS,),
-            ),
-        )
-    return tuple(
-        Step(
-            step_name(setting, f"transfer-{pair}"),
-            f"answers to statements that contradict each other, {pair}",
-            partial(answer_contradictions, pair=pair),
-            writing(setting, arms, one.statements, passes=2),
-            (HEADS,),
-        )
-        for pair in codes(setting.data.statements)
+        return (step(None, n * (n - 1)),)
+    return tuple(step(pair, 1) for pair in codes(setting.data.statements))
+
+
+def _changed(setting: Setting, kind: Callable[..., AnySettings], **own: Any) -> AnySettings:
+    """Settings of a study whose model writes with the scored heads changed."""
+    given = {
+        "heads": str(setting.at(HEADS)),
+        "k": written_share(setting),
+        "model": setting.model,
+        "draws": scale(setting).writing_draws,
+        "seed": setting.seed,
+        "batch_tokens": setting.batch_tokens,
+    }
+    return kind(**(given | own))
+
+
+def _writing(
+    setting: Setting,
+    study: Callable[..., Any],
+    settings: Callable[[Setting], Any],
+    name: str,
+    title: str,
+    conditions: int,
+    prompts: int,
+    passes: int = 1,
+) -> Step:
+    work = _written(setting, conditions, prompts, passes)
+    return study_step(study, settings, step_name(setting, name), title, work, (HEADS,))
+
+
+def _written(setting: Setting, conditions: int, prompts: int, passes: int) -> Work:
+    """Under every condition prompts are read so many times, and answered once."""
+    counts = scale(setting)
+    together = max(1, min(prompts, setting.batch_tokens // (counts.prompt + counts.output)))
+    return Work(
+        forward=conditions * prompts * passes * counts.prompt,
+        generated=conditions * prompts * counts.output,
+        length=counts.prompt + counts.output / 2,
+        rows=together,
+        calls=conditions * math.ceil(prompts / together) * (passes + counts.output),
+    )
+
+
+# Trained gates
+
+
+def train_gates(code: str | None, setting: Setting) -> FindSoftGate:
+    """Gates of the first heads, on the questions of the language `code` where it is given.
+
+    Of a language of the documents its own scores are taken, of another the mean of all.
+    """
+    counts, ranked = scale(setting), setting.at(HEADS)
+    own = ranked / "scores" / (code or "mean")
+    return FindSoftGate(
+        str(own if code and own.is_dir() else ranked),
+        k=None,
+        model=setting.model,
+        questions=QuestionsChoice(
+            data=None if code is None else _file(setting.data.questions, code),
+            language=code,
+            train=PAIRS,
+            stop=STOP,
+            test=counts.questions,
+        ),
+        template=QuestionTemplate(ASKED) if code is None else QuestionTemplate(),
+        training=SoftGate(epochs=EPOCHS, batch_tokens=setting.batch_tokens),
+        seeds=counts.seeds,
+        seed=setting.seed,
+        rank="score",
     )
 
 
 def gates(setting: Setting) -> tuple[Step, ...]:
     """Trained gates of the first heads: on the bundled model's questions, or language by language.
 
-    Of a language of the documents its own scores are taken, of another the mean of all.
+    Three kinds of heads are trained a seed; pairs held out are looked at every 25 steps; then all
+    questions are answered.
     """
-    if setting.pocket:
-        return (
-            Step(
-                step_name(setting, "soft-gate"),
-                "gates of a few heads trained on questions",
-                train_gates,
-                training(setting),
-                (HEADS,),
-            ),
-        )
+    counts = scale(setting)
+    trainings, steps = 3 * counts.seeds, EPOCHS * PAIRS
+    looks = 1 + steps // SoftGate().check_every
+    together = max(1, setting.batch_tokens // counts.prompt)
+    learned = Work(
+        backward=trainings * steps * counts.prompt, length=counts.prompt, calls=trainings * steps
+    )
+    looked = Work(
+        forward=trainings * looks * STOP * counts.prompt,
+        length=counts.prompt,
+        rows=min(STOP, together),
+        calls=trainings * looks * math.ceil(STOP / together),
+    )
+    # As is, the heads removed, random ones of every seed removed, and every trained gate.
+    conditions = 2 + counts.seeds + trainings
+    work = learned + looked + _written(setting, conditions, counts.questions, passes=2)
+    title = "gates of a few heads trained on questions"
+    given = (None,) if setting.pocket else codes(setting.data.questions)
     return tuple(
-        Step(
-            step_name(setting, f"soft-gate-{code}"),
-            f"gates of a few heads trained on questions in {code}",
-            partial(train_gates, code=code),
-            training(setting),
+        study_step(
+            find_soft_gate,
+            partial(train_gates, code),
+            step_name(setting, f"soft-gate-{code}" if code else "soft-gate"),
+            f"{title} in {code}" if code else title,
+            work,
             (HEADS,),
         )
-        for code in codes(setting.data.questions)
+        for code in given
     )
+
+
+def _file(given: tuple[str, ...], name: str) -> str:
+    place = dict(zip(codes(given), given, strict=True))[name]
+    return place.partition("=")[2] or place

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from statistics import fmean
+from collections.abc import Mapping
 from typing import Any
 
 from headscope.shown.blocks import NOT_RUN, Cell
@@ -29,11 +26,6 @@ def text(value: str | None, why: str = NOT_RUN) -> Cell:
     return Cell(value, why=None if value is not None else why)
 
 
-def percent(share: float | None) -> float | None:
-    """A share in per cent."""
-    return None if share is None else 100 * share
-
-
 def hundred(
     share: float | None,
     low: float | None = None,
@@ -43,16 +35,10 @@ def hundred(
     why: str = NOT_RUN,
 ) -> Cell:
     """A share, its interval and the published share as per cent, with one decimal."""
-    shares = (percent(one) for one in (share, low, high))
-    return cell(*shares, published=percent(published), digits=1, why=why)
-
-
-def change(
-    found: Mapping[str, Any], digits: int = 1, *, published: float | str | None = None
-) -> Cell:
-    """A difference with its interval, of `value`, `low` and `high`."""
-    ours = (found.get(name) for name in ("value", "low", "high"))
-    return cell(*ours, published=published, digits=digits)
+    ours, low, high, theirs = (
+        None if one is None else 100 * one for one in (share, low, high, published)
+    )
+    return cell(ours, low, high, published=theirs, digits=1, why=why)
 
 
 def range_of(found: Mapping[str, Any], digits: int = 1) -> str:
@@ -65,11 +51,6 @@ def range_of(found: Mapping[str, Any], digits: int = 1) -> str:
     return f"{value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
-def sentence(*parts: str) -> str:
-    """Sentences that are not empty, one after the other."""
-    return " ".join(part for part in parts if part)
-
-
 def less(one: float | None, other: float | None) -> float | None:
     """The difference of two numbers; None where one is not known."""
     return None if one is None or other is None else one - other
@@ -78,33 +59,3 @@ def less(one: float | None, other: float | None) -> float | None:
 def tops(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The conditions without the chosen heads, one a number of heads."""
     return [one for one in found["conditions"] if one["kind"] == "top" and one["gate"] == 0]
-
-
-def sets_of(found: Mapping[str, Any]) -> str:
-    """How many random sets there are of each kind, in words, at the largest number of heads."""
-    most = max((one["k"] for one in found["conditions"] if one["kind"] == "top"), default=0)
-    free, matched = (
-        sum(one["kind"] == kind and one["k"] == most for one in found["conditions"])
-        for kind in ("random", "random-layer-matched")
-    )
-    if free == matched or not matched:
-        return f"{free} random sets"
-    return f"{free} random sets, of the same layers {matched}"
-
-
-def random_mean(found: Mapping[str, Any], kind: str, k: int, key: str) -> float | None:
-    """The mean of a measure over the random draws of a kind; None where one lacks it."""
-    values = [
-        one[key]
-        for one in found["conditions"]
-        if one["kind"] == kind and one["k"] == k and one["gate"] == 0
-    ]
-    return fmean(values) if values and None not in values else None
-
-
-def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON Lines file; none if it is not there."""
-    if path.is_file():
-        with path.open(encoding="utf-8") as handle:
-            for line in handle:
-                yield json.loads(line)

@@ -2,32 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from headscope.papers.claims import answer_of, claims_of
-from headscope.papers.paper import Paper, Setting
-from headscope.papers.token_alignment_heads.alignment import ALIGNMENT
-from headscope.papers.token_alignment_heads.classes import CLASSES, POSITIONS
-from headscope.papers.token_alignment_heads.consistency import CONSISTENCY
-from headscope.papers.token_alignment_heads.failures import FAILURES
-from headscope.papers.token_alignment_heads.formation import FORMATION
-from headscope.papers.token_alignment_heads.key_words import KEY_WORDS
-from headscope.papers.token_alignment_heads.rated import RATED
-from headscope.papers.token_alignment_heads.removal import REMOVAL
-from headscope.papers.token_alignment_heads.setting import NAME, how_chosen
-from headscope.papers.token_alignment_heads.tasks import OTHER_TASKS
-from headscope.papers.token_alignment_heads.trater import TRAININGS
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.token_alignment_heads import steps, told
+from headscope.papers.token_alignment_heads.setting import NAME, given_directions, how_chosen
 from headscope.shown.blocks import Findings
 
+#: The groups of models of Figures 13 to 15, of 16 to 18, and of 19 to 21.
+MODEL_GROUPS = ("small", "medium", "large")
+#: The paper's families and the size that follows: Llama-3.2-1B, Qwen3-30B-A3B, Mixtral-8x7B-v0.1.
+FAMILIES = re.compile(
+    r"(?:(?:meta-)?llama-?3(?:\.\d)?|qwen3|mistral(?:-[\w.]+)*?|mixtral|gemma-?2)"
+    r"-(?:\d+x)?(\d+(?:\.\d+)?)b(?![a-z])",
+    re.IGNORECASE,
+)
+#: The paper's kinds of tasks: one of lm-evaluation-harness, and what names of this kind hold
+#: (hellaswag, arc_easy, arc_challenge and mmlu are English).
+TASK_KINDS = {
+    "hellaswag_multilingual": "hellaswag_",
+    "arc_multilingual": r"\warc_|arc_(?!easy$|challenge$)",
+    **{name: name for name in ("xwinograd", "xstorycloze", "xnli", "xcopa")},
+    "cmmlu": r"\wmmlu|vmlu",
+}
+OWN_PROMPTS = Missing(
+    "the paper's prompts and key words are French and German texts that the bundled model cannot "
+    "read; prompts of its own world are told instead",
+    "--model MODEL",
+    "needs MODEL",
+)
 
-def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
-    """The paper's claims, each as it was found here, and what was left unanswered."""
+
+def group_of(model: str) -> str | None:
+    """The paper's group of a model by its name (appendix A.5); of a mixture by one expert's size.
+
+    Its small models have 1 or 2 billion parameters, its medium ones 8 or 9, its large ones over 13.
+    None for a model of another family than the four of the paper.
+    """
+    found = FAMILIES.match(model.rpartition("/")[2])
+    if found is None:
+        return None
+    billions = float(found[1])
+    return MODEL_GROUPS[0 if billions < 5 else 1 if billions < 13 else 2]
+
+
+def _of_group(
+    setting: Setting, element: str, others: Sequence[str], flags: str = "--pairs"
+) -> Missing | None:
+    """Figures 13 to 21 are of three groups of models; the figures before them of any.
+
+    `others` are those that are run beside, which asks for `flags`.
+    """
+    number = int(element.partition(" ")[2])
+    group = MODEL_GROUPS[(number - 13) % 3]
+    if number < 13 or group in map(group_of, (setting.model.model, *others)):
+        return None
+    why = f"a {group} model of the paper's families (Llama 3, Qwen3, Mistral, Gemma 2), by its name"
+    return Missing(why, f"--others MODEL with {flags}, or --model MODEL", "needs MODEL")
+
+
+def _scored(setting: Setting, element: str, own: Sequence[Step]) -> Missing | None:
+    return _of_group(setting, element, setting.data.others if setting.data.pairs else ())
+
+
+def _linked(setting: Setting, element: str, own: Sequence[Step]) -> Missing | None:
+    """The figure is one of links by a language model."""
+    if setting.steering.aligner == "llm" and setting.llm is not None:
+        return None
+    why = "the figure shows links by a language model"
+    return Missing(why, "--aligner llm --llm-model NAME", "needs ENDPOINT")
+
+
+def _overlapping(setting: Setting, element: str, own: Sequence[Step]) -> Missing | None:
+    """Each figure is of all its directions."""
+    if setting.pocket:
+        why = "the paper's directions are of languages that the bundled model does not know"
+        return Missing(why, "--model MODEL with --pairs for each direction", "needs MODEL")
+    every = told.FIGURES[element]
+    left = [pair for pair in every if pair not in given_directions(setting)]
+    why = f"{element} is of {len(every)} directions, {len(left)} of them not given"
+    return Missing(why, f"--pairs PAIR=FILE for {', '.join(left)}") if left else None
+
+
+def _tasks(setting: Setting) -> steps.Steps:
+    lacking = _lacking_tasks(setting)
+    if lacking and not (setting.pocket or setting.data.benchmarks):
+        return lacking
+    return steps.task_steps(setting)
+
+
+def _asked(setting: Setting, element: str, own: Sequence[Step]) -> Missing | None:
+    """Every figure is of all kinds of tasks, Figures 19 to 21 of one group of models each."""
+    flags = "--pairs and --benchmarks"
+    if setting.pocket and element == "Figure 9":
+        why = "the paper's tasks are in languages that the bundled model does not know"
+        return Missing(why, f"--model MODEL with {flags}", "needs MODEL")
+    others = steps.other_models(setting)
+    return _of_group(setting, element, others, flags) or _lacking_tasks(setting)
+
+
+def _lacking_tasks(setting: Setting) -> Missing | None:
+    """What is missing of the paper's kinds of tasks, by the names of tasks and of their files."""
+    places = [Path(one) for one in setting.data.benchmarks]
+    names = [file.stem for one in places for file in (one, *one.rglob("*.y*ml"))]
     left = [
-        one.elements[0]
-        for one in PAPER.experiments
-        if one.name not in told or not told[one.name].found
+        f"--benchmarks {kind}"
+        for kind, own in TASK_KINDS.items()
+        if not any(re.search(own, one, re.IGNORECASE) for one in names)
     ]
-    return answer_of(claims_of(told), left)
+    why = (
+        "the paper takes translated HellaSwag and ARC (MuBench), XWinograd, XStoryCloze, XNLI, "
+        "XCOPA and local versions of MMLU"
+    )
+    give = f"tasks of lm-evaluation-harness, or folders of such, of each kind: {', '.join(left)}"
+    return Missing(why, give) if left else None
+
+
+def _figures(*numbers: int) -> tuple[str, ...]:
+    return tuple(f"Figure {number}" for number in numbers)
+
+
+EXPERIMENTS = (
+    Experiment(
+        "figure-1",
+        _figures(1, 8),
+        "What translation is without these heads",
+        steps.removal_steps,
+        told.tell_removal,
+    ),
+    Experiment(
+        "figure-2",
+        _figures(2),
+        "Which words of two sentences belong together",
+        steps.link_steps,
+        told.tell_links,
+        _linked,
+    ),
+    Experiment(
+        "figure-3",
+        _figures(3, 13, 14, 15),
+        "Which share of the heads aligns tokens",
+        steps.class_steps,
+        told.tell_classes,
+        _scored,
+    ),
+    Experiment(
+        "figure-4",
+        _figures(4, 16, 17, 18),
+        "In which layers these heads lie",
+        lambda setting: steps.score_steps(setting, *steps.other_scores(setting)),
+        told.tell_positions,
+        _scored,
+    ),
+    Experiment(
+        "figure-5",
+        _figures(5, 28),
+        "Whether the same heads translate in all directions",
+        steps.overlap_steps,
+        told.tell_overlap,
+        _overlapping,
+    ),
+    Experiment(
+        "figure-6",
+        _figures(6, 7),
+        "How these heads form during training",
+        steps.formation_steps,
+        told.tell_formation,
+    ),
+    Experiment(
+        "figure-9",
+        _figures(9, 19, 20, 21),
+        "What other tasks lose without these heads",
+        _tasks,
+        told.tell_tasks,
+        _asked,
+    ),
+    Experiment(
+        "table-1",
+        ("Table 1",),
+        "Another experiment than the paper's: small models learn from texts that need these heads",
+        steps.training_steps,
+        told.tell_trainings,
+        apart=True,
+    ),
+    Experiment(
+        "table-2",
+        ("Table 2", "Table 3"),
+        "Which texts need these heads",
+        steps.rated_steps,
+        told.tell_rated,
+    ),
+    Experiment(
+        "figure-10",
+        _figures(10, 11, 12),
+        "How translations fail without these heads",
+        steps.failure_steps,
+        told.tell_failures,
+    ),
+    Experiment(
+        "figure-22",
+        _figures(*range(22, 28)),
+        "Whether these heads look at the words on which a prompt turns",
+        steps.key_word_steps,
+        told.tell_key_words,
+        lambda setting, element, own: OWN_PROMPTS if setting.pocket else None,
+    ),
+)
+
+
+def answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
+    """The paper's claims, each as it was found here, and what was left unanswered."""
+    answered = {name for name, shown in findings.items() if shown.found}
+    left = [one.elements[0] for one in EXPERIMENTS if one.name not in answered]
+    return answer_of(claims_of(findings), left)
 
 
 PAPER = Paper(
@@ -43,19 +233,7 @@ PAPER = Paper(
         "The best of them are removed, beside as many random heads, and what the model loses in "
         "translating, in other tasks and on texts is measured.",
     ),
-    (
-        REMOVAL,
-        ALIGNMENT,
-        CLASSES,
-        POSITIONS,
-        CONSISTENCY,
-        FORMATION,
-        OTHER_TASKS,
-        TRAININGS,
-        RATED,
-        FAILURES,
-        KEY_WORDS,
-    ),
+    EXPERIMENTS,
     answer,
     frozenset(("limit", "draws", "k", "aligner", "measure", "rank", "shots", "chat", "decode")),
     lambda setting: (how_chosen(setting),),

@@ -1,15 +1,28 @@
-"""The runs that the experiments share: sentences, scores, overlap, removal, failures."""
+"""The runs of the paper's experiments: studies with its settings, and what they ask of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import heapq
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from glob import has_magic
+from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.data.pairs import write_pairs
+from headscope.data.align import Alignment, AlignWords, align_words
+from headscope.data.pairs import PairFile, write_pairs
+from headscope.data.words import split_words
+from headscope.find.key_attention import KeyTokens
 from headscope.find.translation import TranslationScore
+from headscope.heads import resolve_heads
+from headscope.heads.draws import draw_heads
+from headscope.heads.store import write_bytes
 from headscope.papers.paper import Missing, Setting, Step
+from headscope.papers.study_steps import study_step
 from headscope.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,
     POCKET_FOUND,
@@ -22,17 +35,30 @@ from headscope.papers.token_alignment_heads.setting import (
     given,
     halved,
     in_chat,
+    named,
     needs_pairs,
     ranked_by,
     top,
 )
-from headscope.runs import Run, carry_out, encode
+from headscope.papers.trater import TraterExperiment, trater_experiment
+from headscope.papers.trater.evidence import published_selection
+from headscope.pocket.corpus import corpus_documents
+from headscope.pocket.tasks import CROSS_LINGUAL, TASKS, write_tasks
+from headscope.runs import Run, carry_out, dump_json, encode
+from headscope.runs.reading import read_rows
+from headscope.studies.compare.checkpoints import checkpoint_series
+from headscope.studies.compare.classes import CompareClasses, compare_classes
+from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 from headscope.studies.costs.work import Work
+from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import Progress, find_and_check
+from headscope.studies.inputs import POCKET, PairsChoice, Progress, find_and_check, read_directions
+from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
+from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
+from headscope.use.rating import Rating
 from headscope.verify.removal import Removal
 
 #: Random sets of heads of each kind beside those that are removed: with fewer than 19 p over draws
@@ -43,69 +69,60 @@ POCKET_TOKENS, TOKENS = (28, 17), (70, 50)
 #: Sentences of FLORES-101's dev and test splits.
 FLORES = (997, 1012)
 
+#: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
+POCKET_FOLLOWED, FOLLOWED = 20, 50
+#: Tasks: most items of one of the pocket world, and of anybody's; random sets of heads of each kind
+#: beside the chosen ones, the fewest by which p over draws can be 0.05.
+POCKET_ITEMS, ITEMS, TASK_DRAWS = 100, 500, 19
+#: Tokens of all tasks of the pocket world once: read, of one row, and written.
+POCKET_READ, POCKET_ROW, POCKET_WRITTEN = 70_000, 28, 3_400
+#: Of anybody's: tasks of a name, tokens of a question with one of its choices, and choices.
+TASKS_OF_A_NAME, QUESTION_TOKENS, CHOICES = 10, 120, 4
+#: Documents of the pocket corpus, how many of them carry a translation, and tokens of one.
+DOCUMENTS, BILINGUAL, POCKET_DOCUMENT = 2000, 0.05, 70
+#: Documents of each of anybody's files that are rated, tokens of one, and random sets of heads.
+RATED, DOCUMENT, RATED_DRAWS = 2000, 500, 19
+#: Tasks of the pocket world that prompts are taken from, prompts of each, and key words of one.
+PROMPTED = ("pocket_translate_sentences", "pocket_repeat_sentences", "pocket_plurals")
+PROMPTS_EACH, KEY_WORDS = 2, 2
+#: Words of the sentence whose links are shown, at least: a shorter one shows little.
+LINKED_WORDS = 6
+
 Result = Mapping[str, Any]
+Steps = tuple[Step, ...] | Missing
 
 
-def score_steps(setting: Setting, *more: Step) -> tuple[Step, ...] | Missing:
+# Sentences and scores
+
+
+def score_steps(setting: Setting, *more: Step) -> Steps:
     """Translation scores of every direction, and steps that read them."""
     missing = needs_pairs(setting)
     if missing is not None:
         return missing
-    own = _score_step(setting, "scores", "every direction", _scores)
-    return (*_sentences(setting), own, *more)
+    return (*_sentences(setting), _score_step(setting, "scores", "every direction", scores), *more)
 
 
 def other_scores(setting: Setting) -> tuple[Step, ...]:
     """The same of other models, which need sentences that are not of the pocket world alone."""
     return tuple(
-        _score_step(
-            setting, f"scores{setting.of(name).suffix}", name, partial(elsewhere, _scores, name)
-        )
+        _score_step(setting, f"scores{setting.of(name).suffix}", name, _elsewhere(scores, name))
         for name in setting.data.others
         if setting.data.pairs
     )
 
 
-def _score_step(setting: Setting, name: str, of: str, run: Callable[..., Result]) -> Step:
+def _score_step(
+    setting: Setting, name: str, of: str, settings: Callable[[Setting], FindTranslation]
+) -> Step:
     work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
     before = ("sentences",) if halved(setting) else ()
-    return Step(name, f"translation scores of {of}", run, work, before)
+    return study_step(find_translation, settings, name, f"translation scores of {of}", work, before)
 
 
-def elsewhere(run: Callable[..., Result], other: str, setting: Setting, *rest: Any) -> Result:
-    """A run with another model, by the settings of this one."""
-    return run(setting.of(other), *rest)
-
-
-def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    """The best heads of every direction, compared."""
-    given_ones = len(setting.data.pairs) if halved(setting) else len(directions(setting))
-    if given_ones == 1:
-        return Missing(
-            "heads of one direction alone cannot be compared with those of another",
-            "a second direction, such as the reverse: --pairs de-en=FILE",
-        )
-    own = Step("overlap", "the best heads of every two directions", _overlap, Work(), ("scores",))
-    return score_steps(setting, own)
-
-
-def removal_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    """Translation without the best heads, and without random ones."""
-    times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
-    work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
-    own = Step("removal", "translation without the heads", _removal, work, ("scores",))
-    return score_steps(setting, own)
-
-
-def failure_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    """How translations fail without the best heads."""
-    removal = removal_steps(setting)
-    if isinstance(removal, Missing):
-        return removal
-    if "text" not in (setting.steering.measure or ("text",)):
-        return Missing("by loss alone no text is written that could fail", "--measure text")
-    own = Step("failures", "how translations fail", _failures, Work(), ("removal",))
-    return (*removal, own)
+def _elsewhere(settings: Callable[[Setting], Any], other: str) -> Callable[[Setting], Any]:
+    """The settings of a run with another model."""
+    return lambda setting: settings(setting.of(other))
 
 
 def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> Work:
@@ -115,19 +132,16 @@ def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> 
         each, (prompt, answer) = others, TOKENS
     else:
         count, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
-    rows = max(1.0, setting.batch_tokens / (prompt + answer))
-    number = count * each
-    batches = number / rows
+    number, rows = count * each, max(1.0, setting.batch_tokens / (prompt + answer))
     if not generate:
-        return Work(
-            forward=number * (prompt + answer), length=prompt + answer, rows=rows, calls=batches
-        )
+        length = prompt + answer
+        return Work(forward=number * length, length=length, rows=rows, calls=number / rows)
     return Work(
         forward=number * prompt,
         generated=number * answer,
         length=prompt + answer / 2,
         rows=rows,
-        calls=batches * answer,
+        calls=number / rows * answer,
     )
 
 
@@ -169,20 +183,193 @@ def scoring(setting: Setting) -> TranslationScore:
     )
 
 
-def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    config = FindTranslation(
+def scores(setting: Setting) -> FindTranslation:
+    """Heads are scored on the sentences to find them on."""
+    return FindTranslation(
         setting.model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
     )
-    result: Result = encode(find_translation(config, out, progress))
-    return result
 
 
-def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    config = CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
-    return dict(encode(compare_overlap(config, out)))
+# Word links
 
 
-def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
+def link_steps(setting: Setting) -> Steps:
+    """Word links of one direction."""
+    scored = score_steps(setting)
+    if isinstance(scored, Missing):
+        return scored
+    sentences = scored[:-1]
+    before = tuple(one.name for one in sentences)
+    return (*sentences, Step("links", "word links of one direction", _links, Work(), before))
+
+
+def _links(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    """Link the sentences of the first direction, and keep one of them whole."""
+    choice = found_on(setting)
+    if not setting.data.pairs:
+        choice = replace(choice, pair=("en-de",))
+    name, pairs = next(iter(read_directions(choice, setting.model.model, "dev").items()))
+    aligner = setting.steering.aligner
+    settings = {"direction": name, **({} if aligner is None else {"aligner": aligner})}
+
+    def link(run: Run) -> Result:
+        if progress is not None:
+            progress("linking words", 0, 1)
+        linked = align_words(
+            pairs.pairs,
+            AlignWords(aligner, llm=setting.linker),
+            source_language=pairs.source_language,
+            target_language=pairs.target_language,
+        )
+        return links_described(name, pairs, linked)
+
+    return carry_out("reproduce links", out, settings, {name: pairs.digest}, link)
+
+
+def links_described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, Any]:
+    """The share of target words with a link, and the first sentence long enough to show."""
+    known = [at for at, links in enumerate(linked.links) if links is not None]
+    long = [at for at in known if len(linked.target_words[at]) >= LINKED_WORDS]
+    example = None
+    if known:
+        at = (long or known)[0]
+        links = linked.links[at] or frozenset()
+        words = [
+            {
+                "target": word.text,
+                "source": [
+                    source.text
+                    for place, source in enumerate(linked.source_words[at])
+                    if (place, number) in links
+                ],
+            }
+            for number, word in enumerate(linked.target_words[at])
+        ]
+        pair = pairs.pairs[at]
+        example = {"source": pair.source, "target": pair.target, "words": words}
+    return {
+        "direction": name,
+        "aligner": linked.aligner,
+        "units": linked.units,
+        "sentences": len(known),
+        "words": sum(len(linked.target_words[at]) for at in known),
+        "linked": sum(len({target for _, target in linked.links[at] or ()}) for at in known),
+        "example": example,
+    }
+
+
+# Comparisons of scores
+
+
+def class_steps(setting: Setting) -> Steps:
+    """Shares of the classes of heads, of other models too."""
+    others = other_scores(setting)
+    before = ("scores", *(one.name for one in others))
+
+    def settings(setting: Setting) -> CompareClasses:
+        return CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD)
+
+    title = "shares of the classes of heads"
+    own = study_step(
+        lambda config, out, progress: compare_classes(config, out),
+        settings,
+        "classes",
+        title,
+        Work(),
+        before,
+    )
+    return score_steps(setting, *others, own)
+
+
+def overlap_steps(setting: Setting) -> Steps:
+    """The best heads of every direction, compared."""
+    given_ones = len(setting.data.pairs) if halved(setting) else len(directions(setting))
+    if given_ones == 1:
+        return Missing(
+            "heads of one direction alone cannot be compared with those of another",
+            "a second direction, such as the reverse: --pairs de-en=FILE",
+        )
+
+    def settings(setting: Setting) -> CompareOverlap:
+        return CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
+
+    own = study_step(
+        lambda config, out, progress: compare_overlap(config, out),
+        settings,
+        "overlap",
+        "the best heads of every two directions",
+        Work(),
+        ("scores",),
+    )
+    return score_steps(setting, own)
+
+
+def formation_steps(setting: Setting) -> Steps:
+    """Heads and translations over the checkpoints of a training."""
+    checkpoints = _checkpoints(setting)
+    if not checkpoints:
+        return Missing(
+            "the paper follows the checkpoints of an 8B model that it trained from nothing, which "
+            "are not published, and this model brings none",
+            "revisions or folders of this model's checkpoints, each by --checkpoints",
+            "needs MODEL",
+        )
+    missing = needs_pairs(setting)
+    if missing is not None:
+        return missing
+    number = 8 if checkpoints == (POCKET,) else len(checkpoints)
+    own = decoded(setting) == "greedy"
+    score = sentences_of(setting, POCKET_FOUND, FLORES[0] // 2, generate=own)
+    check = sentences_of(setting, POCKET_FOLLOWED, FOLLOWED, generate=True)
+    title, work = "heads over the checkpoints of a training", (score + check) * number
+    return (study_step(formation, _formation, "formation", title, work),)
+
+
+def _checkpoints(setting: Setting) -> tuple[str, ...]:
+    return setting.data.checkpoints or ((POCKET,) if setting.pocket else ())
+
+
+def _formation(setting: Setting) -> Formation:
+    names, steering = _checkpoints(setting), setting.steering
+    own = [f"{setting.model.model}@{one}" if _revision(one) else one for one in names]
+    pairs = PairsChoice(pair=("all",))
+    if setting.data.pairs:
+        pair = () if halved(setting) else directions(setting)
+        pairs = named(PairsChoice(pair, setting.data.pairs))
+    return Formation(
+        checkpoint_series(own, model=setting.model),
+        replace(pairs, limit=steering.limit or pairs.limit, shots=steering.shots or pairs.shots),
+        scoring(setting),
+        threshold=THRESHOLD,
+        k=top(setting),
+        check=FOLLOWED if setting.data.pairs else POCKET_FOLLOWED,
+        rank=ranked_by(setting),
+    )
+
+
+def _revision(name: str) -> bool:
+    """Whether a checkpoint is named by a revision alone."""
+    if name == POCKET or name.startswith(f"{POCKET}:") or has_magic(name):
+        return False
+    return "@" not in name and "/" not in name and not Path(name).exists()
+
+
+# Translation and other tasks without the heads
+
+
+def removal_steps(setting: Setting) -> Steps:
+    """Translation without the best heads, and without random ones."""
+    return score_steps(setting, _removal_step(setting))
+
+
+def _removal_step(setting: Setting) -> Step:
+    times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
+    work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
+    title = "translation without the heads"
+    return study_step(verify_removal, _removal, "removal", title, work, ("scores",))
+
+
+def _removal(setting: Setting) -> VerifyRemoval:
     removal = Removal(
         draws=setting.steering.draws or DRAWS,
         loss_draws=setting.steering.draws,
@@ -192,18 +379,293 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
-    heads = str(setting.at("scores"))
-    config = VerifyRemoval(
-        heads,
+    return VerifyRemoval(
+        str(setting.at("scores")),
         amounts(setting),
         setting.model,
         checked_on(setting),
         removal,
         rank=ranked_by(setting),
     )
-    return encode(verify_removal(config, out, progress))
 
 
-def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    config = VerifyFailures(run=setting.at("removal"), llm=setting.llm)
-    return encode(verify_failures(config, out, progress))
+def failure_steps(setting: Setting) -> Steps:
+    """How translations fail without the best heads."""
+    removal = removal_steps(setting)
+    if isinstance(removal, Missing):
+        return removal
+    if "text" not in (setting.steering.measure or ("text",)):
+        return Missing("by loss alone no text is written that could fail", "--measure text")
+
+    def settings(setting: Setting) -> VerifyFailures:
+        return VerifyFailures(run=setting.at("removal"), llm=setting.llm)
+
+    title = "how translations fail"
+    own = study_step(verify_failures, settings, "failures", title, Work(), ("removal",))
+    return (*removal, own)
+
+
+def task_steps(setting: Setting) -> Steps:
+    """Other tasks without the heads, and translation; both of other models too."""
+    removal = removal_steps(setting)
+    if isinstance(removal, Missing):
+        return removal
+    own: tuple[Step, ...] = ()
+    if not setting.data.benchmarks:
+        own = (Step("task-files", "tasks of the pocket world", _task_files, Work()),)
+    before = ("scores", *(one.name for one in own))
+    title, work = "other tasks without the heads", _task_work(setting)
+    tasks = study_step(verify_tasks, _tasks, "tasks", title, work, before)
+    steps = [*removal, *own, tasks]
+    for other, scored in zip(other_models(setting), other_scores(setting), strict=False):
+        steps.append(scored)
+        for step, study, settings in (
+            (removal[-1], verify_removal, _removal),
+            (tasks, verify_tasks, _tasks),
+        ):
+            name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"
+            elsewhere = _elsewhere(settings, other)
+            steps.append(study_step(study, elsewhere, name, title, step.work, (scored.name,)))
+    return tuple(steps)
+
+
+def other_models(setting: Setting) -> tuple[str, ...]:
+    """The other models; those of the bundled model's own tasks and sentences cannot be asked."""
+    return setting.data.others if setting.data.pairs and setting.data.benchmarks else ()
+
+
+def _task_work(setting: Setting) -> Work:
+    """Every task as it is, without the heads, and without each random set."""
+    names, draws = len(setting.data.benchmarks), setting.steering.draws or TASK_DRAWS
+    if not names:
+        rows = max(1.0, setting.batch_tokens / POCKET_ROW)
+        calls = POCKET_READ / POCKET_ROW / rows
+        once = Work(
+            POCKET_READ, generated=POCKET_WRITTEN, length=POCKET_ROW, rows=rows, calls=calls
+        )
+        return once * (2 + 2 * draws)
+    rows = max(1.0, setting.batch_tokens / QUESTION_TOKENS)
+    number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * (2 + 2 * draws)
+    return Work(number * QUESTION_TOKENS, length=QUESTION_TOKENS, rows=rows, calls=number / rows)
+
+
+def _task_files(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    settings = {"items": POCKET_ITEMS, "seed": setting.seed}
+
+    def write(run: Run) -> Result:
+        return {"tasks": write_tasks(run.path / "files", "test", POCKET_ITEMS, setting.seed)}
+
+    return carry_out("reproduce task files", out, settings, {}, write)
+
+
+def _tasks(setting: Setting) -> VerifyTasks:
+    own = setting.data.benchmarks
+    return VerifyTasks(
+        own or (str(setting.at("task-files") / "files"),),
+        str(setting.at("scores")),
+        amounts(setting)[-1:],
+        setting.model,
+        limit=setting.steering.limit or (ITEMS if own else None),
+        removal=Removal(
+            draws=setting.steering.draws or TASK_DRAWS,
+            threshold=THRESHOLD,
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+        ),
+        rank=ranked_by(setting),
+    )
+
+
+# Texts that need the heads, and models trained on them
+
+
+def training_steps(setting: Setting) -> Steps:
+    """Models trained from nothing on mixtures of rated texts, whose result the package has."""
+    if not setting.pocket:
+        return Missing(
+            "the paper trains models of 1.5 billion parameters from nothing on 1T tokens of web "
+            "text; only the pocket model is trained here",
+            coverage="needs MODEL",
+        )
+    config = TraterExperiment()
+    # The corpus as it is, without and with more of the selected texts, or of random ones.
+    tokens = config.tokens * 5 * len(config.seeds)
+    rows = config.batch_tokens / 32
+    work = Work(training=tokens, length=32, rows=rows, calls=tokens / config.batch_tokens)
+    rated = Work(forward=2 * 2.5e6, length=POCKET_DOCUMENT, rows=100, calls=700)
+    title = "models trained from nothing on rated texts"
+    step = study_step(
+        trater_experiment, lambda setting: TraterExperiment(), "trater", title, work + rated
+    )
+    return (replace(step, stored="trater-pocket"),)
+
+
+def rated_steps(setting: Setting) -> Steps:
+    """Documents rated by the heads, and by as many random ones."""
+    if not setting.pocket and not setting.data.documents:
+        return Missing(
+            "the paper rates 300B tokens of its own multilingual web text, which is not published",
+            "documents of each language, such as --documents de=FILE --documents fr=FILE",
+        )
+    corpus: tuple[Step, ...] = ()
+    number, tokens = RATED * len(setting.data.documents), DOCUMENT
+    if not setting.data.documents:
+        corpus = (Step("corpus", "a corpus of the pocket world", _corpus, Work()),)
+        number, tokens = DOCUMENTS, POCKET_DOCUMENT
+    rows = max(1.0, setting.batch_tokens / tokens)
+    work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
+    before = ("scores", *(one.name for one in corpus))
+    draws, random = setting.steering.draws or RATED_DRAWS, "documents rated by random heads"
+    return score_steps(
+        setting,
+        *corpus,
+        study_step(use_rate, _rating, "rated", "documents rated by the heads", work, before),
+        Step("rated-random", random, _rate_by_random, work * draws, before),
+    )
+
+
+def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    settings = {"documents": DOCUMENTS, "bilingual": BILINGUAL, "seed": setting.seed}
+
+    def write(run: Run) -> Result:
+        drawn = list(islice(corpus_documents("test", setting.seed, BILINGUAL), DOCUMENTS))
+        lines = "".join(f"{dump_json(document.record)}\n" for document in drawn)
+        write_bytes(run.path / "corpus.jsonl", lines.encode())
+        bilingual = sum(bool(document.to) for document in drawn)
+        return {"documents": len(drawn), "bilingual": bilingual}
+
+    return carry_out("reproduce corpus", out, settings, {}, write)
+
+
+def _rating(setting: Setting) -> UseRate:
+    own = setting.data.documents
+    return UseRate(
+        own or (str(setting.at("corpus") / "corpus.jsonl"),),
+        str(setting.at("scores")),
+        top(setting),
+        setting.model,
+        limit=setting.steering.limit or (RATED if own else None),
+        rating=Rating(batch_tokens=setting.batch_tokens),
+        rank=ranked_by(setting),
+    )
+
+
+def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    """The same documents rated by as many random heads: what the best of them carry."""
+    rank, share = ranked_by(setting), selected_share(setting)
+    chosen = resolve_heads(str(setting.at("scores")), top(setting), setting.geometry, by=rank)
+    drawn = draw_heads(chosen, setting.steering.draws or RATED_DRAWS, setting.seed)
+    sets = [",".join(map(str, one.heads)) for one in drawn]
+    settings = {"heads": sets, "share": share, "rating": _rating(setting)}
+
+    def rate(run: Run) -> Result:
+        draws = []
+        for number, heads in enumerate(sets):
+            place = run.path / f"draw-{number:02d}"
+            rated = encode(use_rate(replace(_rating(setting), heads=heads), place, progress))
+            best = best_documents(rated_documents(place), share)
+            means = {name: one["mean"] for name, one in rated["languages"].items()}
+            kinds = {name: [one.get("kind") for one in own] for name, own in best.items()}
+            draws.append({"heads": heads, "means": means, "kinds": kinds})
+        return {"draws": draws}
+
+    return carry_out("reproduce rated", out, settings, {}, rate)
+
+
+def selected_share(setting: Setting) -> float:
+    """The share of each language's documents that is selected: the paper's, where there are many
+    heads."""
+    theirs = published_selection()
+    return theirs if theirs is not None and not setting.small else BILINGUAL
+
+
+def rated_documents(place: Path) -> list[Mapping[str, Any]]:
+    """The records of a rated corpus."""
+    files = sorted((place / "documents").rglob("*.jsonl"))
+    return [row for file in files for _, row in read_rows(file)]
+
+
+def best_documents(
+    rows: Sequence[Mapping[str, Any]], share: float
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Of every language the share of its documents with the highest scores, at least one."""
+    languages: dict[str, list[Mapping[str, Any]]] = {}
+    for one in rows:
+        if one.get("score") is not None:
+            languages.setdefault(str(one.get("language") or ""), []).append(one)
+    return {
+        name: heapq.nlargest(max(1, round(share * len(own))), own, key=lambda one: one["score"])
+        for name, own in sorted(languages.items())
+    }
+
+
+# Attention on key words
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """One prompt with its answer and the words on which it turns.
+
+    `mapping` is whether the paper takes such prompts to need a mapping between languages.
+    """
+
+    name: str
+    prompt: str
+    answer: str
+    words: tuple[str, ...]
+    mapping: bool
+
+
+def key_word_steps(setting: Setting) -> Steps:
+    """The attention of every head on the key words of each prompt."""
+
+    def settings(one: Prompted, setting: Setting) -> FindKeyTokens:
+        chat = in_chat(setting)
+        measure = KeyTokens(one.words, one.answer, draws=0, chat=chat, seed=setting.seed)
+        scores = str(setting.at("scores"))
+        return FindKeyTokens(one.prompt, scores, measure, "100%", setting.model, "score")
+
+    own = (
+        study_step(
+            find_key_tokens,
+            partial(settings, one),
+            f"key-words-{one.name}",
+            f"attention on the key words of {one.name}",
+            Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
+            ("scores",),
+        )
+        for one in prompts(setting)
+    )
+    return score_steps(setting, *own)
+
+
+def prompts(setting: Setting) -> tuple[Prompted, ...]:
+    """Prompts in French and German, written by us; of the bundled model those of its own tasks.
+
+    Endings to choose stand for Figures 22 and 23, with the paper's key words; inferences for 24 and
+    25 and pronouns for 26 and 27, whose key words the paper shows in pictures alone.
+    """
+    if not setting.pocket:
+        lines = files("headscope.papers") / "data" / "key_words.jsonl"
+        rows = map(json.loads, lines.read_text("utf-8").splitlines())
+        return tuple(Prompted(**row | {"words": tuple(row["words"])}) for row in rows)
+    known = {task.name: task for task in TASKS}
+    found = []
+    for name in PROMPTED:
+        drawn = islice(known[name].rows("test", setting.seed), PROMPTS_EACH)
+        for number, row in enumerate(drawn, 1):
+            within = row.get("source") or row["prompt"].splitlines()[1].partition(": ")[2]
+            own = name.removeprefix("pocket_").replace("_", "-")
+            answer, across = row["choices"][row["answer"]], known[name] in CROSS_LINGUAL
+            found.append(
+                Prompted(f"{own}-{number}", row["prompt"], answer, longest(within), across)
+            )
+    return tuple(found)
+
+
+def longest(text: str) -> tuple[str, ...]:
+    """The longest words of a text, in its order; of equal length the first."""
+    found = [one.text for one in split_words(text, links_given=False)]
+    known = [one for one in dict.fromkeys(found) if any(map(str.isalnum, one))]
+    most = sorted(known, key=lambda one: -len(one))[:KEY_WORDS]
+    return tuple(one for one in known if one in most)

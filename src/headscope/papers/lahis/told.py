@@ -1,0 +1,493 @@
+"""What the experiments show: blocks of their studies, and the paper's claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from headscope.data.languages import language_name
+from headscope.estimates import Draws, Estimate
+from headscope.measure.statistics import least_p, p_draws
+from headscope.papers.claims import LEVEL, OPPOSITE, of_removal, with_claims
+from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
+from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
+from headscope.papers.paper import Setting
+from headscope.papers.published import source, value
+from headscope.papers.study_steps import joined, shown_by, titled
+from headscope.results.lahis import LahisResult
+from headscope.results.language_texts import (
+    LanguageText,
+    Matrix,
+    TextWithoutHeads,
+    TextWithoutLayers,
+    WithoutHeads,
+)
+from headscope.results.soft_gate import SoftGateResult
+from headscope.results.writing import OffTarget, Steering, Summaries, Transfer, WritingResult
+from headscope.runs import encode
+from headscope.shown.blocks import Cell, Claim, Findings, Reference, Row, Table, p_cell
+
+#: What no interval of an experiment holds.
+SAMPLE = (
+    "Which heads are specific depends on the documents they are found on: with the bundled model, "
+    "other samples of the same languages gave partly other heads (docs/languages.md), and no "
+    "interval here holds that uncertainty."
+)
+MODELS = "Aya-23-8B, Llama-3.2-3B, Mistral-7B-v0.1"
+ABSTRACT = "Abstract"
+NO_HEADS = "no head is specific to this language"
+
+
+def notes(setting: Setting) -> tuple[str, ...]:
+    """What holds for every experiment: settings, published figures, documents."""
+    said = [
+        settings_said(setting),
+        # Our sources have the paper's abstract and the published code's description, and no table.
+        "No published figure is at hand but the numbers of documents that a language is scored on "
+        f"({PAPER_SCALE.found:,}) and of trained gates; the paper's models are {MODELS}.",
+    ]
+    heads = setting.read(HEADS, LahisResult)
+    if heads is not None:
+        where = (
+            "the bundled model's dev split, and tested on its test split"
+            if setting.pocket
+            else "one half of the files, and tested on the other"
+        )
+        scored = _span([one.documents for one in heads.languages.values()], 0)
+        said.append(
+            f"Heads are found on {scored} documents a language of {where}; no text that "
+            "they are found on is tested on."
+        )
+    return *said, SAMPLE
+
+
+# Heads of languages
+
+
+def tell_importance(setting: Setting) -> Findings:
+    """Importance of every head, and how alike halves of the documents are."""
+    return shown_by(setting, HEADS, "Languages and their heads", "Where the heads are")
+
+
+def tell_sets(setting: Setting) -> Findings:
+    """General and specific heads, and the layers they lie in."""
+    found = setting.read(HEADS, LahisResult)
+    if found is None:
+        return Findings()
+    return _told(shown_by(setting, HEADS, "General heads", "By layer"), *set_claims(found))
+
+
+def set_claims(found: LahisResult) -> list[Claim]:
+    """That there are heads of both kinds, which is described: what they do is tested elsewhere."""
+    sizes = [len(one.specific) for one in found.languages.values()]
+    by = (
+        f"{_span(sizes, 0)} each, which a quantile makes, so that this is no finding; what they do "
+        "is tested"
+    )
+    claims = [Claim("every language has heads specific to it", min(sizes) > 0, by)]
+    if found.general_in is not None:
+        by = (
+            f"{len(found.general)} in at least {found.general_in} of {len(sizes)} languages, "
+            f"where chance gives {found.general_expected:.2g}"
+        )
+        claims.append(Claim("some heads are general", bool(found.general), by))
+    return claims
+
+
+# Losses of text
+
+
+def tell_perplexity(setting: Setting) -> Findings:
+    """Each language's text without its own heads, without random ones, and as it is."""
+    step = step_name(setting, LOSSES)
+    found = setting.read(step, TextWithoutHeads)
+    if found is None:
+        return Findings()
+    shown = shown_by(setting, step, "Each language", "Single draws", "Loss and perplexity")
+    claims = [
+        _needed(code, row, int(found.data[code]["examples"]))
+        for code, text in found.languages.items()
+        if (row := _specific(code, text)) is not None
+    ]
+    none = "No language has heads of its own here, so none could be removed."
+    return _told(replace(shown, found=shown.found or none), *claims)
+
+
+def _specific(code: str, text: LanguageText) -> WithoutHeads | None:
+    """What the removal of a language's specific heads does to its own text."""
+    rows = (row for row in text.removed if (row.of, row.role) == (code, "chosen"))
+    return next(rows, None)
+
+
+def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
+    """That a language's text needs the heads specific to it."""
+    random = row.random or Draws()
+    by = (
+        f"{row.change.value:+.3f} nats a token, {random.mean:+.3f} without random "
+        f"heads; {documents} documents"
+    )
+    name, change = f"text in {code} needs the heads specific to it", row.change.record()
+    return of_removal(name, encode(row), by, change=change, sign=1)
+
+
+def tell_cross(setting: Setting) -> Findings:
+    """Heads of one language, text of another."""
+    step = step_name(setting, LOSSES)
+    found = setting.read(step, TextWithoutHeads)
+    if found is None:
+        return Findings()
+    matrix = next((one for one in found.matrices if one.role == "chosen"), None)
+    if matrix is None:
+        none = "No language has heads of its own here, so there is nothing to cross."
+        return Findings(found=none)
+    shown = shown_by(setting, step, "Heads and texts", "Random heads and texts")
+    if not matrix.own:
+        return replace(shown, found="With text of one language nothing can be crossed.")
+    return _told(shown, own_most(found, matrix))
+
+
+def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
+    """That every language's own text suffers, and most, each by tests of its own.
+
+    As all of them have to hold, none is corrected. A loss that falls less is no harm.
+    """
+    own, n = matrix.own, len(matrix.own)
+    changes = dict(zip(matrix.heads_of, matrix.change, strict=True))
+    signs = [
+        {_sign(one.own_minus_largest_other), _sign(changes[code][matrix.text_of.index(code)])}
+        for code, one in own.items()
+    ]
+    most = sum(one.own_minus_largest_other.value > 0 and one.own > 0 for one in own.values())
+    both = signs.count({1})
+    drawn = [one.p_draws for one in own.values() if one.p_draws is not None]
+    documents = _span([int(one["examples"]) for one in found.data.values()], 0)
+    by = (
+        f"in {most} of {n} languages, in {both} with both intervals above zero; {documents} "
+        "documents each"
+    )
+    needed = ["more documents"] if both < n else []
+    if len(drawn) < n or max(drawn) > LEVEL:
+        needed.append("more random sets")
+    if drawn:
+        by += f"; p over draws {_span(drawn, 2)}"
+    name = "every language's own text suffers most from the loss of its heads"
+    if any(-1 in each for each in signs):
+        return Claim(name, False, by, OPPOSITE)
+    tested = "every language's interval beside no removal and beside other text, and random sets"
+    return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
+
+
+def tell_layers(setting: Setting) -> Findings:
+    """Each language's text without whole layers, and where its important heads lie."""
+    step = step_name(setting, "layers")
+    found = setting.read(step, TextWithoutLayers)
+    if found is None:
+        return Findings()
+    shown = shown_by(
+        setting,
+        step,
+        "Change of loss by layer",
+        "Layers and random heads",
+        "Where important heads lie",
+    )
+    worst = {
+        code: max(text.layers, key=lambda row: row.change.value).layer
+        for code, text in found.languages.items()
+    }
+    large = "Removing a whole layer is a large intervention, which says little of its single heads."
+    return replace(shown, sure=f"{shown.sure} {large}", more={"worst": worst})
+
+
+def tell_moving(setting: Setting) -> Findings:
+    """How far both gates take the same heads, and what these cost each language's text."""
+    step = step_name(setting, LOSSES_MOVING)
+    found = setting.result(step_name(setting, "gates"))
+    if found is None or not setting.done(step):
+        return Findings()
+    by_code: Mapping[str, Any] = found["languages"]
+
+    def cell(estimate: Mapping[str, float] | None, digits: int) -> Cell:
+        known = None if estimate is None else Estimate(**estimate)
+        return Cell.of(known, digits) if known else Cell(why=NO_HEADS)
+
+    rows = tuple(
+        Row(
+            code,
+            (
+                Cell(row["important"][1], digits=0),
+                Cell(row["shared"], digits=0),
+                Cell(row["jaccard"], digits=2),
+                Cell(row["expected_exact"]),
+                p_cell(row["p_value"]),
+                cell(row["all"], 2),
+                cell(row["within_layers"], 2),
+                p_cell(row["p_within_layers"]),
+                cell(row["costs_more"], 3),
+            ),
+        )
+        for code, row in by_code.items()
+    )
+    columns = (
+        "important",
+        "shared",
+        "Jaccard",
+        "by chance",
+        "p",
+        "rank correlation",
+        "within layers",
+        "p within layers",
+        "NLL, moving less still",
+    )
+    table = Table(
+        "Heads by the moving gate and by the still one",
+        columns,
+        rows,
+        note="Rank correlation: Spearman's, of the importance of all heads; within layers ranks "
+        "are centred in each layer and heads permuted inside it. Documents are drawn anew for the "
+        "intervals; the gate's path, which depends on their order, is not.",
+    )
+    shown = shown_by(setting, step, "Each language")
+    agree = [row["jaccard"] for row in by_code.values()]
+    chance = fmean(row["expected_exact"] for row in by_code.values())
+    said = (
+        "The important heads by the published, moving gate and by the still one have a Jaccard "
+        f"index of {_span(agree, 2)} ({chance:.3f} by chance). By the moving gate: {shown.found}"
+    )
+    return replace(shown, tables=(table, *shown.tables), found=said, more={"by_language": by_code})
+
+
+# What is written under changed heads
+
+#: The tables and pictures of a study that lets the model write.
+WRITTEN = ("Selected and random heads", "Single draws")
+#: Whose heads are changed where statements contradict each other.
+BELIEVED = {
+    "up": "turning up a language's heads makes its statement",
+    "down": "removing the heads of the other language makes a statement",
+}
+
+
+def tell_general(setting: Setting) -> Findings:
+    """Summaries, or repeated sentences, without the heads that languages share."""
+    step = step_name(setting, "summaries")
+    found = setting.read(step, Summaries)
+    if found is None:
+        return Findings()
+    repeats = found.task == "repeat"
+    claim = written_claim(
+        f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}",
+        "ROUGE-L",
+        f"without {_count(found.k, 'general head')}",
+        found,
+        ("general", "rouge_l"),
+        sign=-1,
+    )
+    shown = _told(shown_by(setting, step, *WRITTEN, "Other measures"), claim)
+    no_summaries = (
+        "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
+        "this says nothing about summaries."
+    )
+    return replace(shown, sure=f"{shown.sure} {no_summaries}") if repeats else shown
+
+
+def tell_off_target(setting: Setting) -> Findings:
+    """Whether the model leaves a language without its heads."""
+    parts, claims = [], []
+    for ask, title in (("translate", "translations"), ("continue", "continued documents")):
+        step = step_name(setting, f"off-target-{ask}")
+        found = setting.read(step, OffTarget)
+        if found is None:
+            continue
+        shown = shown_by(setting, step, *WRITTEN, "In which language instead")
+        known = {kind for kind, one in found.whole.effects.items() if "off_target" in one}
+        parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
+        if "specific" in known:
+            claim = written_claim(
+                f"without a language's own heads {title} leave it",
+                f"{title} in another language",
+                "without the heads specific to the language",
+                found,
+                ("specific", "off_target"),
+                sign=1,
+            )
+            claims.append(claim)
+    return _told(joined(parts), *claims)
+
+
+def tell_mitigation(setting: Setting) -> Findings:
+    """Whether fewer answers are in the wrong language with the heads of either language changed."""
+    step = step_name(setting, "mitigation")
+    found = setting.read(step, Steering)
+    if found is None or found.away is None or "off_target" in found.not_measured:
+        return Findings()
+    away = language_name(found.away)
+    kinds = {
+        "x3": (
+            "turning up the heads of the language asked for leads answers back to it",
+            "with the heads of the language asked for times 3",
+        ),
+        "away x0": (
+            f"removing {away} heads leads answers back to the language asked for",
+            f"with {away} heads removed",
+        ),
+    }
+    what = "answers in another language than asked for"
+    claims = [
+        written_claim(kinds[kind][0], what, kinds[kind][1], found, (kind, "off_target"), sign=-1)
+        for kind in found.whole.effects
+    ]
+    shown = shown_by(setting, step, *WRITTEN, "Other measures")
+    provoked = (
+        f"The requests stand behind a text in {away}: the wrong language is provoked, and how "
+        "often it comes by itself is not told."
+    )
+    return _told(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
+
+
+def tell_transfer(setting: Setting) -> Findings:
+    """Which of two contradicting statements is believed, with a language turned up or down."""
+    given = codes(setting.data.statements)
+    parts, claims = [], []
+    for pair in ("",) if setting.pocket or not given else given:
+        step = step_name(setting, f"transfer-{pair}" if pair else "transfer")
+        found, of = setting.read(step, Transfer), f", {pair}" if pair else ""
+        if found is None:
+            continue
+        gates = {"up": f"A's heads times {found.up:g}", "down": f"B's heads times {found.down:g}"}
+        claims += [
+            written_claim(
+                f"{BELIEVED[kind]} believed more often{of}",
+                f"answers by A's statement{of}",
+                f"with {gates[kind]}",
+                found,
+                (kind, "follows_a"),
+                sign=1,
+            )
+            for kind in found.whole.effects
+        ]
+        shown = shown_by(setting, step, *WRITTEN, "Other measures")
+        parts.append(titled(shown, pair) if pair else shown)
+    shown = joined(parts)
+    none = "No language of these pairs has heads of its own, so nothing was changed."
+    return _told(replace(shown, found=none) if parts and not claims else shown, *claims)
+
+
+def written_claim(
+    name: str, what: str, how: str, found: WritingResult, at: tuple[str, str], *, sign: int
+) -> Claim:
+    """A claim about what is written with some heads changed.
+
+    `at`: the kind of heads and the measure, which the claim lowers (`sign` -1) or raises (1).
+    """
+    kind, measure = at
+    effect = found.whole.effects[kind][measure]
+    factor, unit = (1.0, "") if measure == "rouge_l" else (100.0, " %")
+    parts = [part for part in found.groups.values() if part.effect(kind, measure) is not None]
+    prompts = [part.prompts for part in parts]
+    asked = _count(sum(prompts), "prompt")
+    if len(prompts) > 1 and len(set(prompts)) == 1:
+        groups = "pairs" if isinstance(found, Transfer) else "languages"
+        asked += f", {prompts[0]} in each of {len(prompts)} {groups}"
+    random = Draws() if effect.free is None else effect.free.draws
+    by = (
+        f"{what}: {factor * effect.baseline:.1f}{unit} as is, {factor * effect.value:.1f}{unit} "
+        f"{how} (change {_spread(effect.change, factor)}), {factor * random.mean:.1f}{unit} with "
+        f"random ones instead; {asked}"
+    )
+    return of_removal(name, encode(effect), by, change=effect.change.record(), sign=sign)
+
+
+# Trained gates
+
+
+def tell_gates(setting: Setting) -> Findings:
+    """Trained gates beside random heads trained alike, and beside the same heads removed."""
+    parts: list[Findings] = []
+    claims, rows = [], []
+    published = value(
+        "lahis", ABSTRACT, model="any", row="soft head mask", column="parameters", measure="count"
+    )
+    for code in ("",) if setting.pocket else codes(setting.data.questions):
+        step = step_name(setting, f"soft-gate-{code}" if code else "soft-gate")
+        found = setting.read(step, SoftGateResult)
+        selected = None if found is None else found.selected
+        rows.append(Row(code or "questions", (Cell(selected, published=published, digits=0),)))
+        if found is not None:
+            shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
+            parts.append(titled(shown, code) if code else shown)
+            claims.append(gates_claim(found, code))
+    if not parts:
+        return Findings()
+    why = "not comparable: the abstract does not say of which model"
+    reference = Reference(source("lahis", ABSTRACT), MODELS, False, why)
+    table = Table("Gates trained", ("gates",), tuple(rows), reference)
+    shown = joined(parts)
+    world = (
+        " The questions are of the bundled model's own world, in a prompt whose order it never "
+        "saw; with the prompt it was trained with there is nothing to be gained "
+        "(docs/negative-results.md)."
+    )
+    sure = shown.sure + (world if setting.pocket else "")
+    return _told(replace(shown, tables=(table, *shown.tables), sure=sure), *claims)
+
+
+def gates_claim(found: SoftGateResult, code: str) -> Claim:
+    """That trained gates answer more; a training has its own random heads, each one draw."""
+    shares = {kind: one.accuracy for kind, one in found.accuracy.items()}
+    changes = {(one.condition, one.minus): one.accuracy for one in found.differences}
+    change, beside = (
+        Estimate(one.value, one.low, one.high)
+        for one in (changes["trained", "untouched"], changes["trained", "random"])
+    )
+    drawn = shares["random"].by_seed
+    where = f" in {code}" if code else ""
+    by = (
+        f"{_count(found.selected, 'trained gate')}: {100 * shares['untouched'].mean:.1f} % of "
+        f"{found.pairs.test} questions answered{where} as is, "
+        f"{100 * shares['trained'].mean:.1f} % with them (change {_spread(change)}), "
+        f"{100 * shares['random'].mean:.1f} % with gates of random heads trained alike "
+        f"(difference {_spread(beside)})"
+    )
+    if "removed" in shares:
+        by += f", {100 * shares['removed'].mean:.1f} % without these heads"
+    row = {
+        "against_random": beside.record(),
+        "p_draws": p_draws(-shares["trained"].mean, [-share for share in drawn]),
+        "least_p": least_p(len(drawn)),
+        "distinct_draws": len(drawn),
+    }
+    name = f"trained gates answer more questions{where} than gates of random heads"
+    return of_removal(name, row, by, change=change.record(), sign=1)
+
+
+# What they have in common
+
+
+def _told(shown: Findings, *claims: Claim) -> Findings:
+    return replace(shown, more=with_claims(*claims)) if shown != Findings() else shown
+
+
+def _count(number: int, what: str) -> str:
+    """`1 head`, `2 heads`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _sign(estimate: Estimate) -> int:
+    """1 if the whole interval lies above zero, -1 if below, 0 if zero is in it."""
+    return int(estimate.low > 0) - int(estimate.high < 0)
+
+
+def _spread(estimate: Estimate, factor: float = 100.0) -> str:
+    """`4.7, 1.0 to 8.8`."""
+    value, low, high = (
+        f"{factor * one:.1f}" for one in (estimate.value, estimate.low, estimate.high)
+    )
+    return f"{value}, {low} to {high}"
+
+
+def _span(values: Sequence[float], digits: int) -> str:
+    """`0.079 to 0.100`, or the one value."""
+    low, high = (f"{one:.{digits}f}" for one in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,114 @@
+"""Steps that run studies, and what their studies show of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headscope.papers.paper import Setting, Step
+from headscope.runs import encode
+from headscope.shown.blocks import (
+    Block,
+    Figure,
+    Findings,
+    HeadMap,
+    HeadMaps,
+    HeadTable,
+    Heatmap,
+    NotMeasured,
+    Table,
+)
+from headscope.studies.costs.work import Work
+from headscope.studies.inputs import Progress
+
+
+def study_step(
+    study: Callable[..., Any],
+    settings: Callable[[Setting], Any],
+    name: str,
+    title: str,
+    work: Work,
+    after: tuple[str, ...] = (),
+) -> Step:
+    """A step that runs a study with the settings that follow from those of the paper's run."""
+
+    def run(setting: Setting, folder: Path, progress: Progress | None) -> Mapping[str, Any]:
+        return dict(encode(study(settings(setting), folder, progress)))
+
+    return Step(name, title, run, work, after)
+
+
+def shown_by(setting: Setting, step: str, *sections: str) -> Findings:
+    """What the study of a finished step says of its run: its finding, and blocks of these sections.
+
+    Maps and tables of heads become heatmaps. Empty where the run was not made.
+    """
+    shown = setting.shown(step)
+    if shown is None:
+        return Findings()
+    blocks = [block for one in shown.sections if one.title in sections for block in one.blocks]
+    missing = (block for block in blocks if isinstance(block, NotMeasured))
+    unknown = [f"Not measured: {block.title} ({block.why})." for block in missing]
+    return Findings(
+        tuple(block for block in blocks if isinstance(block, Table)),
+        tuple(figure for block in blocks for figure in _figures(block)),
+        " ".join(shown.finding),
+        " ".join(filter(None, [shown.uncertainty, *unknown])),
+    )
+
+
+def titled(shown: Findings, title: str) -> Findings:
+    """The same with a title before those of its blocks, and before what it found."""
+    return replace(
+        shown,
+        tables=tuple(replace(one, title=f"{title}: {one.title}") for one in shown.tables),
+        figures=tuple(replace(one, title=f"{title}: {one.title}") for one in shown.figures),
+        found=f"{title}: {shown.found}" if shown.found else "",
+        sure=f"{title}: {shown.sure}" if shown.sure else "",
+    )
+
+
+def joined(parts: Iterable[Findings]) -> Findings:
+    """All blocks and sentences of several, in their order."""
+    every = list(parts)
+    return Findings(
+        tuple(table for part in every for table in part.tables),
+        tuple(figure for part in every for figure in part.figures),
+        " ".join(part.found for part in every if part.found),
+        " ".join(part.sure for part in every if part.sure),
+    )
+
+
+def _figures(block: Block) -> tuple[Figure, ...]:
+    """What is drawn of a block; a table of heads is drawn as a map of what they are ranked by."""
+    if isinstance(block, Figure):
+        return (block,)
+    if isinstance(block, HeadTable):
+        name, numbers = next(iter(block.parts.items()))
+        known = dict(zip(block.heads, numbers[block.ranked_by], strict=True))
+        layers, width = (1 + max(place[at] for place in block.heads) for at in (0, 1))
+        values = tuple(
+            tuple(known.get((layer, head)) for head in range(width)) for layer in range(layers)
+        )
+        scale = next(one.title for one in block.columns if one.key == block.ranked_by)
+        block = HeadMaps(block.title, (HeadMap(name, values),), scale, digits=2)
+    if not isinstance(block, HeadMaps):
+        return ()
+    return tuple(
+        Heatmap(
+            f"{block.title}, {heads.name}",
+            tuple(map(str, range(len(heads.values)))),
+            tuple(map(str, range(max(map(len, heads.values))))),
+            heads.values,
+            block.scale,
+            "layer",
+            "head",
+            block.low,
+            block.high,
+            block.diverging,
+            block.digits,
+        )
+        for heads in block.maps
+    )
