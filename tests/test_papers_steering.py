@@ -9,8 +9,7 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.papers import registry
-from headscope.papers.beside import steps as beside
+from headscope.papers import beside, registry
 from headscope.papers.heads_up.runs import mask_step, proof_step
 from headscope.papers.heads_up.tasks import directions, word_tasks
 from headscope.papers.lahis import runs as lahis
@@ -123,7 +122,7 @@ def test_what_stands_beside_the_papers(tmp_path: Path, monkeypatch: pytest.Monke
     asked: dict[str, Any] = {}
     for name in ("find_by_links", "verify_removal", "verify_together"):
         monkeypatch.setattr(
-            beside, name, lambda config, *_, name=name: asked.update({name: config})
+            beside, name, lambda config, *_, name=name: asked.update({name: config}) or {}
         )
     given = setting(tmp_path, STEERING)
     for experiment in ("threshold", "pairs"):
