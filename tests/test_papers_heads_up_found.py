@@ -539,9 +539,9 @@ def test_tables_39_and_40_beside_masks_of_heads(pocket: Setting) -> None:
     put(pocket, "proof-en-de-feed-forward", proof("en-de", rows))
     found = found_in(pocket, "table-40")
     (table,) = found.tables
-    own = cell(table, "en-de", "mask of heads and feed-forward layers")
+    own = cell(table, "en-de", "NLL, mask")
     assert (own.value, own.published) == (1.4, 1.33)
-    assert cell(table, "en-de", "heads kept").value == 70
+    assert cell(table, "en-de", "heads in the mask").value == 70
     assert "0 of 1 masks keep every feed-forward layer, the others drop up to 1" in found.found
     assert "in 1 of 1." in found.found
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from headscope.papers.claims import LEVEL, of_interval, with_claims
+from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     MAIN,
     Case,
@@ -26,15 +27,6 @@ from headscope.papers.heads_up.cells import (
     shown_blocks,
 )
 from headscope.papers.heads_up.masks import of_tasks, others_of
-from headscope.papers.heads_up.runs import (
-    Families,
-    attention_step,
-    compared_steps,
-    draws_of,
-    families_of,
-    mask_step,
-    slug,
-)
 from headscope.papers.heads_up.tasks import (
     DIRECTIONS,
     NO_PAIRS,
@@ -87,9 +79,9 @@ def _base_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks, others = _of_others(setting), others_of(setting)
     if not tasks or not others:
         return NO_PARTNER
-    own = [mask_step(setting, task) for task in tasks]
+    own = [runs.mask_step(setting, task) for task in tasks]
     for other in others:
-        own += compared_steps(setting, f"masks-of-{slug(other)}", tasks, other)
+        own += runs.compared_steps(setting, f"masks-of-{runs.slug(other)}", tasks, other)
     return tuple(own)
 
 
@@ -107,7 +99,7 @@ def _base(setting: Setting) -> Findings:
     tables, claims = [], []
     place = place_of(setting, SIMILARITY, "XNLI" if directions(setting) else None)
     for other in others_of(setting):
-        result = _widest(setting, f"masks-of-{slug(other)}", MasksResult)
+        result = _widest(setting, f"masks-of-{runs.slug(other)}", MasksResult)
         base = None if result is None else result.base
         by_task = {} if base is None else {pair.task: pair for pair in base.pairs}
         theirs = partner(place, other)
@@ -129,7 +121,7 @@ def _base(setting: Setting) -> Findings:
             "Expected is the paper's ratio (equation 4) for random masks of these sizes; recall is "
             "the share of the other model's heads that this model's mask keeps."
         )
-        title = f"Masks beside those of {slug(other)}"
+        title = f"Masks beside those of {runs.slug(other)}"
         tables.append(grid(title, tasks, _PAIR, shown, place.reference, note))
         if base is None:
             continue
@@ -139,7 +131,7 @@ def _base(setting: Setting) -> Findings:
             base.mean["expected_exact"],
         )
         over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
-        name = f"its masks share more heads with those of {slug(other)} than random ones would"
+        name = f"its masks share more heads with those of {runs.slug(other)} than random ones would"
         by = (
             f"Jaccard index {jaccard.mean:.3f} on average, by chance {chance.mean:.3f}, above by "
             f"{above.mean:.3f} ({above.low:.3f} to {above.high:.3f}); more than chance in {over} "
@@ -164,7 +156,7 @@ def _map_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = (*directions(setting), *(word_tasks(setting) if setting.pocket else ()))
     if len(defaults(tasks)) < 2:
         return NO_PAIRS
-    return compared_steps(setting, _COMPARED, tasks)
+    return runs.compared_steps(setting, _COMPARED, tasks)
 
 
 def _maps(setting: Setting) -> Findings:
@@ -250,13 +242,13 @@ def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         return NO_PAIRS
     if len(tasks) < 2:
         return Missing("sentence pairs of more than one direction", NO_PAIRS.give)
-    return tuple(step for run in families_of(setting) for step in run.steps(setting))
+    return tuple(step for run in runs.families_of(setting) for step in run.steps(setting))
 
 
 def _families(setting: Setting) -> Findings:
     tasks = [task.name for task in defaults(directions(setting))]
     tables, found, sure, claims = [], "", "", list[Claim]()
-    for run in families_of(setting):
+    for run in runs.families_of(setting):
         result = setting.read(run.name, FamilyTests)
         tables.append(_family_table(setting, tasks, run, result))
         if result is not None:  # the last is the paper's
@@ -267,14 +259,14 @@ def _families(setting: Setting) -> Findings:
 
 
 def _family_table(
-    setting: Setting, tasks: Sequence[str], run: Families, result: FamilyTests | None
+    setting: Setting, tasks: Sequence[str], run: runs.Families, result: FamilyTests | None
 ) -> Table:
     other = f"heads shared by {len(run.masks)} masks, in the paper by {len(DIRECTIONS)}"
     if not run.kind:
         other = "in the paper of masks begun with hardly any head"
     same = run.kind and len(run.masks) == len(DIRECTIONS)
     place = place_of(setting, "Table 6", "XNLI", other="" if same else other)
-    draws = result.draws if result else draws_of(setting, text=False)
+    draws = result.draws if result else runs.draws_of(setting, text=False)
     if result is not None:
         families: dict[str, FamilyHeads | None] = {each.name: each for each in result.families}
     else:
@@ -354,7 +346,7 @@ def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
     return claims
 
 
-def _family_sure(result: FamilyTests, run: Families) -> str:
+def _family_sure(result: FamilyTests, run: runs.Families) -> str:
     words = (
         "As in the paper, masks begin with hardly any head."
         if run.kind
@@ -413,7 +405,7 @@ def _attention_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             + (" and another --model that can do them" if setting.pocket else ""),
             "needs MODEL" if setting.pocket else "needs DATA",
         )
-    made = (mask_step, attention_step)
+    made = (runs.mask_step, runs.attention_step)
     return tuple(step(setting, task) for task in tasks for step in made)
 
 

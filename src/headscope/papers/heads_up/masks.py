@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headscope.papers.claims import with_claims
+from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     ANOTHER,
     CONDITIONS,
@@ -35,19 +36,6 @@ from headscope.papers.heads_up.cells import (
     shown_blocks,
     text_table,
     with_measure,
-)
-from headscope.papers.heads_up.runs import (
-    Kind,
-    draws_of,
-    mask_name,
-    mask_step,
-    mask_test_step,
-    proof_name,
-    scaling_step,
-    slug,
-    swap_name,
-    swap_step,
-    trained,
 )
 from headscope.papers.heads_up.tasks import (
     EN_ZH,
@@ -137,14 +125,14 @@ def asked_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
     return None if result is None else result.tasks.get(task.name)
 
 
-def proof_of(setting: Setting, task: Task, kind: Kind = "") -> Proof:
+def proof_of(setting: Setting, task: Task, kind: runs.Kind = "") -> Proof:
     """The tests of a task's mask of a kind; of the first kind also that of another model."""
-    mask = setting.read(mask_name(task, kind), FoundMask)
+    mask = setting.read(runs.mask_name(task, kind), FoundMask)
     other = next(iter(_others_asked(setting, task)), None)
     return Proof(
         same_task(setting, task),
-        asked_of(setting, task, proof_name(task, kind)),
-        asked_of(setting, task, swap_name(task, other)) if other and not kind else None,
+        asked_of(setting, task, runs.proof_name(task, kind)),
+        asked_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
         other,
         None if mask is None else mask.selected,
     )
@@ -172,10 +160,13 @@ def _mask_steps(
     """The masks of tasks with their tests, and other models' masks tested on this one."""
     if not tasks:
         return missing
-    found = list(trained(setting, tasks))
+    found = list(runs.trained(setting, tasks))
     for other in _others_asked(setting, tasks[0]):
         for task in tasks:
-            found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
+            found += [
+                runs.mask_step(setting, task, other=other),
+                runs.swap_step(setting, task, other),
+            ]
     return tuple(found)
 
 
@@ -239,7 +230,7 @@ def _masks_shown(
     proofs = {task.name: proof_of(setting, task) for task in tasks}
     other = next((proof.other for proof in proofs.values() if proof.other), None)
     note += (
-        f" The other model is {slug(other)}."
+        f" The other model is {runs.slug(other)}."
         if other
         else " For the mask of another model give --others MODEL and files of the data."
     )
@@ -382,19 +373,21 @@ def _shots_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     hybrid = hybrid_of(every)
     plain: list[Step] = []
     behind: list[Step] = []
-    both = None if hybrid is None else mask_name(hybrid, "shots")
+    both = None if hybrid is None else runs.mask_name(hybrid, "shots")
     for task in defaults(every):
         shots, title = with_shots(task), f"{task.name} behind five examples, mask"
         plain += [
-            mask_step(setting, task),
-            mask_test_step(setting, f"shots-{task.name}", f"{title} without examples", shots,
-                      mask_name(task)),
-            mask_step(setting, shots, "shots"),
+            runs.mask_step(setting, task),
+            runs.mask_test_step(setting, f"shots-{task.name}", f"{title} without examples", shots,
+                      runs.mask_name(task)),
+            runs.mask_step(setting, shots, "shots"),
         ]  # fmt: skip
-        name, mask = f"shots-{task.name}-masked", mask_name(task, "shots")
+        name, mask = f"shots-{task.name}-masked", runs.mask_name(task, "shots")
         title += " with examples"
-        behind.append(mask_test_step(setting, name, title, shots, mask, hybrid=both, extended=True))
-    mixed = () if hybrid is None else (mask_step(setting, hybrid, "shots"),)
+        behind.append(
+            runs.mask_test_step(setting, name, title, shots, mask, hybrid=both, extended=True)
+        )
+    mixed = () if hybrid is None else (runs.mask_step(setting, hybrid, "shots"),)
     return (*plain, *mixed, *behind)
 
 
@@ -432,8 +425,8 @@ def _shots(setting: Setting) -> Findings:
             f" The hybrid mixes {len(hybrid.choice.task)} tasks, that of the paper 32 of its 35; "
             "of the three left out it names one (product-company)."
         )
-    columns = [task.name for task in shown]
-    table = grid("Accuracy behind five examples", _SHOTS, columns, accuracy, place.reference, note)
+    names, title = [task.name for task in shown], "Accuracy behind five examples"
+    table = grid(title, _SHOTS, names, accuracy, place.reference, note)
     cases = with_measure((case_of(tests[task.name, True]) for task in shown), "accuracy")
     named_ = "masks made behind five examples do at least as well there as an instruction in every"
     claims = as_instructed(f"{named_} word task", cases, "accuracy", "word task") if cases else []
@@ -462,54 +455,50 @@ SHOTS = Experiment(
 )
 
 
-def _kind_steps(kind: Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Missing]:
     """The masks of a kind beside those of heads; of the first direction alone, or of all."""
 
     def steps(setting: Setting) -> tuple[Step, ...] | Missing:
         tasks = defaults(directions(setting))
-        kinds: tuple[Kind, ...] = ("", kind)
+        kinds: tuple[runs.Kind, ...] = ("", kind)
         every = tasks[:1] if first else directions(setting)
-        made = (trained(setting, (task,), one) for task in every for one in kinds)
+        made = (runs.trained(setting, (task,), one) for task in every for one in kinds)
         return tuple(step for steps in made for step in steps) if tasks else NO_PAIRS
 
     return steps
 
 
 def _kinds(
-    setting: Setting, tasks: Sequence[Task], kind: Kind, name: str, place: Place | None
+    setting: Setting, tasks: Sequence[Task], kind: runs.Kind, name: str, place: Place
 ) -> tuple[Table, str]:
-    """Losses, ROUGE-L and heads of both kinds of masks; how often the loss is lower."""
-    rows, lower, both = [], 0, 0
-    for task in tasks:
-        own, other = proof_of(setting, task), proof_of(setting, task, kind)
-        theirs = None if place is None else place.value("mask", task.name, "nll")
-        masks = [outcomes(each.own, "masked") for each in (own, other)]
-        if all(masks):
-            both += 1
-            lower += masks[1][0].nll < masks[0][0].nll
-        cells = (
-            cell(outcomes(own.own, "as is"), "nll"),
-            cell(outcomes(own.own, "instructed"), "nll"),
-            cell(masks[0], "nll"),
-            cell(masks[1], "nll", theirs),
-            cell(outcomes(other.own, "shuffled"), "nll"),
-            cell(masks[0], "rouge_l"),
-            cell(masks[1], "rouge_l"),
-            count_cell(other.kept),
-        )
-        rows.append(Row(task.name, cells))
-    columns = ("NLL as is", "instructed", "mask of heads", name, "random masks",
-               "ROUGE-L, mask of heads", f"ROUGE-L, {name}", "heads kept")  # fmt: skip
-    reference = None if place is None else place.reference
-    found = f"The loss under the {name} is lower than under that of heads in {lower} of {both}."
-    title = f"Masks of heads beside a {name}"
-    return Table(title, columns, tuple(rows), reference), found if both else ""
+    """Masks of a kind, and how often the loss is lower under them than under those of heads."""
+    proofs = {task.name: proof_of(setting, task, kind) for task in tasks}
+    both = [
+        (own[0].nll, other[0].nll)
+        for task in tasks
+        if (own := outcomes(asked_of(setting, task, runs.proof_name(task)), "masked"))
+        and (other := outcomes(proofs[task.name].own, "masked"))
+    ]
+    table = conditions_table(
+        f"Each {name}; Table 1 has those of heads",
+        place,
+        proofs,
+        ("nll", "rouge_l"),
+        heads=True,
+        conditions=tuple(CONDITIONS),
+    )
+    lower = sum(other < own for own, other in both)
+    found = (
+        f"The loss under the {name} is lower than under that of heads in {lower} of {len(both)}."
+    )
+    return table, found if both else ""
 
 
 def _queries(setting: Setting) -> Findings:
     (task,) = defaults(directions(setting))[:1]
-    table, found = _kinds(setting, (task,), "query", "mask of queries", None)
-    made = samples(setting, proof_name(task, "query"), task.name).get("masked", [])
+    place = place_of(setting, "Table 39", "XNLI")
+    table, found = _kinds(setting, (task,), "query", "mask of queries", place)
+    made = samples(setting, runs.proof_name(task, "query"), task.name).get("masked", [])
     wrong = [one for one in made if one["output"].strip() != one["reference"].strip()]
     examples = text_table(
         "Outputs under the mask of queries that are not the reference",
@@ -536,7 +525,7 @@ def _layers(setting: Setting) -> Findings:
     tasks, place = directions(setting), place_of(setting, "Table 40", "XNLI")
     name = "mask of heads and feed-forward layers"
     table, found = _kinds(setting, tasks, "feed-forward", name, place)
-    masks = (setting.read(mask_name(task, "feed-forward"), FoundMask) for task in tasks)
+    masks = (setting.read(runs.mask_name(task, "feed-forward"), FoundMask) for task in tasks)
     dropped = [len(mask.feed_forward_dropped) for mask in masks if mask and mask.feed_forward]
     if dropped:
         found = (
@@ -573,7 +562,7 @@ def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             "needs MODEL",
         )
     tasks = _expert_tasks(setting)
-    return trained(setting, tasks) if tasks else NO_PAIRS
+    return runs.trained(setting, tasks) if tasks else NO_PAIRS
 
 
 def _experts(setting: Setting) -> Findings:
@@ -629,7 +618,7 @@ def _scaled_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         why, give = (f"{getattr(NO_PAIRS, name)}; {getattr(_NO_CHECK, name)}"
                      for name in ("why", "give"))  # fmt: skip
         return Missing(why, give)
-    made = (mask_step, scaling_step)
+    made = (runs.mask_step, runs.scaling_step)
     return tuple(step(setting, task) for task in tasks for step in made)
 
 
@@ -652,7 +641,7 @@ def _scaled(setting: Setting) -> Findings:
     results = {name: setting.read(f"scaling-{name}", ScalingTests) for name in names}
     tasks = {name: result.tasks.get(name) if result else None for name, result in results.items()}
     ran = {name: task for name, task in tasks.items() if task is not None}
-    draws = next((result.draws for result in results.values() if result), draws_of(setting))
+    draws = next((result.draws for result in results.values() if result), runs.draws_of(setting))
     place = place_of(setting, "Figure 6", "XNLI")
     ends = [place.value("scaled mask", f"best, {end}", "alpha") for end in ("least", "most")]
     theirs = None if None in ends else " or ".join(f"{end:g}" for end in ends)
@@ -678,10 +667,9 @@ def _scaled(setting: Setting) -> Findings:
         f"Under the instruction the mask lowers the loss in {lower} of {len(ran)} directions; an α "
         f"between 0 and 1 is best in {between}. {said(claims)}"
     )
-    return Findings(
-        tuple(tables), tuple(figures), found if ran else "", sure if ran else "",
-        with_claims(*claims) if ran else with_claims(),
-    )  # fmt: skip
+    if not ran:
+        found = sure = ""
+    return Findings(tuple(tables), tuple(figures), found, sure, with_claims(*claims))
 
 
 def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) -> Table:

@@ -11,6 +11,7 @@ from statistics import fmean, median
 
 from headscope.measure.intervals import t_interval
 from headscope.papers.claims import LEVEL, of_removal, with_claims
+from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     Place,
     bounds,
@@ -23,22 +24,6 @@ from headscope.papers.heads_up.cells import (
     samples,
     shown_blocks,
     text_table,
-)
-from headscope.papers.heads_up.runs import (
-    INFLUENTIAL,
-    NEGATIVE,
-    STATES,
-    WALK,
-    mask_name,
-    mask_step,
-    mask_test_step,
-    on_printed,
-    proof_name,
-    slug,
-    states_name,
-    states_steps,
-    trained,
-    walk_steps,
 )
 from headscope.papers.heads_up.tasks import (
     NO_MASKS,
@@ -83,12 +68,12 @@ def _texts(own: Mapping[str, Mapping[str, str]]) -> list[str | None]:
 
 def _first_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = default_tasks(setting)
-    return trained(setting, tasks) if tasks else NO_MASKS
+    return runs.trained(setting, tasks) if tasks else NO_MASKS
 
 
 def _firsts(setting: Setting) -> Findings:
     tasks = default_tasks(setting)
-    own = {task.name: _example(setting, proof_name(task), task.name) for task in tasks}
+    own = {task.name: _example(setting, runs.proof_name(task), task.name) for task in tasks}
     texts = {
         name: (rows["as is"]["input"] if "as is" in rows else None, *_texts(rows))
         for name, rows in own.items()
@@ -130,7 +115,7 @@ def _on_sentence(setting: Setting, task: Task) -> bool:
 
 
 def _printed_name(task: Task, other: str | None) -> str:
-    return proof_name(task, other=other).replace("proof-", "printed-", 1)
+    return runs.proof_name(task, other=other).replace("proof-", "printed-", 1)
 
 
 def _probed(setting: Setting) -> Task | None:
@@ -146,13 +131,16 @@ def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         return Missing(NO_PAIRS.why, give)
     found: list[Step] = []
     for other in _sizes(setting):
-        found += trained(setting, tasks, other=other)
+        found += runs.trained(setting, tasks, other=other)
         for task in tasks:
             if _on_sentence(setting, task):
-                title, mask = f"{task.name} on the paper's sentences", mask_name(task, other=other)
+                title, mask = (
+                    f"{task.name} on the paper's sentences",
+                    runs.mask_name(task, other=other),
+                )
                 name, asked = _printed_name(task, other), of_printed(task)
-                found.append(mask_test_step(setting, name, title, asked, mask, other=other))
-    found += states_steps(setting, probed) if probed else ()
+                found.append(runs.mask_test_step(setting, name, title, asked, mask, other=other))
+    found += runs.states_steps(setting, probed) if probed else ()
     return tuple({step.name: step for step in found}.values())
 
 
@@ -171,9 +159,9 @@ def _by_size(setting: Setting) -> Findings:
     inputs: dict[str, str] = {}
     right: dict[str, list[bool]] = {}
     for other in _sizes(setting):
-        model = slug(other or setting.model.model)
+        model = runs.slug(other or setting.model.model)
         for task in _size_tasks(setting):
-            printed, step = _on_sentence(setting, task), proof_name(task, other=other)
+            printed, step = _on_sentence(setting, task), runs.proof_name(task, other=other)
             # The second of the printed sentences is Table 4's.
             shown = _printed_name(task, other) if printed else step
             own = _example(setting, shown, task.name, at=int(printed))
@@ -187,7 +175,9 @@ def _by_size(setting: Setting) -> Findings:
     title, columns = "Outputs for one sentence of each direction", (*CONDITIONS, "right")
     probed = _probed(setting)
     states = shown_blocks(
-        setting, states_name(setting, probed) if probed else STATES, "Likeliest tokens by layer"
+        setting,
+        runs.states_name(setting, probed) if probed else runs.STATES,
+        "Likeliest tokens by layer",
     )
     tables = (text_table(title, columns, texts, note), *states[0])
     if not right:
@@ -213,12 +203,12 @@ SIZES = Experiment(
 
 def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     task = first_task(setting)
-    return NO_MASKS if task is None else (mask_step(setting, task),)
+    return NO_MASKS if task is None else (runs.mask_step(setting, task),)
 
 
 def _training(setting: Setting) -> Findings:
     task = first_task(setting)
-    result = None if task is None else setting.read(mask_name(task), FoundMask)
+    result = None if task is None else setting.read(runs.mask_name(task), FoundMask)
     if task is None or result is None:
         return Findings()
     fates = result.fates
@@ -231,7 +221,7 @@ def _training(setting: Setting) -> Findings:
         "that heads depend on each other."
     )
     titles = ("Weights during training", "Courses of heads")
-    return Findings(*shown_blocks(setting, mask_name(task), *titles), found, sure)
+    return Findings(*shown_blocks(setting, runs.mask_name(task), *titles), found, sure)
 
 
 TRAINING = Experiment(
@@ -250,7 +240,7 @@ def _walks_steps(*names: str) -> Callable[[Setting], tuple[Step, ...] | Missing]
         task = first_task(setting)
         if task is None:
             return NO_PAIRS
-        needed = [step for name in names for step in walk_steps(setting, task, name)]
+        needed = [step for name in names for step in runs.walk_steps(setting, task, name)]
         return tuple({step.name: step for step in needed}.values())
 
     return steps
@@ -258,7 +248,7 @@ def _walks_steps(*names: str) -> Callable[[Setting], tuple[Step, ...] | Missing]
 
 def place_of_walk(setting: Setting, figure: str) -> Place:
     """What the paper has of its prompt, which is ours where the direction is its own."""
-    if on_printed(setting, first_task(setting)):
+    if runs.on_printed(setting, first_task(setting)):
         return place_of(setting, figure, "XNLI")
     other = "the paper's are of one prompt of its own, English to Chinese"
     return place_of(setting, figure, other=other)
@@ -309,7 +299,7 @@ def _walk_table(
 
 
 def _walk(setting: Setting) -> Findings:
-    result = setting.read(WALK, OneByOneResult)
+    result = setting.read(runs.WALK, OneByOneResult)
     if result is None or result.target_first is None:
         return Findings()
     share, total = result.target_first.share, len(result.heads)
@@ -334,7 +324,7 @@ def _walk(setting: Setting) -> Findings:
             f"; in {len(random)} random orders the target is first in at most "
             f"{max(random):.0%} of them"
         )
-    tables, figures = shown_blocks(setting, WALK, *_WALK_BLOCKS)
+    tables, figures = shown_blocks(setting, runs.WALK, *_WALK_BLOCKS)
     more = {"cut_step": cut, "share": list(share)}
     return Findings(
         (table, *tables), figures, f"{found}.", f"{sure}. The paper shows one prompt.", more
@@ -345,8 +335,8 @@ def _order(name: str, title: str, row: str, claim: str) -> Callable[[Setting], F
     """What the walk in another order shows beside that of Figure 2."""
 
     def show(setting: Setting) -> Findings:
-        result, plain = (setting.read(step, OneByOneResult) for step in (name, WALK))
-        place = place_of_walk(setting, "Figure 9" if name == NEGATIVE else "Figure 8")
+        result, plain = (setting.read(step, OneByOneResult) for step in (name, runs.WALK))
+        place = place_of_walk(setting, "Figure 9" if name == runs.NEGATIVE else "Figure 8")
         orders = {"this order": result, "rising weight": plain}
         title_ = f"{title}, of {setting.geometry.total} heads"
         table = _walk_table(title_, orders, place, row)
@@ -399,9 +389,9 @@ ORDERS = (
         "figure-8",
         ("Figure 8",),
         "Heads removed in the order of what each does to the target's rank",
-        _walks_steps(WALK, INFLUENTIAL),
+        _walks_steps(runs.WALK, runs.INFLUENTIAL),
         _order(
-            INFLUENTIAL,
+            runs.INFLUENTIAL,
             "Heads gone by influence",
             "removal in order of rank gained",
             "with the most influential heads gone first the task takes over later",
@@ -412,9 +402,9 @@ ORDERS = (
         "figure-9",
         ("Figure 9",),
         "Heads removed by the weights of a mask begun with hardly any head",
-        _walks_steps(WALK, NEGATIVE),
+        _walks_steps(runs.WALK, runs.NEGATIVE),
         _order(
-            NEGATIVE,
+            runs.NEGATIVE,
             "Heads gone by weights of a negative start",
             "removal in order of weight, negative start",
             "by the weights of a mask begun with hardly any head the task takes over later",
@@ -426,7 +416,7 @@ REMOVED = Experiment(
     "figure-2",
     ("Figure 2",),
     "Heads removed one by one by rising weight: when the task takes over",
-    _walks_steps(WALK),
+    _walks_steps(runs.WALK),
     _walk,
     needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
 )
@@ -436,14 +426,14 @@ def _states_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     task = first_task(setting)
     if task is None:
         return NO_PAIRS
-    return (*states_steps(setting, task), walk_steps(setting, task, WALK)[1])
+    return (*runs.states_steps(setting, task), runs.walk_steps(setting, task, runs.WALK)[1])
 
 
 def _states(setting: Setting) -> Findings:
-    result = setting.read(STATES, ComparedStates)
-    walk = setting.read(WALK, OneByOneResult)
+    result = setting.read(runs.STATES, ComparedStates)
+    walk = setting.read(runs.WALK, OneByOneResult)
     titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
-    tables, figures = shown_blocks(setting, STATES, *titles)
+    tables, figures = shown_blocks(setting, runs.STATES, *titles)
     claims = [] if result is None else [_nearer(result)]
     found, sure = [said(claims)], ""
     if walk is not None:
@@ -455,7 +445,9 @@ def _states(setting: Setting) -> Findings:
         note = "The paper's number of heads is that after which the cosine stays as it is."
         title = "Removed when the mask's heads are left, and the cosine with the instructed model"
         along = Table(title, ("the mask's heads",), (row,), place.reference, note)
-        layers = shown_blocks(setting, WALK, "Similarity of each layer's output to the reference")
+        layers = shown_blocks(
+            setting, runs.WALK, "Similarity of each layer's output to the reference"
+        )
         tables, figures = (*tables, along, *layers[0]), (*figures, *layers[1])
         found.append(_along(setting, step))
         sure = f"Along the removal: {walk.sentences} prompts."
@@ -494,7 +486,7 @@ def _nearer(result: ComparedStates) -> Claim:
 def _along(setting: Setting, cut: int) -> str:
     """How the cosine changes by its interval over prompts; nothing of a single prompt."""
     by: dict[str, dict[int, list[float]]] = {}
-    for row in rows_of(setting, WALK, "steps.jsonl", ("id", "step", "similarity")):
+    for row in rows_of(setting, runs.WALK, "steps.jsonl", ("id", "step", "similarity")):
         if row["step"] in (0, cut):
             by.setdefault(row["id"], {})[row["step"]] = row["similarity"]
     moved = [[b - a for a, b in zip(each[0], each[cut], strict=True)] for each in by.values()]
