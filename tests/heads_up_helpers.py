@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
-
-import pytest
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of, judged
 from headscope.papers.heads_up import PAPER
+from headscope.papers.heads_up.runs import StudyRun
 from headscope.papers.paper import PaperData, Setting
 from headscope.papers.plan import make_plan
+from headscope.results.attention import AttentionResult
+from headscope.results.mask import FoundMask
+from headscope.results.mask_tests import FamilyTests, MaskTests, ScalingTests
+from headscope.results.masks import MasksResult
+from headscope.results.one_by_one import OneByOneResult
+from headscope.results.states import ComparedStates
+from headscope.runs import codec
 from headscope.shown.blocks import Cell, Findings, Table
 from headscope.studies.inputs import ModelChoice
 
-POCKET_HEADS = Geometry.uniform(6, 16)
-LLAMA_HEADS = Geometry.uniform(32, 32)
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+LLAMA_HEADS = Geometry.uniform(32, 32)
 EXPERIMENTS = {one.name: one for one in PAPER.experiments}
 WORDS = (
     "sentiment",
@@ -31,11 +38,21 @@ WORDS = (
     "synonym",
     "adjective_v_verb_3",
 )
+#: The results of steps, by how their names begin.
+KINDS: Mapping[str, Any] = {
+    "masks": MasksResult,
+    "mask": FoundMask,
+    "families": FamilyTests,
+    "states": ComparedStates,
+    "walk": OneByOneResult,
+    "attention": AttentionResult,
+    "scaling": ScalingTests,
+}
 
 
 def pocket_setting(folder: Path) -> Setting:
     """The bundled model with its own data."""
-    return Setting(ModelChoice(), POCKET_HEADS, "digest", PaperData(), folder)
+    return Setting(ModelChoice(), Geometry.uniform(6, 16), "digest", PaperData(), folder)
 
 
 def llama_setting(folder: Path) -> Setting:
@@ -52,12 +69,53 @@ def llama_setting(folder: Path) -> Setting:
     return Setting(ModelChoice(LLAMA), LLAMA_HEADS, "digest", data, folder / "run")
 
 
-def put(setting: Setting, step: str, result: Mapping[str, Any]) -> None:
-    """A finished run with this result."""
+def whole(kind: Any, given: Any = None) -> Any:
+    """What is given, with something for every field that a result of this kind must have."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if NoneType in parts:
+        return None if given is None else whole(parts[0], given)
+    if is_dataclass(kind) and (given is None or isinstance(given, Mapping)):
+        made, hints = dict(given or {}), get_type_hints(kind)
+        for field in fields(kind):
+            hint, how = hints[field.name], codec._how(field)
+            if how.flat == "" and NoneType not in get_args(hint):
+                made |= whole(hint, made)
+            elif how.flat is None and (field.name in made or _needed(field)):
+                made[field.name] = whole(hint, made.get(field.name))
+        return made
+    if origin is tuple and parts[1:] == (...,):
+        return [whole(parts[0], each) for each in given or ()]
+    if isinstance(given, Mapping) and len(parts) == 2:
+        return {name: whole(parts[1], each) for name, each in given.items()}
+    if given is not None:
+        return given
+    return parts[0] if origin is Literal else {} if origin else kind()
+
+
+def _needed(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def put(setting: Setting, step: str, result: Mapping[str, Any]) -> Path:
+    """A finished run with this result; its folder."""
     place = setting.at(step)
-    place.mkdir(parents=True)
-    (place / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    place.mkdir(parents=True, exist_ok=True)
+    kind = next((KINDS[name] for name in KINDS if step.startswith(name)), MaskTests)
+    (place / "result.json").write_text(json.dumps(whole(kind, result)), encoding="utf-8")
     (place / "DONE.json").write_text("{}", encoding="utf-8")
+    return place
+
+
+def put_samples(
+    setting: Setting, step: str, task: str, rows: list[tuple[str, str, str, str]]
+) -> Path:
+    """What models wrote in a run: condition, input, reference, output."""
+    file = setting.at(step) / "samples" / f"{task}.jsonl"
+    file.parent.mkdir(parents=True)
+    names = ("condition", "input", "reference", "output")
+    lines = (json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+    file.write_text("".join(lines), encoding="utf-8")
+    return file
 
 
 def difference(at: float, half: float) -> dict[str, float]:
@@ -67,18 +125,20 @@ def difference(at: float, half: float) -> dict[str, float]:
 def row(name: str, measure: str, at: float, half: float = 0.01, **more: Any) -> dict[str, Any]:
     """A condition with one measure and its interval."""
     interval = {measure: {"low": at - half, "high": at + half}}
-    return {
-        "name": name,
-        "kind": name,
-        "of": None,
-        "draw": None,
-        measure: at,
-        "intervals": interval,
-        **more,
-    }
+    return {"name": name, "kind": name, "draw": None, measure: at, "intervals": interval, **more}
 
 
-def beside_random(measure: str, kind: str, p_draws: float, p_examples: float) -> dict[str, Any]:
+def drawn(kind: str, measure: str, *values: float, of: str | None = None) -> list[dict[str, Any]]:
+    """Random draws of a kind."""
+    return [
+        {"name": f"{kind} {at}", "kind": kind, "of": of, "draw": at, measure: value}
+        for at, value in enumerate(values)
+    ]
+
+
+def beside_random(
+    measure: str, kind: str, p_draws: float = 0.05, p_examples: float = 0.0001
+) -> dict[str, Any]:
     """The tests of a condition beside 19 random masks of a kind."""
     return {
         f"p_draws_{kind}": {measure: p_draws},
@@ -88,68 +148,59 @@ def beside_random(measure: str, kind: str, p_draws: float, p_examples: float) ->
     }
 
 
-def proof(
-    task: str,
+def conditions(
     measure: str,
     values: tuple[float, float, float, float],
-    half: float,
+    half: float = 0.1,
     p_draws: float = 0.05,
     p_examples: float = 0.0001,
-) -> Any:
-    """A result of `verify mask`: as is, instructed, masked, and two random masks around a mean."""
-    plain, told, masked, random = values
-    shuffled = [
-        {**row(f"shuffled {at}", measure, random + shift, kind="shuffled"), "draw": at}
-        for at, shift in enumerate((-0.1, 0.1))
-    ]
+) -> list[dict[str, Any]]:
+    """As is, instructed, masked, and two random masks around a mean."""
+    plain, asked, masked, random = values
     own = row(
         "masked",
         measure,
         masked,
         change={measure: difference(masked - plain, half)},
         against_shuffled={measure: difference(masked - random, half)},
-        against_instructed={measure: difference(masked - told, half)},
+        against_instructed={measure: difference(masked - asked, half)},
         **beside_random(measure, "shuffled", p_draws, p_examples),
     )
-    conditions = [row("as is", measure, plain), row("instructed", measure, told), own, *shuffled]
-    return {"tasks": {task: {"conditions": conditions, "examples": 100}}}
+    draws = drawn("shuffled", measure, random - 0.1, random + 0.1)
+    return [row("as is", measure, plain), row("instructed", measure, asked), own, *draws]
 
 
-def verdicts(told: Findings) -> dict[str, bool | None]:
-    """Whether each claim that was told holds after Holm, by its name."""
-    return {one.name: one.holds for one in judged(claims_of({"told": told}))}
+def proof(task: str, rows: list[dict[str, Any]], examples: int = 100) -> dict[str, Any]:
+    """A result of `verify mask` with these conditions."""
+    return {"tasks": {task: {"conditions": rows, "examples": examples}}}
 
 
-def figures(told: Findings) -> str:
+def verdicts(found: Findings) -> dict[str, bool | None]:
+    """Whether each claim holds after Holm, by its name."""
+    return {one.name: one.holds for one in judged(claims_of({"found": found}))}
+
+
+def grounds(found: Findings) -> str:
     """What its claims rest on."""
-    return "; ".join(one.by for one in claims_of({"told": told}))
+    return "; ".join(one.by for one in claims_of({"found": found}))
 
 
-def cells(table: Table, name: str) -> tuple[Cell, ...]:
-    """The cells of the row of this name, which there is once."""
-    (found,) = [one.cells for one in table.rows if one.name == name]
-    return found
+def cell(table: Table, row: str, column: str) -> Cell:
+    """The cell of the row and column of these names."""
+    (cells,) = [one.cells for one in table.rows if one.name == row]
+    return cells[table.columns.index(column)]
 
 
-def table_of(told: Findings, title: str) -> Table:
-    (found,) = [one for one in told.tables if one.title.startswith(title)]
-    return found
+def table_of(found: Findings, title: str) -> Table:
+    (one,) = [one for one in found.tables if one.title.startswith(title)]
+    return one
 
 
-def configs_of(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, module: Any, recipe: str
-) -> dict[str, Any]:
-    """What every step gives a recipe, by the name of the step."""
-    seen: dict[str, Any] = {}
-
-    def keep(config: Any, place: Path, progress: object = None) -> dict[str, Any]:
-        seen[place.name] = config
-        return {}
-
-    monkeypatch.setattr(module, recipe, keep)
-    for one in make_plan(PAPER.experiments, setting).steps:
-        trains = one.step.name.startswith("mask-")
-        made_in = getattr(one.step.run, "func", one.step.run).__module__
-        if made_in == module.__name__ and not trains:
-            one.step.run(setting, setting.at(one.step.name), None)
-    return seen
+def settings_of(setting: Setting, command: str) -> dict[str, Any]:
+    """What every step that runs this command gives it, by the step's name."""
+    steps = [one.step for one in make_plan(PAPER.experiments, setting).steps]
+    return {
+        step.name: step.run.settings(setting)
+        for step in steps
+        if isinstance(step.run, StudyRun) and step.run.command == command
+    }

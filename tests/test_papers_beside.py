@@ -27,10 +27,15 @@ from headscope.heads import Geometry, Head, HeadScores, HeadSet, read_scores
 from headscope.heads.resolve import read_parts
 from headscope.lm import load
 from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import counted, counted_mean, holm, least_p, overlap
-from headscope.papers import registry
-from headscope.papers.beside import steps
-from headscope.papers.beside.paper import PAPER
+from headscope.measure.statistics import (
+    counted,
+    counted_mean,
+    holm,
+    least_p,
+    overlap,
+)
+from headscope.papers import beside, registry
+from headscope.papers.beside import PAPER
 from headscope.papers.listing import listing
 from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.reproduce import Reproduce, reproduce
@@ -67,7 +72,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headscope.data.align.align_llm", annotated)
         for name, value in (("LOSS_DRAWS", 6), ("TEXT_DRAWS", 3), ("PAIRED", 3)):
-            patch.setattr(steps, name, value)
+            patch.setattr(beside, name, value)
         config = Reproduce(
             "beside", ModelChoice(str(folder / "model")), pairs, llm=LlmAligner("some-model")
         )

@@ -12,7 +12,7 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.papers.heads_up.asked import directions
+from headscope.papers.heads_up.tasks import directions
 from headscope.papers.listing import listing
 from headscope.papers.paper import PaperData, Setting
 from headscope.papers.plan import Coverage, make_plan

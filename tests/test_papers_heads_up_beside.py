@@ -5,35 +5,34 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heads_up_helpers import (
     EXPERIMENTS,
     LLAMA,
-    cells,
+    cell,
     llama_setting,
-    pocket_setting,
     put,
+    put_samples,
     row,
     table_of,
+    whole,
 )
-from headscope.papers.heads_up import beside as beside_module
-from headscope.papers.heads_up import scaling
-from headscope.papers.heads_up.asked import Asked, directions, word_tasks
-from headscope.papers.heads_up.beside import beside, partner
-from headscope.papers.heads_up.verdict import (
-    published_reached,
-)
-from headscope.papers.heads_up.walks import target_first
-from headscope.papers.heads_up.words import ACCURACY, same_task
+from headscope.papers.heads_up import cells as cells_module
+from headscope.papers.heads_up.cells import partner, place_of
+from headscope.papers.heads_up.masks import TABLES
+from headscope.papers.heads_up.prompts import target_first
+from headscope.papers.heads_up.tasks import word_tasks
 from headscope.papers.paper import Setting, Steering
 from headscope.papers.published import PaperTask, examples_digest, paper_tasks
 from headscope.papers.results import _table
+from headscope.results.one_by_one import OneByOneResult
+from headscope.runs.codec import decode
 from headscope.studies.inputs import ModelChoice
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
-FIGURES = Path(__file__).parents[1] / "src/headscope/papers/data/heads-up.tsv"
 
 
 @pytest.fixture
@@ -50,15 +49,15 @@ def with_(setting: Setting, *, model: str = LLAMA, **data: tuple[str, ...]) -> S
 def test_other_weights_of_the_same_name_are_another_model(llama: Setting) -> None:
     for more in ({"quantise": "4bit"}, {"revision": "step-1000"}):
         one = replace(llama, model=replace(llama.model, **more))
-        assert " ".join(*more.items()) in beside(one, "Table 2").reference.why
+        assert " ".join(*more.items()) in place_of(one, "Table 2").reference.why
 
 
 def test_the_partner_of_an_instructed_model_is_its_base_and_the_reverse(llama: Setting) -> None:
-    place = beside(llama, "Table 2")
+    place = place_of(llama, "Table 2")
     assert partner(place, None) == partner(place, BASE) == "mask of Llama-3.1-8B"
     assert partner(place, QWEN) is None and partner(place, LLAMA) is None
     assert partner(place, "/models/my-own") is None
-    base = beside(with_(llama, model=BASE), "Table 2")
+    base = place_of(with_(llama, model=BASE), "Table 2")
     assert partner(base, LLAMA) == "mask of Llama-3.1-8B-Instruct"
     assert partner(base, BASE) is None
 
@@ -89,12 +88,13 @@ def test_word_tasks_under_the_mask_of_another_model(
     swapped(setting, other.rpartition("/")[2], 0.5)
     told = EXPERIMENTS["table-2"].tell(setting)
     main = table_of(told, "Masks of word tasks")
-    found = cells(main, OTHER)[main.columns.index("antonym")]
+    found = cell(main, "antonym", OTHER)
     assert (found.value, found.published) == (0.5, table_2)
-    line = cells(table_of(told, "Accuracy of every word task"), "antonym")
-    assert (line[4].value, line[4].published) == (0.5, every)
+    whole_table = table_of(told, "accuracy of every word task")
+    found = cell(whole_table, "antonym", OTHER)
+    assert (found.value, found.published) == (0.5, every)
     # What is asked of this model alone stands beside whatever the other one is.
-    assert line[3].published is not None
+    assert cell(whole_table, "antonym", "accuracy, mask").published is not None
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_masks_beside_those_of_another_model(
     setting = with_(llama, others=(other,))
     told = EXPERIMENTS["table-5"].tell(setting)
     (table,) = told.tables
-    own, *rest = cells(table, "antonym")
-    assert own.published == 834
-    assert tuple(cell.published for cell in rest[:3]) == theirs
-    assert (rest[3].published is None) == (other == QWEN)
+    (line,) = [one.cells for one in table.rows if one.name == "antonym"]
+    assert line[0].published == 834
+    assert tuple(one.published for one in line[1:4]) == theirs
+    assert (line[4].published is None) == (other == QWEN)
 
 
 def test_translations_under_a_mask_that_the_paper_does_not_have(llama: Setting) -> None:
     for other, theirs in ((BASE, 1.612), (QWEN, None)):
         told = EXPERIMENTS["table-1"].tell(with_(llama, others=(other,)))
         main = table_of(told, "Masks of directions")
-        assert cells(main, "NLL, mask of another model")[0].published == theirs
-        assert cells(main, "NLL, mask")[0].published == 0.580
+        assert cell(main, "en-de", "NLL, mask of another model").published == theirs
+        assert cell(main, "en-de", "NLL, mask").published == 0.580
 
 
 def test_a_name_does_not_make_data_the_papers(llama: Setting, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_word_tasks_of_the_papers_inputs_are_compared(
     known = PaperTask(
         3, examples_digest([("in", "x"), ("up", "x"), ("left", "x")]), "Name the antonym."
     )
-    monkeypatch.setattr(beside_module, "paper_tasks", lambda: {"antonym": known})
+    monkeypatch.setattr(cells_module, "paper_tasks", lambda: {"antonym": known})
     setting = with_(llama, pairs=(), tasks=(str(task),))
     (table,) = [one for one in EXPERIMENTS["table-2"].tell(setting).tables if one.reference][:1]
     assert table.reference is not None and table.reference.comparable
@@ -177,22 +177,15 @@ def why(setting: Setting, experiment: str, at: int = 0) -> str:
     return reference.why
 
 
-def test_another_quantity_is_never_compared(llama: Setting) -> None:
+def test_another_quantity_is_never_compared(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The paper's Table 6 is of masks begun with hardly any head, of all 42 directions.
     assert "hardly any head" in why(llama, "table-6")
     assert "shared by 2 masks, in the paper by 42" in why(llama, "table-6", 1)
-    walk = {
-        "heads": ["0.0", "0.1"],
-        "baseline": {"target_rank_median": 2, "top5_ranks": [1], "similarity": [0.1, 0.2]},
-        "steps": [{"target_rank_median": 1, "top5_ranks": [2], "similarity": [0.1, 0.2]}] * 2,
-        "mask": {"cut_step": 1},
-        "sentences": 1,
-        "target_first": {"first_steps": [1], "share": [0.0, 1.0, 1.0], "never": 0, "median": 1},
-        "random_orders": [],
-        "example": {"prompt": "p", "target": "t", "texts": [{"step": 0, "text": "a"}]},
-    }
-    for one in (walk["baseline"], *walk["steps"]):
-        one["chrf"] = 1.0
+    walk: dict[str, Any] = {"heads": ["0.0", "0.1"], "sentences": 1, "mask": {"cut_step": 1}}
+    walk["target_first"] = {"first_steps": [1], "share": [0.0, 1.0, 1.0]}
+    monkeypatch.setattr(Setting, "shown", lambda setting, step: None)
     put(llama, "walk", walk)
     put(llama, "walk-influential", walk)
     for experiment in ("figure-2", "figure-4", "figure-8", "figure-9"):
@@ -202,7 +195,8 @@ def test_another_quantity_is_never_compared(llama: Setting) -> None:
 
 def test_prompts_that_begin_with_the_target_have_no_switch() -> None:
     def first(*steps: int | None) -> tuple[int, int, float | None]:
-        return target_first({"target_first": {"first_steps": list(steps)}})
+        given = whole(OneByOneResult, {"target_first": {"first_steps": list(steps)}})
+        return target_first(decode(OneByOneResult, given))
 
     assert first(0, 0, 0, 20, 30) == (0, 5, 25.0)
     assert first(0, 20, None, None) == (2, 4, None)
@@ -210,52 +204,26 @@ def test_prompts_that_begin_with_the_target_have_no_switch() -> None:
     assert first(0, 0) == (0, 2, None)
 
 
-def test_averages_of_a_published_table_are_no_tasks(llama: Setting) -> None:
-    by: dict[tuple[str, str], float] = {}
-    for line in FIGURES.read_text("utf-8").splitlines():
-        table, _, condition, column, _, number = line.split("\t")
-        if table == "Table 32" and column != "Average":
-            by[condition, column] = float(number)
-    tasks = {column for _, column in by}
-    helped = [one for one in tasks if by["instructed", one] > by["original", one]]
-    good = sum(by["mask", one] >= by["instructed", one] for one in helped)
-    assert (len(tasks), len(helped)) == (36, 32)
-    told = published_reached(beside(llama, ACCURACY), "accuracy", True)
-    assert told == f" (in the paper, Llama-3.1-8B-Instruct: {good} of 32)"
-
-
-def test_the_bundled_tasks_alone_have_other_names_in_the_paper(
-    llama: Setting, tmp_path: Path
-) -> None:
-    own = pocket_setting(tmp_path)
-    assert same_task(own, replace(first_word(own), name="capital")) == "country-capital"
-    assert same_task(llama, replace(first_word(llama), name="capital")) == "capital"
-
-
-def first_word(setting: Setting) -> Asked:
-    return word_tasks(setting)[0]
-
-
 def test_word_tasks_are_known_by_their_outputs_too(
     llama: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = PaperTask(1, examples_digest([("up", "down")]), "Name the antonym.")
-    monkeypatch.setattr(beside_module, "paper_tasks", lambda: {"antonym": known, "synonym": known})
+    monkeypatch.setattr(cells_module, "paper_tasks", lambda: {"antonym": known, "synonym": known})
     places = []
     for name, output in (("antonym", "down"), ("synonym", "over"), ("mine", "x")):
         places.append(str(tmp_path / f"{name}.json"))
         Path(places[-1]).write_text(json.dumps([{"input": "up", "output": output}]), "utf-8")
     setting = with_(llama, pairs=(), tasks=tuple(places))
     # Of Table 2 is the antonym alone; of Table 32 the synonym, whose outputs are others, too.
-    assert beside(setting, "Table 2").reference.comparable
-    assert "other examples of synonym" in beside(setting, ACCURACY).reference.why
-    assert "mine" not in beside(setting, ACCURACY).reference.why
+    assert place_of(setting, "Table 2").reference.comparable
+    assert "other examples of synonym" in place_of(setting, TABLES["accuracy"]).reference.why
+    assert "mine" not in place_of(setting, TABLES["accuracy"]).reference.why
 
 
 def test_no_difference_to_the_paper_s_hybrid_is_told(
     llama: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside_module, "_of_paper", lambda task: True)
+    monkeypatch.setattr(cells_module, "_of_paper", lambda task: True)
     conditions = [row("masked", "accuracy", 0.7), row("hybrid", "accuracy", 0.5)]
     put(llama, "shots-antonym-masked", {"tasks": {"antonym": {"conditions": conditions}}})
     (table,) = EXPERIMENTS["table-3"].tell(llama).tables
@@ -280,7 +248,7 @@ def test_settings_are_cited_where_they_are_printed(
     table = table_of(told, "The model")
     assert table.reference is not None and table.reference.model == shape
     training = table_of(told, "The training")
-    found = tuple(cells(training, name)[0].published for name in ("steps", "batch size"))
+    found = tuple(cell(training, name, "directions").published for name in ("steps", "batch size"))
     assert found == steps
     data = table_of(told, "The data").reference
     assert data is not None and "appendix A" in data.why
@@ -288,21 +256,8 @@ def test_settings_are_cited_where_they_are_printed(
 
 def test_inputs_of_sizes_are_the_papers_from_english_alone(llama: Setting) -> None:
     setting = with_(llama, pairs=("en-de=a", "zh-en=b"))
-    sample = {"condition": "as is", "input": "I", "reference": "R", "output": "O"}
     for step, task in (("printed-en-de", "en-de"), ("proof-zh-en", "zh-en")):
         put(setting, step, {})
-        folder = setting.at(step) / "samples"
-        folder.mkdir()
-        (folder / f"{task}.jsonl").write_text(f"{json.dumps(sample)}\n" * 2, "utf-8")
+        put_samples(setting, step, task, [("as is", "I", "R", "O")] * 2)
     note = table_of(EXPERIMENTS["table-4"].tell(setting), "Outputs for one sentence").note
     assert "from English (Table 4)" in note and "zh-en: I" in note
-
-
-def test_sentences_left_out_of_a_second_file_are_told(llama: Setting) -> None:
-    setting = with_(llama, pairs=("zh-en=a", "en-de=b"))
-    left_out = {"draws": 2, "tasks": {"en-de": {"left_out": 3}}}
-    put(setting, "scaling-en-de", left_out)
-    place = beside(setting, "Table 8", "IWSLT2017")
-    both = scaling._bleu(setting, directions(setting), place)
-    assert "3 sentences were left out" in both.note
-    assert "left out" not in scaling._bleu(setting, directions(setting)[:1], place).note

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
-from headscope.errors import InputError
-from headscope.papers.heads_up import PAPER, attention, families, scaling, states, walks
-from headscope.papers.heads_up import steps as steps_module
-from headscope.papers.heads_up.asked import (
-    EN_ZH,
-    TABLE_1,
-    check_file,
-    directions,
+from heads_up_helpers import (
+    EXPERIMENTS,
+    LLAMA,
+    llama_setting,
+    pocket_setting,
+    settings_of,
+    table_of,
 )
+from headscope.errors import InputError
+from headscope.papers.heads_up import PAPER
+from headscope.papers.heads_up.masks import TABLE_8
+from headscope.papers.heads_up.prompts import place_of_walk
+from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
 from headscope.papers.published import paper_tasks, published
@@ -49,13 +52,11 @@ def steps(setting: Setting, experiment: str) -> tuple[Step, ...]:
     return found
 
 
-def test_families_are_tested_on_what_their_masks_hold_out(
-    llama: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_families_are_tested_on_what_their_masks_hold_out(llama: Setting) -> None:
     steered = replace(
         llama, steering=Steering(limit=40, shots=2, chat=False, instruction="{input}!")
     )
-    tested = configs_of(steered, monkeypatch, families, "verify_families")["families"].tasks
+    tested = settings_of(steered, "verify families")["families"].tasks
     (trained, *_) = (one.choice for one in directions(steered))
     # All but the directions and their files is what the masks were trained by.
     assert replace(tested, pair=trained.pair, data=trained.data) == trained
@@ -63,7 +64,7 @@ def test_families_are_tested_on_what_their_masks_hold_out(
 
 
 def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
-    places = tuple(f"{name}=iwslt/{name}.tsv" for name in scaling.TABLE_8)
+    places = tuple(f"{name}=iwslt/{name}.tsv" for name in TABLE_8)
     folder = with_pairs(llama, "xnli", *places)
     assert {one.choice.data for one in directions(folder)} == {("xnli",)}
     assert check_file(folder, "zh-en") == "iwslt/zh-en.tsv" and check_file(folder, "en-es") is None
@@ -72,7 +73,7 @@ def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
     assert word == "measured", missing
     scaled = {one.name for one in steps(folder, "figure-6") if one.name.startswith("scaling-")}
     # Those of Figure 6, from English, and the three into it that Table 8 has besides.
-    assert {f"scaling-{name}" for name in (*TABLE_1, *scaling.TABLE_8)} == scaled
+    assert {f"scaling-{name}" for name in (*TABLE_1, *TABLE_8)} == scaled
     # A direction without sentences to measure on is no part of the table.
     assert words(with_pairs(llama, "xnli", *places[1:]), full=True)["Table 8"][0] == "needs DATA"
     assert words(folder)["Figure 6"][0] == words(folder)["Table 8"][0] == "--full"
@@ -144,23 +145,19 @@ def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path:
     assert {one.choice.instruction for one in directions(pocket_setting(tmp_path))} == {None}
 
 
-def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(
-    llama: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(llama: Setting) -> None:
     own = with_pairs(llama, "en-de=a", "en-zh=b")
     steered = replace(own, steering=Steering(limit=2))
     for setting in (own, steered):
-        walk = configs_of(setting, monkeypatch, walks, "verify_one_by_one")["walk"]
+        walk = settings_of(setting, "verify one-by-one")["walk"]
         assert walk.heads == str(setting.at("mask-en-zh")) and walk.examples == 1
         (read,) = read_tasks(walk.tasks, LLAMA).values()
         first = read.test.examples[0]
         assert first.input == "I see a llama sleeping in my backyard."
         assert first.output.startswith("\u6211") and read.train is None
-    assert "one prompt of its own" not in walks.beside_walk(own, "Figure 2").reference.why
+    assert "one prompt of its own" not in place_of_walk(own, "Figure 2").reference.why
     other = with_pairs(llama, "en-de=a")
-    assert configs_of(other, monkeypatch, walks, "verify_one_by_one")["walk"].tasks.data == (
-        "en-de=a",
-    )
+    assert settings_of(other, "verify one-by-one")["walk"].tasks.data == ("en-de=a",)
 
 
 def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
@@ -180,16 +177,11 @@ def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
     )
 
 
-def test_draws_reach_every_control(llama: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_reach_every_control(llama: Setting) -> None:
     steered = replace(llama, steering=Steering(draws=107))
-    for module, recipe in (
-        (families, "verify_families"),
-        (attention, "verify_attention"),
-        (scaling, "verify_scaling"),
-        (states, "compare_states"),
-    ):
-        found = configs_of(steered, monkeypatch, module, recipe)
-        assert found and {one.draws for one in found.values()} == {107}, recipe
+    for command in ("verify families", "verify attention", "verify scaling", "compare states"):
+        found = settings_of(steered, command)
+        assert found and {one.draws for one in found.values()} == {107}, command
     for name in ("table-6", "table-7", "figure-6", "figure-4"):
         work = {one.name: one.work for one in steps(llama, name)}
         changed = [
@@ -207,13 +199,11 @@ def test_too_few_steps_are_told_before_anything_is_run(llama: Setting, tmp_path:
         make_plan(PAPER.experiments, replace(setting, steering=Steering(steps=6000)))
 
 
-def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(
-    llama: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(llama: Setting) -> None:
     large = "meta-llama/Llama-3.1-70B-Instruct"
     llama = replace(llama, data=replace(llama.data, others=(large,)))
     folder = with_pairs(llama, "xnli")
-    asked = configs_of(folder, monkeypatch, steps_module, "verify_mask")
+    asked = settings_of(folder, "verify mask")
     for name, model in (("", LLAMA), ("-of-Llama-3.1-70B-Instruct", large)):
         own = asked[f"printed-en-fr{name}"]
         assert own.model.model == model and own.masks == (str(folder.at(f"mask-en-fr{name}")),)
@@ -221,7 +211,7 @@ def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(
         assert read.test.examples[1].input == "I have never seen such a beautiful sunset."
         assert f"proof-zh-en{name}" in asked  # Table 36
     # The first tokens are those of English to German, whatever direction comes first.
-    probed = configs_of(folder, monkeypatch, states, "compare_states")
+    probed = settings_of(folder, "compare states")
     assert probed["states-en-de"].heads == str(folder.at("mask-en-de"))
     assert probed["states"].heads == str(folder.at("mask-en-zh"))
     # On Table 4's own sentence; those of Figure 4 are of held-out ones.

@@ -9,10 +9,9 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.papers import registry
-from headscope.papers.beside import steps as beside
-from headscope.papers.heads_up import steps as heads_up
-from headscope.papers.heads_up.asked import directions, word_tasks
+from headscope.papers import beside, registry
+from headscope.papers.heads_up.runs import mask_step, proof_step
+from headscope.papers.heads_up.tasks import directions, word_tasks
 from headscope.papers.lahis import steps as lahis
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
@@ -48,8 +47,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     for name in ("find_translation", "compare_overlap", "verify_removal", "verify_tasks"):
         instead(alignment, name)
-    for name in ("find_mask", "verify_mask"):
-        instead(heads_up, name)
     for name in ("verify_perplexity", "verify_summaries"):
         instead(lahis, name)
     return found
@@ -108,23 +105,22 @@ def test_the_papers_own_prompts_and_ranking(tmp_path: Path, asked: dict[str, Any
     assert asked["verify_removal"].removal.all_draws == {"text": 39}
 
 
-def test_masks(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_masks(tmp_path: Path) -> None:
     given = setting(tmp_path, STEERING)
     for task in (directions(given)[0], word_tasks(given)[0]):
-        for step in (heads_up.mask_step(given, task), heads_up.proof_step(given, task)):
-            step.run(given, given.at(step.name), None)
-        for name, own in (("find_mask", "task"), ("verify_mask", "tasks")):
-            choice = getattr(asked[name], own)
+        runs: list[Any] = [made(given, task).run for made in (mask_step, proof_step)]
+        mask, proof = (run.settings(given) for run in runs)
+        for choice in (mask.task, proof.tasks):
             assert (choice.limit, choice.shots, choice.chat) == (7, 2, True)
             assert choice.instruction == "Say: {input}\n"
-        assert asked["find_mask"].changes["steps"] == 11 and asked["verify_mask"].draws == 5
+        assert mask.changes["steps"] == 11 and proof.draws == 5
 
 
 def test_what_stands_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     for name in ("find_by_links", "verify_removal", "verify_together"):
         monkeypatch.setattr(
-            beside, name, lambda config, *_, name=name: asked.update({name: config})
+            beside, name, lambda config, *_, name=name: asked.update({name: config}) or {}
         )
     given = setting(tmp_path, STEERING)
     for experiment in ("threshold", "pairs"):

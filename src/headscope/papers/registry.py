@@ -23,7 +23,7 @@ PAPERS: Mapping[str, str] = MappingProxyType(
     }
 )
 #: Experiments beside those of the papers; `all` leaves them out.
-BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.papers.beside.paper"})
+BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.papers.beside"})
 
 
 def paper_named(name: str) -> Paper:

@@ -1,19 +1,127 @@
-"""What finished runs show: one function an experiment, each from what is stored."""
+"""Experiments that no paper has: how far the findings about alignment heads depend on choices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headscope.compare.agreement import Choice, links_agreement, scores_agreement, stability
+from headscope.find.translation import TranslationScore
+from headscope.heads import Amount
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm
-from headscope.papers.beside.steps import sizes
-from headscope.papers.paper import Setting
-from headscope.papers.token_alignment_heads.cells import cell, range_of, tops
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
+from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
-from headscope.studies.verify.loss_experiments import copies_written
+from headscope.studies.find.links import (
+    FindAttentionMass,
+    FindByLinks,
+    find_attention_mass,
+    find_by_links,
+)
+from headscope.studies.inputs import PairsChoice, Progress
+from headscope.studies.verify.heads import VerifyHeads, verify_heads
+from headscope.studies.verify.loss_experiments import (
+    VerifyCopying,
+    VerifyTogether,
+    copies_written,
+    verify_copying,
+    verify_together,
+)
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
+from headscope.verify.removal import Removal
+
+#: Directions of the pocket world in which every language is once the source and once the target.
+RING = ("en-de", "de-es", "es-ru", "ru-tr", "tr-en")
+#: The most sentences of a direction of other data.
+MOST = 100
+#: Random sets beside each set by text, of which p can fall to 0.025, and by loss.
+TEXT_DRAWS, LOSS_DRAWS = 39, 99
+#: How many of the best heads make pairs, and of how many sizes copies are looked at.
+PAIRED, COPIED = 6, 2
+SMALL, LARGE = ("5%", "15%", "25%"), (10, 20, 30, 50)
+
+
+def sizes(setting: Setting) -> tuple[Amount, ...]:
+    """How many heads are chosen and removed: shares of few heads, numbers of many."""
+    return SMALL if setting.small else LARGE
+
+
+def draws_of(setting: Setting) -> tuple[int, int]:
+    """Random sets of heads whose texts are written, and whose losses are read."""
+    own = setting.steering.draws
+    return (TEXT_DRAWS, LOSS_DRAWS) if own is None else (own, own)
+
+
+def sentences(setting: Setting, check: bool) -> PairsChoice:
+    """The sentences that heads are found on, or others that they are checked on."""
+    choice = papers.checked_on(setting) if check else papers.found_on(setting)
+    if setting.pocket and not setting.data.pairs:
+        return replace(choice, pair=RING)
+    return replace(choice, limit=min(choice.limit or MOST, MOST))
+
+
+def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Missing:
+    """These runs, in this order, behind those that make their sentences; or what is missing."""
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
+    share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
+    texts, losses = draws_of(setting)
+    each = 1 + 2 * losses
+    known = {  # in words, and how often the references are read
+        "links": ("scores by several word links", 2),
+        "mass": ("attention on the aligned word", 1),
+        "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each),
+        "single": ("loss without each head", 1 + 2 * setting.geometry.total),
+        "pairs": ("loss without two heads", 3 * PAIRED + 2 * each),
+        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + losses)),
+        "copies": ("what is written", 1 + COPIED * (1 + texts)),
+    }
+    made = list(scores[:-1])
+    for name in names:
+        cost = (written if name == "copies" else work) * (known[name][1] * share)
+        before = tuple(one.name for one in made if one in scores or one.name in ("links", "mass"))
+        full = name == "single" and not setting.small
+        made.append(Step(name, known[name][0], partial(_run, name), cost, before, full))
+    return tuple(made)
+
+
+def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    model, heads, k = setting.model, str(setting.at("links")), sizes(setting)
+    found, checked = sentences(setting, check=False), sentences(setting, check=True)
+    chat, (texts, losses) = papers.in_chat(setting), draws_of(setting)
+    score = TranslationScore(chat=chat, seed=setting.seed, batch_tokens=setting.batch_tokens)
+    removal = Removal(draws=texts, chat=chat, seed=score.seed, batch_tokens=score.batch_tokens)
+    loss = replace(removal, measure=("loss",), loss_draws=losses)
+    copied = replace(loss, layer_matched=False)
+    written = replace(removal, layer_matched=False)
+    some = k[:COPIED]
+    runs: dict[str, tuple[Callable[..., Any], Any]] = {
+        "links": (find_by_links, FindByLinks(model, found, score, llm=setting.linker)),
+        "mass": (find_attention_mass, FindAttentionMass(model, found, score)),
+        "sizes": (verify_removal, VerifyRemoval(heads, k, model, checked, loss, rank="score")),
+        "single": (
+            verify_heads,
+            VerifyHeads(model, checked, removal, (heads, str(setting.at("mass")))),
+        ),
+        "pairs": (verify_together, VerifyTogether(heads, PAIRED, model, checked, loss, "score")),
+        "copy-loss": (verify_copying, VerifyCopying(heads, some, model, checked, copied, "score")),
+        "copies": (
+            verify_removal,
+            VerifyRemoval(heads, some, model, checked, written, rank="score"),
+        ),
+    }
+    run, settings = runs[name]
+    return dict(encode(run(settings, out, progress)))
+
 
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
 RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")
@@ -31,7 +139,8 @@ def threshold(setting: Setting) -> Findings:
             for name, one in found.items()}  # fmt: skip
     note = "Jaccard: heads of 100 random halves of the sentences, and of every two directions."
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
-    best, lost = tops(removed), dict[str, Any]()
+    best = [one for one in removed["conditions"] if one["kind"] == "top" and one["gate"] == 0]
+    lost = dict[str, Any]()
     for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
         matched = f"{row['p_draws_layer_matched']:.2g}, {row['distinct_draws_layer_matched']} sets"
         lost[f"best {row['k']}"] = (
@@ -40,7 +149,7 @@ def threshold(setting: Setting) -> Findings:
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
     usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
-    cost = [f"best {row['k']} {range_of(row['against_random'], 2)}, p {row['p_draws']:.2g}"
+    cost = [f"best {row['k']} {_range(row['against_random'], 2)}, p {row['p_draws']:.2g}"
             for row in best]  # fmt: skip
     said = (
         f"Above {THRESHOLD:g} there are {usual['heads']} heads, {usual['firm']} of them in at "
@@ -65,7 +174,7 @@ def links(setting: Setting) -> Findings:
     both = (f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard", "by chance", "p")
     names = ("tokens", *both, "largest distance", f"best {k}, difference")
     near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
-    apart = [f"{name} {range_of(one['difference'], 3)}"
+    apart = [f"{name} {_range(one['difference'], 3)}"
              for name, one in agreed["links"].items() if one["difference"]]  # fmt: skip
     said = (
         f"Between {len(near)} fits of eflomal a head's score differs by up to "
@@ -95,7 +204,7 @@ def mass(setting: Setting) -> Findings:
     found = _agreement(setting, "mass")
     said = (
         f"By peaks and by attention {_shared(found)}. Rank correlation over all heads "
-        f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
+        f"{_range(found['all'], 2)}, within layers {_range(found['within_layers'], 2)}, p "
         f"{found['p_within_layers']:.2g}."
     )
     return Findings((_table(title, names, rows, note),), (), said, BEYOND)
@@ -113,7 +222,7 @@ def single(setting: Setting) -> Findings:
     names = ("over all heads", "within layers", "p", "p, Holm")
     said = (
         "Translation score and cost of a head alone (zero ablation): rank correlation within "
-        f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
+        f"layers {_range(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
         f"score and by cost {_shared(_agreement(setting, 'single'))}."
     )
     title = "Rank correlation with what each head costs alone"
@@ -135,7 +244,7 @@ def pairs(setting: Setting) -> Findings:
     said = (
         f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
         f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
-        f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
+        f"pairs). Mean of these pairs minus that of random ones: {_range(found['difference'], 3)}"
         f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
     )
     return Findings((_table(title, names, rows),), (), said, _over(found))
@@ -154,10 +263,10 @@ def copying(setting: Setting) -> Findings:
             rows[f"{name}, best {k}"] = (*parts, p_cell(one["against_random"]["p_draws"]))
         said.append(
             f"Without the best {k} heads {wrote['without']:.0%} of outputs copy the source (as it "
-            f"is {wrote['as_is']:.0%}; minus random heads {range_of(beside, 2)}, p over draws "
-            f"{beside['p_draws']:.2g}). The copy's NLL changes by {range_of(copy['change'], 2)} "
-            f"(minus random heads {range_of(copy['against_random'], 2)}), the reference's by "
-            f"{range_of(tests['reference']['change'], 2)}."
+            f"is {wrote['as_is']:.0%}; minus random heads {_range(beside, 2)}, p over draws "
+            f"{beside['p_draws']:.2g}). The copy's NLL changes by {_range(copy['change'], 2)} "
+            f"(minus random heads {_range(copy['against_random'], 2)}), the reference's by "
+            f"{_range(tests['reference']['change'], 2)}."
         )
     names = ("as it is", "without them", "random heads", "difference", "p, draws")
     note = (
@@ -173,10 +282,20 @@ def _table(title: str, columns: tuple[str, ...], rows: Mapping[str, Any], note: 
 
 
 def _cell(value: Any) -> Cell:
+    if isinstance(value, Cell):
+        return value
     if isinstance(value, Mapping):
-        return cell(value["value"], value["low"], value["high"], why="none")
-    whole = isinstance(value, int)
-    return value if isinstance(value, Cell) else cell(value, digits=0 if whole else 3, why="none")
+        return Cell(value["value"], value["low"], value["high"], why="none")
+    return Cell(value, why="none", digits=0 if isinstance(value, int) else 3)
+
+
+def _range(found: Mapping[str, float | None], digits: int) -> str:
+    """A difference with its interval, as far as they are known."""
+    value, *ends = (found[name] for name in ("value", "low", "high"))
+    if value is None:
+        return "not measured"
+    interval = " to ".join(f"{end:+.{digits}f}" for end in ends if end is not None)
+    return f"{value:+.{digits}f}{f' ({interval})' if interval else ''}"
 
 
 def _both(found: Mapping[str, float] | None) -> list[float | None]:
@@ -198,3 +317,45 @@ def _over(found: Mapping[str, Any]) -> str:
     which = f"{found['sentences']} sentences that the heads were not found on"
     pool = "random heads, as far as there are others no token alignment heads"
     return f"Intervals are over {which}; p over draws is over {pool}."
+
+
+EXPERIMENTS: dict[str, tuple[str, Callable[[Setting], Findings], tuple[str, ...]]] = {
+    "threshold": ("The heads by other thresholds and numbers", threshold, ("links", "sizes")),
+    "links": ("The heads by other word links", links, ("links",)),
+    "mass": ("Peaks, and attention on the aligned word", mass, ("links", "mass")),
+    "single": ("Score, and cost of each head alone", single, ("links", "mass", "single")),
+    "pairs": ("Two heads removed together", pairs, ("links", "pairs")),
+    "copying": ("Copying without the heads", copying, ("links", "copy-loss", "copies")),
+}
+
+
+def _found(name: str, setting: Setting) -> Findings:
+    _, show, runs = EXPERIMENTS[name]
+    return show(setting) if all(map(setting.done, runs)) else Findings()
+
+
+def _answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
+    """What each experiment found, a line each."""
+    lines = [f"\u2013 {EXPERIMENTS[name][0]}: {one.found}"
+             for name, one in findings.items() if one.found]  # fmt: skip
+    return "\n".join(lines), "p-values are corrected within experiments alone." if lines else ""
+
+
+PAPER = Paper(
+    "beside",
+    "Experiments beside the papers",
+    "asked for by a review; no table or figure of a paper",
+    "How far do findings about token alignment heads depend on the threshold, the word links, the "
+    "peak as measure and the removal of one head at a time, and is copying left when they go?",
+    (
+        "Heads are scored on reference translations by the data's word links and by others.",
+        "Heads are removed alone, in pairs and in sets, beside random ones.",
+        "What is measured is the loss of references and of copies, and copies that are written.",
+    ),
+    tuple(
+        Experiment(name, (), title, partial(steps_of, runs), partial(_found, name))
+        for name, (title, _, runs) in EXPERIMENTS.items()
+    ),
+    _answer,
+    frozenset(("limit", "draws", "shots", "chat")),
+)

@@ -16,11 +16,12 @@ from headscope.papers.paper import Missing, Setting
 from headscope.papers.published import paper_tasks
 from headscope.studies.tasks import TaskChoice
 
-#: The languages of the paper's translations, and the directions of its Table 1.
+#: The languages of the paper's translations, all its directions, and those of its Table 1.
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
-TABLE_1 = tuple(f"en-{code}" for code in LANGUAGES[1:])
+DIRECTIONS = tuple(f"{source}-{target}" for source, target in permutations(LANGUAGES, 2))
+TABLE_1 = DIRECTIONS[:6]
 #: Those from English and from Chinese, of which its ROUGE-L is (Tables 22 to 31, and 44).
-EN_ZH = (*TABLE_1, *(f"zh-{code}" for code in LANGUAGES if code != "zh"))
+EN_ZH = tuple(name for name in DIRECTIONS if name.startswith(("en-", "zh-")))
 #: The tasks of its Table 2.
 TABLE_2 = (
     "sentiment",
@@ -30,10 +31,6 @@ TABLE_2 = (
     "conll2003_location",
     "fruit_v_animal_3",
 )
-#: Directions between two of its languages.
-PAPER_DIRECTIONS = 42
-#: The tasks of its Table 7, each of which chooses one of several words.
-CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
 #: Its instruction of a direction (section 3.4); how it is set before the sentence is not printed.
 INSTRUCTION = "Translate into {target}:\n\n{input}\n\n"
 
@@ -41,60 +38,53 @@ INSTRUCTION = "Translate into {target}:\n\n{input}\n\n"
 #: the target in common with another one, one is another's reverse, and one is without English, so
 #: that heads of all directions and those of one language are not the same family.
 POCKET_DIRECTIONS = ("en-de", "en-es", "de-en", "de-es")
-#: Its word tasks that the paper has, too (singular-plural and english-german), and that have the
-#: most held-out words among those.
+#: Its word tasks with the number of held-out words. By default those are trained that the paper
+#: has, too (singular-plural and english-german), and that have the most words among those.
 POCKET_WORDS = ("plural-en", "translate-en-de")
-#: Its other word tasks, whose masks are left to `--full`: past tense and capitals are the paper's
-#: present-past and country-capital, first letters its lowercase_first_letter.
-POCKET_MORE_WORDS = ("past-en", "plural-de", "first_letter-en", "capital")
+POCKET_TESTED = {"plural-en": 34, "translate-en-de": 55, "past-en": 12, "plural-de": 31}
+POCKET_TESTED |= {"first_letter-en": 41, "capital": 7}
 #: The instructed prompt of the bundled model's word tasks without its instruction.
 POCKET_WORD_PROMPT = "Word: {input}\nAnswer:"
 
-NO_PAIRS = (
+NO_PAIRS = Missing(
     "XNLI's parallel sentences in English, Chinese, French, Spanish, German, Russian and Arabic",
     "--pairs en-zh=FILE for each direction, FILE holding sources and targets (TSV, JSON Lines or "
     "Parquet), or --pairs FOLDER of FLORES",
 )
-NO_TASKS = (
+NO_TASKS = Missing(
     "the word tasks of Todd et al. (2024), 35 JSON files of inputs and outputs",
     "--tasks FOLDER with their files, or --tasks FILE for each",
 )
 #: What experiments need that take a direction or a word task alike.
-NO_MASKS = Missing(f"{NO_PAIRS[0]}, or {NO_TASKS[0]}", f"{NO_PAIRS[1]}; {NO_TASKS[1]}")
+NO_MASKS = Missing(f"{NO_PAIRS.why}, or {NO_TASKS.why}", f"{NO_PAIRS.give}; {NO_TASKS.give}")
 
 
 @dataclass(frozen=True)
 class Size:
-    """Mean tokens of a task's parts, and how many examples it is tested on.
+    """Mean tokens of a prompt without and with the instruction, and of the right output.
 
-    Attributes:
-        bare: of a prompt without instruction.
-        told: of a prompt with it.
-        answer: of the right output.
-        tested: examples that are held out.
+    `tested` is how many examples are held out.
     """
 
     bare: float
-    told: float
+    instructed: float
     answer: float
     tested: int = 100
 
 
 #: Of the bundled model counted, of other models taken: sentences of 25 tokens and words of 3.
 _POCKET_SENTENCES = Size(18, 27.5, 13.7)
-_POCKET_WORDS = {"plural-en": 34, "translate-en-de": 55, "past-en": 12, "plural-de": 31}
-_POCKET_WORDS |= {"first_letter-en": 41, "capital": 7}
 _SENTENCES = Size(30, 42, 28)
 _WORDS = Size(8, 26, 4)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Task:
     """A direction or a word task.
 
     Attributes:
         name: such as `en-de` or `antonym`.
-        choice: how the studies are told.
+        choice: what the studies are given.
         translation: whether it is a direction.
         default: whether its mask is trained without `--full`.
         size: what an example takes in tokens.
@@ -107,7 +97,7 @@ class Asked:
     size: Size
 
 
-def directions(setting: Setting) -> tuple[Asked, ...]:
+def directions(setting: Setting) -> tuple[Task, ...]:
     """The directions that there are sentences for, English to Chinese and the defaults first.
 
     Of a folder those of the paper's 42 that it has, its Table 1 by default; of files those
@@ -117,21 +107,21 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
     places = setting.data.pairs
     if not places:
         return _steered(setting, _pocket_directions() if setting.pocket else ())
-    found: dict[str, Asked] = {}
-    told = None if setting.pocket else INSTRUCTION
-    for folder in (one for one in places if _direction(one) is None):
-        every = [Direction(a, b) for a, b in permutations(LANGUAGES, 2)]
+    own: dict[str, Task] = {}
+    instruction = None if setting.pocket else INSTRUCTION
+    for folder in (place for place in places if _direction(place) is None):
+        every = [Direction(*name.split("-")) for name in DIRECTIONS]
         if Path(folder).is_dir():
             every = directions_in(Path(folder), every, "dev")
         for name in sorted(map(str, every), key=lambda name: name not in TABLE_1):
-            found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES, told))
-    for one in places:
-        if (named := _direction(one)) is not None:
-            found.setdefault(named, _pair(named, (one,), True, _SENTENCES, told))
-    return _steered(setting, sorted(found.values(), key=lambda one: one.name != "en-zh"))
+            own.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES, instruction))
+    for place in places:
+        if (named := _direction(place)) is not None:
+            own.setdefault(named, _pair(named, (place,), True, _SENTENCES, instruction))
+    return _steered(setting, sorted(own.values(), key=lambda task: task.name != "en-zh"))
 
 
-def word_tasks(setting: Setting) -> tuple[Asked, ...]:
+def word_tasks(setting: Setting) -> tuple[Task, ...]:
     """The word tasks that there are, those of the defaults first.
 
     Files that are named are trained on by default, of folders those of the paper's Table 2 (where
@@ -140,22 +130,22 @@ def word_tasks(setting: Setting) -> tuple[Asked, ...]:
     places = setting.data.tasks
     if not places:
         return _steered(setting, _pocket_words() if setting.pocket else ())
-    found: dict[str, Asked] = {}
+    own: dict[str, Task] = {}
     for place in places:
         path = Path(place)
         if not path.is_dir():
-            found.setdefault(_stem(path), _file(path, True))
+            own.setdefault(_stem(path), _file(path, True))
             continue
-        files = {_stem(one): one for one in sorted(path.iterdir()) if one.is_file()}
+        files = {_stem(file): file for file in sorted(path.iterdir()) if file.is_file()}
         if not files:
             raise InputError(f"{place}: holds no task files; give the folder of JSON files")
         known = [name for name in TABLE_2 if name in files]
         for name in [*known, *(name for name in files if name not in known)]:
-            found.setdefault(name, _file(files[name], name in known or not known))
-    return _steered(setting, found.values())
+            own.setdefault(name, _file(files[name], name in known or not known))
+    return _steered(setting, own.values())
 
 
-def _steered(setting: Setting, tasks: Iterable[Asked]) -> tuple[Asked, ...]:
+def _steered(setting: Setting, tasks: Iterable[Task]) -> tuple[Task, ...]:
     """The tasks, asked for as the user decided."""
     own = setting.steering.given
     changes: dict[str, Any] = {
@@ -164,22 +154,27 @@ def _steered(setting: Setting, tasks: Iterable[Asked]) -> tuple[Asked, ...]:
     if "limit" in own and (setting.data.pairs or setting.data.tasks):
         # Of few examples half are left to train on; the pocket model's sides are apart anyway.
         changes["held_out"] = max(1, min(TaskChoice().held_out, own["limit"] // 2))
-    every = [replace(one, choice=replace(one.choice, **changes)) for one in tasks]
+    every = [replace(task, choice=replace(task.choice, **changes)) for task in tasks]
     shots = setting.steering.shots
-    return tuple(with_shots(one, shots) if shots else one for one in every)
+    return tuple(with_shots(task, shots) if shots else task for task in every)
 
 
-def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:
+def defaults(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Those whose masks are trained by default."""
-    return tuple(one for one in tasks if one.default)
+    return tuple(task for task in tasks if task.default)
 
 
-def first_task(setting: Setting) -> Asked | None:
+def default_tasks(setting: Setting) -> tuple[Task, ...]:
+    """The directions and word tasks whose masks are trained by default."""
+    return (*defaults(directions(setting)), *defaults(word_tasks(setting)))
+
+
+def first_task(setting: Setting) -> Task | None:
     """The task whose single mask is looked at closely: the paper's, or the first one."""
-    return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
+    return next(iter(default_tasks(setting)), None)
 
 
-def of_printed(task: Asked) -> Asked:
+def of_printed(task: Task) -> Task:
     """A direction from English on the two sentences that the paper prints for its single prompts.
 
     The first is of Figures 2, 5, 8 and 9, the second of Table 4. The translations are ours.
@@ -209,9 +204,8 @@ def too_few(setting: Setting, wanted: Iterable[str] = (), *, words: bool = False
         if words
         else (directions(setting), setting.data.pairs)
     )
-    every = paper_tasks() if words else (f"{a}-{b}" for a, b in permutations(LANGUAGES, 2))
-    names = set(wanted or every)
-    absent = sorted(names - {one.name for one in own})
+    names = set(wanted or (paper_tasks() if words else DIRECTIONS))
+    absent = sorted(names - {task.name for task in own})
     if not absent or (setting.pocket and not given):
         return None
     why = (
@@ -220,38 +214,38 @@ def too_few(setting: Setting, wanted: Iterable[str] = (), *, words: bool = False
     )
     if len(absent) <= len(TABLE_1):
         why += f" (not {', '.join(absent)})"
-    return Missing(why, NO_TASKS[1] if words else NO_PAIRS[1])
+    return Missing(why, NO_TASKS.give if words else NO_PAIRS.give)
 
 
 def check_file(setting: Setting, direction: str) -> str | None:
     """The first file named for a direction beside what it is trained on: IWSLT2017's sentences."""
-    files = [one for one in setting.data.pairs if _direction(one) == direction]
-    trained = {place for one in directions(setting) for place in one.choice.data}
-    return next((one.partition("=")[2] for one in files if one not in trained), None)
+    files = [place for place in setting.data.pairs if _direction(place) == direction]
+    trained = {place for task in directions(setting) for place in task.choice.data}
+    return next((file.partition("=")[2] for file in files if file not in trained), None)
 
 
-def with_shots(task: Asked, shots: int = 5) -> Asked:
+def with_shots(task: Task, shots: int = 5) -> Task:
     """The task behind examples, so many before each input."""
     size = task.size
     more = shots * (size.bare + size.answer)
-    longer = replace(size, bare=size.bare + more, told=size.told + more)
+    longer = replace(size, bare=size.bare + more, instructed=size.instructed + more)
     return replace(task, choice=replace(task.choice, shots=shots), size=longer)
 
 
-def as_hybrid(tasks: Sequence[Asked]) -> Asked | None:
+def hybrid_of(tasks: Sequence[Task]) -> Task | None:
     """All tasks but those that shall stay unseen, as one with five shots; None for fewer than two.
 
     The paper mixes 32 of its 35 tasks (Table 10). Of the three that it leaves out its Table 3 names
     one, which is left out here, as is every file that is none of the 35. Where there is none of
     them, the last of the default tasks stays unseen.
     """
-    seen = [one for one in tasks if one.name in set(paper_tasks()) - {"product-company"}]
+    seen = [task for task in tasks if task.name in set(paper_tasks()) - {"product-company"}]
     if not seen:
-        unseen = [one.name for one in chosen(tasks)[-1:]]
-        seen = [one for one in tasks if one.name not in unseen]
+        unseen = [task.name for task in defaults(tasks)[-1:]]
+        seen = [task for task in tasks if task.name not in unseen]
     if len(seen) < 2:
         return None
-    every = tuple(name for one in seen for name in one.choice.task)
+    every = tuple(name for task in seen for name in task.choice.task)
     first = replace(seen[0], name="hybrid", choice=replace(seen[0].choice, task=every))
     return with_shots(first)
 
@@ -262,37 +256,36 @@ def _direction(place: str) -> str | None:
 
 
 def _pair(
-    name: str, data: tuple[str, ...], default: bool, size: Size, told: str | None = None
-) -> Asked:
-    choice = TaskChoice(pair=(name,), data=data, instruction=told)
-    return Asked(name, choice, True, default, size)
+    name: str, data: tuple[str, ...], default: bool, size: Size, instruction: str | None = None
+) -> Task:
+    choice = TaskChoice(pair=(name,), data=data, instruction=instruction)
+    return Task(name, choice, True, default, size)
 
 
-def _pocket_directions() -> tuple[Asked, ...]:
-    from headscope.pocket.world.languages import DIRECTIONS
+def _pocket_directions() -> list[Task]:
+    from headscope.pocket.world.languages import DIRECTIONS as POCKET
 
-    first = [_pair(name, (), True, _POCKET_SENTENCES) for name in POCKET_DIRECTIONS]
-    rest = [name for name in DIRECTIONS if name not in POCKET_DIRECTIONS]
-    return (*first, *(_pair(name, (), False, _POCKET_SENTENCES) for name in rest))
+    names = dict.fromkeys((*POCKET_DIRECTIONS, *POCKET))
+    return [_pair(name, (), name in POCKET_DIRECTIONS, _POCKET_SENTENCES) for name in names]
 
 
-def _pocket_words() -> tuple[Asked, ...]:
-    return tuple(
-        Asked(
+def _pocket_words() -> list[Task]:
+    return [
+        Task(
             name,
             TaskChoice(task=(name,), bare=POCKET_WORD_PROMPT),
             False,
             name in POCKET_WORDS,
-            Size(8.3, 16, 2.8, _POCKET_WORDS[name]),
+            Size(8.3, 16, 2.8, tested),
         )
-        for name in (*POCKET_WORDS, *POCKET_MORE_WORDS)
-    )
+        for name, tested in POCKET_TESTED.items()
+    ]
 
 
-def _file(path: Path, default: bool) -> Asked:
+def _file(path: Path, default: bool) -> Task:
     known = paper_tasks().get(_stem(path))
     choice = TaskChoice(task=(str(path),), instruction=None if known is None else known.prompt)
-    return Asked(_stem(path), choice, False, default, _WORDS)
+    return Task(_stem(path), choice, False, default, _WORDS)
 
 
 def _stem(path: Path) -> str:

@@ -1,1 +1,0 @@
-"""Experiments beside those of the papers, which a review asked for."""

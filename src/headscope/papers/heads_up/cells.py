@@ -1,0 +1,346 @@
+"""What the runs found as cells beside the published figures, and as claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from headscope.data.tasks import read_task
+from headscope.errors import InputError
+from headscope.estimates import Estimate
+from headscope.papers.claims import of_interval, of_removal
+from headscope.papers.heads_up.tasks import Task, word_tasks
+from headscope.papers.paper import Setting, decided
+from headscope.papers.published import (
+    examples_digest,
+    paper_model,
+    paper_tasks,
+    published,
+    reference,
+    value,
+)
+from headscope.results.mask_tests import AskedTask, Measure, Outcome
+from headscope.shown.blocks import NOT_RUN, Cell, Claim, Figure, Reference, Row, Table
+
+NAME = "heads-up"
+#: The paper's main model, whose values stand beside those of models that it does not have.
+MAIN = "Llama-3.1-8B-Instruct"
+#: The paper's names of the conditions of a task, and ours; `shuffled` stands for all draws.
+CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": "shuffled"}
+CONDITIONS |= {"mask": "masked"}
+#: What they are called in sentences.
+WORDS = {"as is": "as is", "shuffled": "under random masks", "masked": "masked"}
+WORDS |= {"instructed": "instructed"}
+ANOTHER = "mask of another model"
+#: What measures are called, and on which side of zero a difference is better.
+MEASURES: Mapping[Measure, tuple[str, int]] = {
+    "nll": ("loss", -1),
+    "rouge_l": ("ROUGE-L", 1),
+    "accuracy": ("accuracy", 1),
+    "bleu_published": ("BLEU", 1),
+}
+#: The paper gives shares where our measures are from 0 to 100.
+SCALE: Mapping[str, float] = {"rouge_l": 0.01, "bleu_published": 0.01}
+#: Of the tests of several tasks the figure that shows least.
+_WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": min}
+#: What no interval of a mask holds.
+ONCE = "Every mask was trained once, with one seed."
+
+Interval = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table of the paper, and whether its figures may be compared with ours."""
+
+    table: str
+    reference: Reference
+
+    def value(self, row: str, column: str, measure: str) -> float | None:
+        """The published figure of this place, or None."""
+        return value(
+            NAME, self.table, model=self.reference.model, row=row, column=column, measure=measure
+        )
+
+
+def place_of(
+    setting: Setting,
+    tables: str | Mapping[str, str],
+    data: str | None = None,
+    main: str = MAIN,
+    *,
+    other: str = "",
+) -> Place:
+    """What stands beside a table: one of the paper's, or that of the model by its name.
+
+    `data` names the sentences that the paper measured on, whose content is not known here, so that
+    no sentences count as the same; without it those word tasks are compared that the table has, by
+    their examples. `main` is the model whose values stand beside those of models that it does not
+    have. `other` says why ours is another quantity, whatever the data.
+    """
+    model = setting.model.model
+    table = tables
+    if not isinstance(table, str):
+        table = table.get(paper_model(NAME, model) or MAIN, table[MAIN])
+    differs = [other] if other else []
+    if data is not None:
+        differs.append(f"sentences not known by content to be {data}'s")
+        differs += ["our instructions"] if setting.pocket else []
+    elif not other:
+        names = {figure.column for figure in published(NAME) if figure.table == table}
+        shown = [task for task in word_tasks(setting) if setting.pocket or task.name in names]
+        strange = [task.name for task in shown if not _of_paper(task)]
+        differs += [f"other examples of {listed(strange)}"] if strange else []
+    differs += decided(setting)
+    return Place(table, reference(NAME, table, model, default=main, differs=differs))
+
+
+def _of_paper(task: Task) -> bool:
+    """Whether a task has the examples of the paper's task of this name."""
+    theirs = paper_tasks().get(task.name)
+    if theirs is None or not task.choice.task or not Path(task.choice.task[0]).is_file():
+        return False
+    try:
+        examples = read_task(task.choice.task[0]).examples
+    except InputError:  # the step that reads it says why
+        return False
+    return examples_digest((one.input, one.output) for one in examples) == theirs.digest
+
+
+def partner(place: Place, other: str | None) -> str | None:
+    """The row of the published mask of the other model: of an instructed model's base, or reverse.
+
+    `other` is the model whose mask is ours; None if it is another one than the paper's. Without
+    one, the published figures stand alone.
+    """
+    shown = place.reference.model
+    base = shown.removesuffix("-Instruct")
+    theirs = f"{shown}-Instruct" if base == shown else base
+    if other is not None and paper_model(NAME, other) != theirs:
+        return None
+    return f"mask of {theirs}"
+
+
+def named(task: AskedTask | None, name: str) -> Outcome | None:
+    """The condition of a task that is called so; None where it was not measured."""
+    every = () if task is None else task.conditions
+    return next((outcome for outcome in every if outcome.name == name), None)
+
+
+def outcomes(task: AskedTask | None, name: str) -> tuple[Outcome, ...]:
+    """The condition of this name, or all shuffled masks of the same size; empty without."""
+    if name == "shuffled":
+        return () if task is None else task.of_kind(name)
+    own = named(task, name)
+    return () if own is None else (own,)
+
+
+def number(
+    known: float | None,
+    published: float | str | None = None,
+    why: str = NOT_RUN,
+    digits: int = 3,
+) -> Cell:
+    """A number beside the published one, or why there is none."""
+    return Cell(known, published=published, why=why, digits=digits)
+
+
+def count_cell(known: float | None, published: float | str | None = None) -> Cell:
+    """A whole number, likewise."""
+    return number(known, published, digits=0)
+
+
+def cell(
+    own: Sequence[Outcome],
+    measure: Measure,
+    published: float | str | None = None,
+    why: str = NOT_RUN,
+) -> Cell:
+    """A measure of a condition with its interval, on the paper's scale; the plain mean of draws."""
+    scale = SCALE.get(measure, 1.0)
+    values = [known for each in own if (known := each.value(measure)) is not None]
+    if values and own[0].draw is None:
+        return replace(Cell.of(own[0].level(measure), factor=scale), published=published)
+    return number(fmean(values) * scale if values else None, published, why)
+
+
+def samples(setting: Setting, step: str, task: str) -> dict[str, list[dict[str, Any]]]:
+    """What models wrote in a finished run by condition, in the order of the examples.
+
+    Each has `input`, `reference` and `output`. Empty where the run itself is not at hand.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows_of(setting, step, f"samples/{task}.jsonl", ("condition", "output")):
+        found.setdefault(row["condition"], []).append(row)
+    return found
+
+
+def rows_of(
+    setting: Setting, step: str, file: str, keys: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    """The rows with these keys of a JSON Lines file of a finished run; none where it is not there.
+
+    Raises:
+        InputError: for a file that is damaged.
+    """
+    path = setting.at(step) / file
+    if not setting.done(step) or not path.is_file():
+        return []
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if all(key in row for row in rows for key in keys):
+            return rows
+    except (ValueError, TypeError):
+        pass
+    remedy = f"delete {setting.at(step)} and run the same command again"
+    raise InputError(f"{path}: is damaged; {remedy}")
+
+
+def shown_blocks(
+    setting: Setting, step: str, *titles: str
+) -> tuple[tuple[Table, ...], tuple[Figure, ...]]:
+    """The tables and figures with these titles that the study of a finished step shows."""
+    shown = setting.shown(step)
+    sections = () if shown is None else shown.sections
+    every = [block for section in sections for block in section.blocks]
+    own = [block for block in every if getattr(block, "title", None) in titles]
+    tables = tuple(block for block in own if isinstance(block, Table))
+    return tables, tuple(block for block in own if isinstance(block, Figure))
+
+
+def text_table(
+    title: str, columns: Sequence[str], texts: Mapping[str, Sequence[str | None]], note: str = ""
+) -> Table:
+    """A table of texts; those that are None were not run."""
+    made = (
+        Row(name, tuple(Cell(text, why=NOT_RUN) for text in row)) for name, row in texts.items()
+    )
+    return Table(title, tuple(columns), tuple(made), note=note)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as they stand in a sentence: `a, b and c`."""
+    every = list(names)
+    return " and ".join([", ".join(every[:-1]), every[-1]] if len(every) > 1 else every)
+
+
+def said(claims: Iterable[Claim]) -> str:
+    """Claims in sentences, each with what it rests on."""
+    return " ".join(f"{claim.name[:1].upper()}{claim.name[1:]}: {claim.by}." for claim in claims)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task under a mask, beside what the claim compares it with.
+
+    Attributes:
+        mask: the condition that is claimed to differ.
+        conditions: the conditions that a sentence names, by its words; several are draws.
+        examples: of the task.
+        random: the kind of random masks that it is tested against.
+    """
+
+    mask: Outcome
+    conditions: Mapping[str, Sequence[Outcome]]
+    examples: int
+    random: Literal["shuffled", "random"] = "shuffled"
+
+    def mean(self, word: str, measure: Measure) -> float | None:
+        """The mean of a measure over a condition's draws; None where one lacks it."""
+        values = [each.value(measure) for each in self.conditions.get(word, ())]
+        known = [one for one in values if one is not None]
+        return fmean(known) if known and len(known) == len(values) else None
+
+
+def case_of(
+    task: AskedTask | None, mask: str = "masked", words: Mapping[str, str] = WORDS
+) -> Case | None:
+    """The test of a mask with the conditions of these names, each under its words."""
+    own = named(task, mask)
+    if task is None or own is None:
+        return None
+    return Case(own, {word: outcomes(task, name) for name, word in words.items()}, task.examples)
+
+
+def with_measure(cases: Iterable[Case | None], measure: Measure) -> list[Case]:
+    """The cases whose masks were tested by this measure."""
+    return [case for case in cases if case is not None and case.mask.value(measure) is not None]
+
+
+def of_masks(name: str, cases: Sequence[Case], measure: Measure, task: str, sign: int) -> Claim:
+    """A claim that each of these masks does more than random ones of its size.
+
+    It holds as far as that of the least sure of them does: the tests of each have to hold, so none
+    is corrected for the others, and the largest p is that of all (intersection-union test, Berger
+    1982). `task` says what the cases are of.
+    """
+    row: dict[str, Any] = {"against_random": {"low": None, "high": None}}
+    for ending in ("", "_layer_matched"):
+        tests = [getattr(case.mask, f"{case.random}{ending}_draws") for case in cases]
+        if None in tests:
+            continue
+        row[f"against_random{ending}"] = least([test.against.get(measure) for test in tests], sign)
+        for key, pick in _WEAKEST.items():
+            values = [getattr(test, key) for test in tests]
+            each: list[Any] = [
+                one.get(measure) if isinstance(one, Mapping) else one for one in values
+            ]
+            row |= {} if None in each else {f"{key}{ending}": pick(each)}
+    change = least([case.mask.changed(measure) for case in cases], sign)
+    scale, parts = SCALE.get(measure, 1.0), []
+    for word in cases[0].conditions:
+        means = [case.mean(word, measure) for case in cases]
+        known = [mean for mean in means if mean is not None]
+        if len(known) == len(means):
+            parts.append(f"{scale * fmean(known):.3f} {word}")
+    by = f"{MEASURES[measure][0]} {', '.join(parts)}; {_all_of(cases, task)}"
+    return of_removal(name, row, by, change=change, sign=sign)
+
+
+def as_instructed(name: str, cases: Sequence[Case], measure: Measure, task: str) -> list[Claim]:
+    """The claim that the masked model reaches the instructed one, by paired intervals.
+
+    None where a task has no such interval.
+    """
+    paired = [(case.mask.against_instructed or {}).get(measure) for case in cases]
+    known = [one for one in paired if one is not None]
+    if not known or len(known) < len(cases):
+        return []
+    word, sign = MEASURES[measure]
+    better = sum(min(sign * one.low, sign * one.high) > 0 for one in known)
+    worse = sum(max(sign * one.low, sign * one.high) < 0 for one in known)
+    by = f"{word} better in {better} and worse in {worse} of {_all_of(cases, task)}"
+    return [of_interval(name, least(known, sign), by, "paired intervals", sign=sign)]
+
+
+def least(differences: Sequence[Estimate | None], sign: int) -> Interval:
+    """The bounds that lie least far on the side of `sign`; None where a difference has none."""
+    known = [one for one in differences if one is not None and one.bounded]
+    if not known or len(known) < len(differences):
+        return {"low": None, "high": None}
+    pick = min if sign > 0 else max
+    return {"low": pick(one.low for one in known), "high": pick(one.high for one in known)}
+
+
+def bounds(mean: Any) -> Interval:
+    """The bounds of an interval as claims read them; None for what is not known."""
+    return {
+        end: None if isnan(getattr(mean, end)) else getattr(mean, end) for end in ("low", "high")
+    }
+
+
+def interval_words(mean: Any) -> str:
+    """A difference with its interval in a sentence."""
+    return f"{mean.mean:+.3f} ({mean.low:+.3f} to {mean.high:+.3f})"
+
+
+def _all_of(cases: Sequence[Case], task: str) -> str:
+    """The number of tasks and of their examples."""
+    sizes = sorted(case.examples for case in cases)
+    size = " to ".join(dict.fromkeys((f"{sizes[0]}", f"{sizes[-1]}")))
+    return f"{len(cases)} {task}{'' if len(cases) == 1 else 's'} of {size} examples"

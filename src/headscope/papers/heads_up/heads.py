@@ -1,0 +1,474 @@
+"""Which heads masks keep: beside other masks, in families, and by what they look at.
+
+Tables 5, 6, 7, 37 and 38, and Figure 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from headscope.papers.claims import LEVEL, of_interval, with_claims
+from headscope.papers.heads_up import runs
+from headscope.papers.heads_up.cells import (
+    MAIN,
+    Case,
+    bounds,
+    cell,
+    count_cell,
+    listed,
+    named,
+    number,
+    of_masks,
+    partner,
+    place_of,
+    said,
+    shown_blocks,
+)
+from headscope.papers.heads_up.masks import of_tasks, others_of
+from headscope.papers.heads_up.tasks import (
+    DIRECTIONS,
+    NO_PAIRS,
+    TABLE_1,
+    TABLE_2,
+    Task,
+    defaults,
+    directions,
+    too_few,
+    word_tasks,
+)
+from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step
+from headscope.results.attention import AttendedTask, AttentionResult
+from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome
+from headscope.results.masks import BasePair, MasksResult
+from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Heatmap, Table, grid
+from headscope.studies.inputs import kin
+
+#: Of which base model the paper compares the masks of an instructed one.
+SIMILARITY = {MAIN: "Table 37", "Llama-3.1-8B": "Table 37"}
+SIMILARITY |= {"Qwen2.5-7B-Instruct": "Table 38", "Qwen2.5-7B": "Table 38"}
+NO_PARTNER = Missing(
+    "the paper compares the masks of an instructed model with those of its base model",
+    "--others MODEL with --pairs and --tasks, MODEL being the other one of these two",
+    "needs MODEL",
+)
+_COMPARED = "masks-compared"
+#: Columns beside another model's masks: our name, the paper's measure, decimals.
+_PAIR = {
+    "heads": ("size_a", "heads", 0),
+    "heads of the other": ("size_b", "heads", 0),
+    "Jaccard": ("jaccard", "jaccard", 3),
+    "expected": ("expected", "expected", 3),
+    "recall": ("recall", "recall", 3),
+}
+
+
+def _widest(setting: Setting, name: str, kind: type[AnyResult]) -> AnyResult | None:
+    """The result over all masks, else that over the default ones."""
+    return setting.read(f"{name}-every", kind) or setting.read(name, kind)
+
+
+def _of_others(setting: Setting) -> tuple[Task, ...]:
+    """The tasks whose files other models can be asked about, too."""
+    found = directions(setting) if setting.data.pairs else ()
+    return (*found, *(word_tasks(setting) if setting.data.tasks else ()))
+
+
+def _base_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks, others = _of_others(setting), others_of(setting)
+    if not tasks or not others:
+        return NO_PARTNER
+    own = [runs.mask_step(setting, task) for task in tasks]
+    for other in others:
+        own += runs.compared_steps(setting, f"masks-of-{runs.slug(other)}", tasks, other)
+    return tuple(own)
+
+
+def _base_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """Table 5 the default masks of both models; of Tables 37 and 38 this model's all masks."""
+    if not kin(setting.model.model, others_of(setting), r"-(instruct|it|chat|base)\b"):
+        return NO_PARTNER
+    every = too_few(setting) or too_few(setting, words=True)
+    first = too_few(setting, TABLE_1) or too_few(setting, TABLE_2, words=True)
+    return of_tasks(setting, element, steps, (SIMILARITY,), every, first)
+
+
+def _base(setting: Setting) -> Findings:
+    """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
+    tables, claims = [], []
+    place = place_of(setting, SIMILARITY, "XNLI" if directions(setting) else None)
+    for other in others_of(setting):
+        result = _widest(setting, f"masks-of-{runs.slug(other)}", MasksResult)
+        base = None if result is None else result.base
+        by_task = {} if base is None else {pair.task: pair for pair in base.pairs}
+        theirs = partner(place, other)
+
+        def shown(
+            task: str,
+            column: str,
+            pairs: Mapping[str | None, BasePair] = by_task,
+            theirs: str | None = theirs,
+        ) -> Cell:
+            key, measure, digits = _PAIR[column]
+            row, pair = "mask" if column == "heads" else theirs, pairs.get(task)
+            published = None if row is None else place.value(row, task, measure)
+            return number(getattr(pair, key, None), published, digits=digits)
+
+        every = _of_others(setting)
+        tasks = [task.name for task in every if task.default or task.name in by_task]
+        note = (
+            "Expected is the paper's ratio (equation 4) for random masks of these sizes; recall is "
+            "the share of the other model's heads that this model's mask keeps."
+        )
+        title = f"Masks beside those of {runs.slug(other)}"
+        tables.append(grid(title, tasks, _PAIR, shown, place.reference, note))
+        if base is None:
+            continue
+        above, jaccard, chance = (
+            base.above_chance,
+            base.mean["jaccard"],
+            base.mean["expected_exact"],
+        )
+        over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
+        name = f"its masks share more heads with those of {runs.slug(other)} than random ones would"
+        by = (
+            f"Jaccard index {jaccard.mean:.3f} on average, by chance {chance.mean:.3f}, above by "
+            f"{above.mean:.3f} ({above.low:.3f} to {above.high:.3f}); more than chance in {over} "
+            f"of {len(base.pairs)} tasks"
+        )
+        claims.append(of_interval(name, bounds(above), by, "an interval over tasks", sign=1))
+    return Findings(tuple(tables), (), said(claims), more=with_claims(*claims))
+
+
+BASE = Experiment(
+    "table-5",
+    ("Table 5", "Table 37", "Table 38"),
+    "Masks of an instructed model beside those of its base model",
+    _base_steps,
+    _base,
+    _base_needs,
+)
+
+
+def _map_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    """The masks of directions, as in the paper, and of the bundled model's words."""
+    tasks = (*directions(setting), *(word_tasks(setting) if setting.pocket else ()))
+    if len(defaults(tasks)) < 2:
+        return NO_PAIRS
+    return runs.compared_steps(setting, _COMPARED, tasks)
+
+
+def _maps(setting: Setting) -> Findings:
+    result = _widest(setting, _COMPARED, MasksResult)
+    if result is None:
+        return Findings()
+    layers, width = setting.geometry.layers, setting.geometry.width
+    figures = [
+        Heatmap(
+            f"{mask.name}: {mask.selected} heads kept",
+            tuple(map(str, range(layers))),
+            tuple(map(str, range(width))),
+            tuple(tuple(row) for row in result.maps[mask.name]),
+            "σ(weight)",
+            "layer",
+            "head",
+            0.0,
+            1.0,
+            note="A head is kept from 0.5 on.",
+        )
+        for mask in result.own
+    ]
+    later = 0
+    for mask in result.own:
+        shares = [layer.share for layer in mask.layers if layer.share is not None]
+        half = len(shares) // 2
+        later += half > 0 and fmean(shares[half:]) > fmean(shares[:half])
+    found = (
+        "Heads are kept in the later half of the layers more than in the earlier one in "
+        f"{later} of {len(result.own)} masks."
+    )
+    groups = [mask.groups for mask in result.own if mask.groups]
+    if groups:
+        found += (
+            f" Of key-value groups {sum(one.dropped for one in groups)} are dropped as a whole "
+            f"over all masks, by chance {sum(one.expected for one in groups):.1f}; the smallest p "
+            f"of a mask is {min(one.p_value for one in groups):.2g}."
+        )
+    claims = _alike(result)
+    step = f"{_COMPARED}-every" if setting.done(f"{_COMPARED}-every") else _COMPARED
+    tables, lines = shown_blocks(
+        setting, step, "Masks", "Share of each layer's heads that a mask keeps"
+    )
+    return Findings(
+        tables, (*figures, *lines), f"{found} {said(claims)}".strip(), more=with_claims(*claims)
+    )
+
+
+def _alike(result: MasksResult) -> list[Claim]:
+    """That every two directions' masks share more heads than random ones would."""
+    pairs = [pair for pair in result.pairs if pair.relation is not None]
+    if not pairs:
+        return []
+    largest = max(pair.p_value for pair in pairs)
+    jaccard, chance = (
+        fmean(getattr(pair, key) for pair in pairs) for key in ("jaccard", "expected_exact")
+    )
+    low = sum(pair.p_value <= LEVEL for pair in pairs)
+    by = (
+        f"Jaccard index {jaccard:.2f} on average, {chance:.2f} by chance; p at most {LEVEL} in "
+        f"{low} of {len(pairs)} pairs, the largest {largest:.2g}"
+    )
+    holds = True if largest <= LEVEL else None
+    decides = "" if holds else "more masks of each direction, from other seeds"
+    tested = "random sets of as many heads (hypergeometric)"
+    name = "the masks of every two directions share more heads than random ones would"
+    return [Claim(name, holds, by, tested, decides=decides)]
+
+
+MAPS = Experiment(
+    "figure-7",
+    ("Figure 7",),
+    "Where the heads of masks lie, and whether key-value groups go as a whole",
+    _map_steps,
+    _maps,
+    needs=lambda setting, element, steps: too_few(setting),
+)
+
+
+def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = defaults(directions(setting))
+    if not tasks:
+        return NO_PAIRS
+    if len(tasks) < 2:
+        return Missing("sentence pairs of more than one direction", NO_PAIRS.give)
+    return tuple(step for run in runs.families_of(setting) for step in run.steps(setting))
+
+
+def _families(setting: Setting) -> Findings:
+    tasks = [task.name for task in defaults(directions(setting))]
+    tables, found, sure, claims = [], "", "", list[Claim]()
+    for run in runs.families_of(setting):
+        result = setting.read(run.name, FamilyTests)
+        tables.append(_family_table(setting, tasks, run, result))
+        if result is not None:  # the last is the paper's
+            claims = _family_claims(result, tasks)
+            found = said(claims) or "No set of shared heads could be removed."
+            sure = _family_sure(result, run)
+    return Findings(tuple(tables), (), found, sure, with_claims(*claims))
+
+
+def _family_table(
+    setting: Setting, tasks: Sequence[str], run: runs.Families, result: FamilyTests | None
+) -> Table:
+    other = f"heads shared by {len(run.masks)} masks, in the paper by {len(DIRECTIONS)}"
+    if not run.kind:
+        other = "in the paper of masks begun with hardly any head"
+    same = run.kind and len(run.masks) == len(DIRECTIONS)
+    place = place_of(setting, "Table 6", "XNLI", other="" if same else other)
+    draws = result.draws if result else runs.draws_of(setting, text=False)
+    if result is not None:
+        families: dict[str, FamilyHeads | None] = {each.name: each for each in result.families}
+    else:
+        families = dict.fromkeys(("all", "en", "unused"))
+    rows = {
+        f"without {'random ' if random else ''}{name}": (name, random)
+        for name in families
+        for random in (False, True)
+    }
+
+    def shown(row: str, column: str) -> Cell:
+        name, random = rows.get(row, ("", False))
+        family = families.get(name)
+        if column == _LEFT:
+            total = setting.geometry.total if not name and result else None
+            kept = total if family is None else family.kept
+            return count_cell(kept, place.value(row, "heads", "heads"))
+        why = NOT_RUN
+        own: tuple[Outcome, ...] = ()
+        if result is not None:
+            task = result.tasks[column]
+            own = task.of_kind("random", name) if random else ()
+            if not random and (one := named(task, name or row)):
+                own = (one,)
+            if family is not None and not family.tested:
+                why, own = "all heads" if family.removed else "no heads", ()
+        return cell(own, "nll", place.value(row, column, "nll"), why)
+
+    how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
+    title = (
+        f"NLL of instructed directions without the heads that {len(run.masks)} masks share, begun "
+        f"with {how}"
+    )
+    note = (
+        "All: heads that every mask keeps; a language: those that every mask of its directions "
+        f"keeps; unused: those that none keeps. Random: as many others, mean of {draws} draws."
+    )
+    return grid(title, ("instructed", *rows), (_LEFT, *tasks), shown, place.reference, note)
+
+
+#: The column of how many heads are left.
+_LEFT = "heads left"
+
+
+def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
+    """That translation needs what masks share, and gains without what none keeps, by loss.
+
+    A language's heads are tested in its own directions.
+    """
+    tested = [family for family in result.families if family.tested]
+    languages = [family.name for family in tested if family.name not in ("all", "unused")]
+    claims = []
+    for names, heads, does, sign in (
+        (["all"], "the heads that every mask keeps", "needs", 1),
+        (languages, "the heads that every mask of a language keeps", "needs", 1),
+        (["unused"], "the heads that no mask keeps", "gains without", -1),
+    ):
+        own = [family for family in tested if family.name in names]
+        sizes = [family.removed for family in own] or [0]
+        size = " to ".join(dict.fromkeys(str(pick(sizes)) for pick in (min, max)))
+        cases = []
+        for family in own:
+            for name in tasks:
+                task = result.tasks[name]
+                mask = named(task, family.name)
+                if name in family.tasks and mask is not None:
+                    parts = {
+                        "with all heads": [each for each in [named(task, "instructed")] if each],
+                        f"without these {size}": [mask],
+                        "without random ones": task.of_kind("random", family.name),
+                    }
+                    cases.append(Case(mask, parts, task.examples, "random"))
+        if cases:
+            what = "direction" if names != languages else "case"
+            claim = f"instructed translation {does} {heads}, by loss"
+            claims.append(of_masks(claim, cases, "nll", what, sign))
+    return claims
+
+
+def _family_sure(result: FamilyTests, run: runs.Families) -> str:
+    words = (
+        "As in the paper, masks begin with hardly any head."
+        if run.kind
+        else "The paper takes masks begun with hardly any head, which are smaller; those were not "
+        "run, and these begin with all heads, as those of Table 1 do."
+    )
+    large = [each.name for each in result.families if each.tested and each.pool == "all"]
+    if large:
+        words += (
+            f" {listed(large)} {'has' if len(large) == 1 else 'have'} more than half of all heads, "
+            "so random heads overlap with them and any such removal is harmful."
+        )
+    if seen := result.leakage.overlap:
+        words += (
+            f" Of {result.leakage.of} tested sentences masks were trained on {seen}, counted "
+            "once a mask, in another direction's words."
+        )
+    return words
+
+
+FAMILIES = Experiment(
+    "table-6",
+    ("Table 6",),
+    "Heads that all masks share, those of one language, and heads that no mask keeps",
+    _family_steps,
+    _families,
+    needs=lambda setting, element, steps: too_few(setting),
+)
+
+#: The tasks of Table 7, each of which chooses one of several words.
+CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
+#: Its rows by the paper's names: our condition, and which heads.
+_ATTENTION = {
+    "original, all heads": ("as is", "all"),
+    "instructed, all heads": ("instructed", "all"),
+    "instructed, heads in the mask": ("instructed", "in"),
+    "instructed, heads outside the mask": ("instructed", "out"),
+    "mask, heads in the mask": ("masked", "in"),
+    "mask, heads outside the mask": ("masked", "out"),
+}
+
+
+def _choices(setting: Setting) -> tuple[Task, ...]:
+    """The paper's tasks that choose one of several words, as far as their files are there."""
+    found = {task.name: task for task in word_tasks(setting)}
+    return tuple(found[name] for name in CHOICES if name in found)
+
+
+def _attention_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = _choices(setting)
+    if not tasks:
+        return Missing(
+            f"word tasks that choose one of several words ({listed(CHOICES)} of Todd et al., "
+            "2024)" + ("; the bundled model has learned none" if setting.pocket else ""),
+            "--tasks FOLDER with their files"
+            + (" and another --model that can do them" if setting.pocket else ""),
+            "needs MODEL" if setting.pocket else "needs DATA",
+        )
+    made = (runs.mask_step, runs.attention_step)
+    return tuple(step(setting, task) for task in tasks for step in made)
+
+
+def _attention(setting: Setting) -> Findings:
+    place, tasks = place_of(setting, "Table 7"), dict[str, AttendedTask | None]()
+    for task in _choices(setting):
+        result = setting.read(f"attention-{task.name}", AttentionResult)
+        tasks[task.name] = None if result is None else result.tasks[task.name]
+
+    def shown(name: str, column: str) -> Cell:
+        task = tasks[column]
+        if name == "uniform":
+            return number(None if task is None else task.by_name["as is"].uniform.mean)
+        condition, heads = _ATTENTION[name]
+        theirs = place.value(name, column, "attention")
+        if task is None:
+            return number(None, theirs)
+        share = task.by_name[condition].heads.get(heads)
+        if share is None or share.mean is None:
+            return number(None, theirs, "no such heads")
+        ends = (None, None) if share.bounds is None else tuple(bounds(share.bounds).values())
+        return replace(number(share.mean, theirs), low=ends[0], high=ends[1])
+
+    table = grid(
+        "Attention on the right word, as a share of that on all words to choose from",
+        (*_ATTENTION, "uniform"),
+        tasks,
+        shown,
+        place.reference,
+        "Attention of the last token of the prompt, mean over heads and held-out samples.",
+    )
+    ran = [task for task in tasks.values() if task is not None]
+    if not ran:
+        return Findings((table,))
+    claim = _looks(ran)
+    masked = [task.by_name["masked"].random for task in ran if "masked" in task.by_name]
+    low = sum(
+        (one is not None and one.p_value is not None and one.p_value < LEVEL) for one in masked
+    )
+    sure = (
+        "Beside random sets of as many heads, those of the mask lie apart (p below 0.05, "
+        f"two-sided) in {low} of {len(ran)} tasks."
+    )
+    return Findings((table,), (), said([claim]), sure, with_claims(claim))
+
+
+def _looks(ran: Sequence[AttendedTask]) -> Claim:
+    """That a mask is no choice of heads that look at the right word, which is described."""
+    words, signs = [], list[bool]()
+    for name, where in (("instructed", "instructed"), ("masked", "under the mask")):
+        gaps = [task.by_name[name].in_minus_out for task in ran if name in task.by_name]
+        more = [gap.mean > 0 for gap in gaps if gap is not None and gap.mean == gap.mean]
+        words.append(f"{where} in {sum(more)} of {len(more)}")
+        signs += more
+    name = "heads in the mask do not look at the right word more than heads outside it"
+    return Claim(name, sum(signs) <= len(signs) / 2, f"more {', '.join(words)} tasks")
+
+
+ATTENTION = Experiment(
+    "table-7",
+    ("Table 7",),
+    "Whether heads of the mask look at the right word more than others",
+    _attention_steps,
+    _attention,
+    needs=lambda setting, element, steps: too_few(setting, CHOICES, words=True),
+)

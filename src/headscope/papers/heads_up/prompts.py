@@ -1,0 +1,513 @@
+"""Masks looked at closely: single outputs, training, hidden states, heads removed one by one.
+
+Figures 1 to 5, 8 and 9, and Tables 4, 36 and 41.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import comb, inf
+from statistics import fmean, median
+
+from headscope.measure.intervals import t_interval
+from headscope.papers.claims import LEVEL, of_removal, with_claims
+from headscope.papers.heads_up import runs
+from headscope.papers.heads_up.cells import (
+    Place,
+    bounds,
+    count_cell,
+    interval_words,
+    number,
+    place_of,
+    rows_of,
+    said,
+    samples,
+    shown_blocks,
+    text_table,
+)
+from headscope.papers.heads_up.tasks import (
+    NO_MASKS,
+    NO_PAIRS,
+    Task,
+    default_tasks,
+    defaults,
+    directions,
+    first_task,
+    of_printed,
+    too_few,
+)
+from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.results.mask import FoundMask
+from headscope.results.one_by_one import OneByOneResult
+from headscope.results.states import ComparedStates
+from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
+from headscope.studies.inputs import kin
+
+CONDITIONS = ("as is", "instructed", "masked")
+#: The directions of Table 4, and that of Table 36.
+TABLE_4, TABLE_36 = ("en-zh", "en-fr", "en-es", "en-de"), "zh-en"
+
+
+def _example(
+    setting: Setting, step: str, task: str, at: int = 0
+) -> Mapping[str, Mapping[str, str]]:
+    """One example's samples by condition; empty where the run is not at hand."""
+    made = samples(setting, step, task)
+    return {name: rows[at] for name, rows in made.items() if at < len(rows)}
+
+
+def _is_right(sample: Mapping[str, str]) -> bool:
+    return sample["output"].strip() == sample["reference"].strip()
+
+
+def _texts(own: Mapping[str, Mapping[str, str]]) -> list[str | None]:
+    """What is written under each condition, and the reference."""
+    written = [own[name]["output"] if name in own else None for name in CONDITIONS]
+    return [*written, own["as is"]["reference"] if "as is" in own else None]
+
+
+def _first_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = default_tasks(setting)
+    return runs.trained(setting, tasks) if tasks else NO_MASKS
+
+
+def _firsts(setting: Setting) -> Findings:
+    tasks = default_tasks(setting)
+    own = {task.name: _example(setting, runs.proof_name(task), task.name) for task in tasks}
+    texts = {
+        name: (rows["as is"]["input"] if "as is" in rows else None, *_texts(rows))
+        for name, rows in own.items()
+    }
+    note = "The first held-out example of every task, not a chosen one."
+    title, columns = "The same input under each condition", ("input", *CONDITIONS, "right")
+    table = text_table(title, columns, texts, note)
+    ran = [rows for rows in own.values() if "as is" in rows]
+    if not ran:
+        return Findings((table,))
+    right = {name: [_is_right(rows[name]) for rows in ran if name in rows] for name in CONDITIONS}
+    counts = ", ".join(f"{sum(known)} {name}" for name, known in right.items() if known)
+    found = (
+        f"Of the first held-out example of {len(ran)} tasks exactly the reference is written for: "
+        f"{counts}."
+    )
+    return Findings((table,), (), found, "Single examples; Tables 1 and 2 have the shares.")
+
+
+FIRSTS = Experiment(
+    "figure-1", ("Figure 1",), "The same input with and without the mask", _first_steps, _firsts
+)
+
+
+def _size_tasks(setting: Setting) -> tuple[Task, ...]:
+    """The default directions, and Table 36's, which a folder has besides."""
+    return tuple(task for task in directions(setting) if task.default or task.name == TABLE_36)
+
+
+def _sizes(setting: Setting) -> tuple[str | None, ...]:
+    """The model, None, and the other sizes of its family, by their names."""
+    others = setting.data.others if setting.data.pairs else ()
+    return (None, *kin(setting.model.model, others, r"\d+(\.\d+)?[bm]\b"))
+
+
+def _on_sentence(setting: Setting, task: Task) -> bool:
+    """Whether the paper's sentence is asked about: of the directions that Table 4 has."""
+    return bool(setting.data.pairs) and task.name in TABLE_4
+
+
+def _printed_name(task: Task, other: str | None) -> str:
+    return runs.proof_name(task, other=other).replace("proof-", "printed-", 1)
+
+
+def _probed(setting: Setting) -> Task | None:
+    """Whose first tokens Table 4 shows: English to German, else the first direction."""
+    every = defaults(directions(setting))
+    return next((task for task in every if task.name == "en-de"), next(iter(every), None))
+
+
+def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks, probed = _size_tasks(setting), _probed(setting)
+    if not tasks:
+        give = f"{NO_PAIRS.give}; --others MODEL for each size of its family"
+        return Missing(NO_PAIRS.why, give)
+    found: list[Step] = []
+    for other in _sizes(setting):
+        found += runs.trained(setting, tasks, other=other)
+        for task in tasks:
+            if _on_sentence(setting, task):
+                title, mask = (
+                    f"{task.name} on the paper's sentences",
+                    runs.mask_name(task, other=other),
+                )
+                name, asked = _printed_name(task, other), of_printed(task)
+                found.append(runs.mask_test_step(setting, name, title, asked, mask, other=other))
+    found += runs.states_steps(setting, probed) if probed else ()
+    return tuple({step.name: step for step in found}.values())
+
+
+def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    if _sizes(setting) == (None,):
+        give = "--others MODEL for each size, with --pairs"
+        return Missing("the table compares sizes of one family", give, "needs MODEL")
+    own = (TABLE_36,) if element == "Table 36" else TABLE_4
+    return too_few(setting, own) or [
+        step for step in steps if any(f"-{name}" in step.name for name in own)
+    ]
+
+
+def _by_size(setting: Setting) -> Findings:
+    texts: dict[str, list[str | None]] = {}
+    inputs: dict[str, str] = {}
+    right: dict[str, list[bool]] = {}
+    for other in _sizes(setting):
+        model = runs.slug(other or setting.model.model)
+        for task in _size_tasks(setting):
+            printed, step = _on_sentence(setting, task), runs.proof_name(task, other=other)
+            # The second of the printed sentences is Table 4's.
+            shown = _printed_name(task, other) if printed else step
+            own = _example(setting, shown, task.name, at=int(printed))
+            texts[f"{model}, {task.name}"] = _texts(own)
+            inputs |= {task.name: own["as is"]["input"]} if "as is" in own else {}
+            if task.default and (made := samples(setting, step, task.name).get("masked")):
+                right.setdefault(model, []).extend(map(_is_right, made))
+    note = "; ".join(f"{name}: {text}" for name, text in inputs.items())
+    if note:
+        note = f"Inputs, the paper's from English (Table 4), else the first held-out ones: {note}"
+    title, columns = "Outputs for one sentence of each direction", (*CONDITIONS, "right")
+    probed = _probed(setting)
+    states = shown_blocks(
+        setting,
+        runs.states_name(setting, probed) if probed else runs.STATES,
+        "Likeliest tokens by layer",
+    )
+    tables = (text_table(title, columns, texts, note), *states[0])
+    if not right:
+        return Findings(tables)
+    counts = ", ".join(f"{model} {sum(own)} of {len(own)}" for model, own in right.items())
+    found = f"Masked outputs that are exactly the reference: {counts}."
+    sure = "Exact outputs over all held-out sentences, without intervals."
+    if len(right) == 1:
+        found += " There is one model here, so nothing is said about sizes."
+        sure = "For other sizes of a family give --others MODEL with --pairs."
+    return Findings(tables, (), found, sure)
+
+
+SIZES = Experiment(
+    "table-4",
+    ("Table 4", "Table 36"),
+    "What masked models of several sizes write",
+    _size_steps,
+    _by_size,
+    _size_needs,
+)
+
+
+def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    task = first_task(setting)
+    return NO_MASKS if task is None else (runs.mask_step(setting, task),)
+
+
+def _training(setting: Setting) -> Findings:
+    task = first_task(setting)
+    result = None if task is None else setting.read(runs.mask_name(task), FoundMask)
+    if task is None or result is None:
+        return Findings()
+    fates = result.fates
+    found = (
+        f"Of {len(result.heads)} heads {fates.get('regained', 0)} are dropped and taken back "
+        f"before the end, and {fates.get('tried', 0)} are dropped, taken back and dropped again."
+    )
+    sure = (
+        "One training with one seed. Weights are noisy, so a crossing by itself does not show "
+        "that heads depend on each other."
+    )
+    titles = ("Weights during training", "Courses of heads")
+    return Findings(*shown_blocks(setting, runs.mask_name(task), *titles), found, sure)
+
+
+TRAINING = Experiment(
+    "figure-3",
+    ("Figure 3",),
+    "How the weights of heads move during training",
+    _training_steps,
+    _training,
+)
+
+
+def _walks_steps(*names: str) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+    """The walks of these names with the masks that they need."""
+
+    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+        task = first_task(setting)
+        if task is None:
+            return NO_PAIRS
+        needed = [step for name in names for step in runs.walk_steps(setting, task, name)]
+        return tuple({step.name: step for step in needed}.values())
+
+    return steps
+
+
+def place_of_walk(setting: Setting, figure: str) -> Place:
+    """What the paper has of its prompt, which is ours where the direction is its own."""
+    if runs.on_printed(setting, first_task(setting)):
+        return place_of(setting, figure, "XNLI")
+    other = "the paper's are of one prompt of its own, English to Chinese"
+    return place_of(setting, figure, other=other)
+
+
+def target_first(result: OneByOneResult) -> tuple[int, int, float | None]:
+    """Prompts in which the target never comes first, prompts, and the median first step.
+
+    The median is of the prompts whose target is not first with all heads, which have nothing to
+    switch to; None if it never comes first in half of them, or there are none.
+    """
+    found = result.target_first.first_steps if result.target_first else ()
+    later = [inf if step is None else float(step) for step in found if step != 0]
+    middle = median(later) if later else inf
+    return sum(step is None for step in found), len(found), None if middle == inf else middle
+
+
+#: The row of the switch: prompts that begin with the target, such as names, have none.
+SWITCH = "target comes first, median over prompts where it is not at the start"
+_WALK_BLOCKS = (
+    "Rank among all tokens that could come next",
+    "Prompts whose target's first token is the likeliest",
+    "Its continuation where it changes",
+)
+
+
+def _walk_table(
+    title: str,
+    results: Mapping[str, OneByOneResult | None],
+    place: Place,
+    row: str,
+    more: Sequence[Row] = (),
+) -> Table:
+    """When the target comes first in each order, and in how many prompts never.
+
+    Beside the first order stands the paper's, which is its `row`.
+    """
+    switch: list[Cell] = []
+    never: list[Cell] = []
+    theirs = place.value(row, "behaviour switches", "heads")
+    for result in results.values():
+        middle = None if result is None else target_first(result)[2]
+        why = {} if result is None else {"why": "never"}
+        switch.append(number(middle, None if switch else theirs, digits=0, **why))
+        never.append(count_cell(None if result is None else target_first(result)[0]))
+    rows = (Row(SWITCH, tuple(switch)), Row("prompts with the target never first", tuple(never)))
+    return Table(title, tuple(results), (*rows, *more), place.reference)
+
+
+def _walk(setting: Setting) -> Findings:
+    result = setting.read(runs.WALK, OneByOneResult)
+    if result is None or result.target_first is None:
+        return Findings()
+    share, total = result.target_first.share, len(result.heads)
+    prompts = target_first(result)[1]
+    best = max(range(len(share)), key=lambda step: share[step])
+    cut = None if result.mask is None else result.mask.cut_step
+    place, row = place_of_walk(setting, "Figure 2"), "removal in order of weight"
+    steps = {"most prompts with the target first": best, "exactly the mask's heads are left": cut}
+    rows = [Row(name, (Cell(step, why="never", digits=0),)) for name, step in steps.items()]
+    results = {"heads removed": result}
+    table = _walk_table("When the task takes over", results, place, row, rows)
+    found = (
+        f"As heads go by rising weight, the target is the likeliest first token in "
+        f"{share[0]:.0%} of {prompts} prompts with all heads, and in {share[best]:.0%} when {best} "
+        f"of {total} are gone"
+    )
+    if cut is not None:
+        found += f"; with exactly the mask's heads left ({cut} gone) it is {share[cut]:.0%}"
+    sure = f"{prompts} prompts"
+    if random := [max(order.target_first) for order in result.random_orders]:
+        sure += (
+            f"; in {len(random)} random orders the target is first in at most "
+            f"{max(random):.0%} of them"
+        )
+    tables, figures = shown_blocks(setting, runs.WALK, *_WALK_BLOCKS)
+    more = {"cut_step": cut, "share": list(share)}
+    return Findings(
+        (table, *tables), figures, f"{found}.", f"{sure}. The paper shows one prompt.", more
+    )
+
+
+def _order(name: str, title: str, row: str, claim: str) -> Callable[[Setting], Findings]:
+    """What the walk in another order shows beside that of Figure 2."""
+
+    def show(setting: Setting) -> Findings:
+        result, plain = (setting.read(step, OneByOneResult) for step in (name, runs.WALK))
+        place = place_of_walk(setting, "Figure 9" if name == runs.NEGATIVE else "Figure 8")
+        orders = {"this order": result, "rising weight": plain}
+        title_ = f"{title}, of {setting.geometry.total} heads"
+        table = _walk_table(title_, orders, place, row)
+        if result is None or result.target_first is None:
+            return Findings((table,))
+        within, first = len(result.heads), result.target_first
+        found = (
+            f"Within {within} removed heads the target is first in at most {max(first.share):.0%} "
+            f"of {len(first.first_steps)} prompts"
+        )
+        claims = []
+        if plain is not None and plain.target_first is not None:
+            other = max(plain.target_first.share[: within + 1])
+            claims = [_later(claim, *(_firsts_of(each, within) for each in (result, plain)))]
+            found += f", by rising weight in at most {other:.0%}"
+        tables, figures = shown_blocks(setting, name, *_WALK_BLOCKS)
+        sure = "There are no random orders beside, and the paper shows one prompt."
+        found = f"{found}. {said(claims)}".strip()
+        return Findings((table, *tables), figures, found, sure, with_claims(*claims))
+
+    return show
+
+
+def _firsts_of(result: OneByOneResult, within: int) -> list[float]:
+    """For each prompt the first step with the target first; later than all if there is none."""
+    found = result.target_first.first_steps if result.target_first else ()
+    return [inf if at is None or at > within else float(at) for at in found]
+
+
+def _later(name: str, own: Sequence[float], plain: Sequence[float]) -> Claim:
+    """That the task comes later in this order, as in the paper, by a sign test over prompts."""
+    later = sum(one > other for one, other in zip(own, plain, strict=True))
+    sooner = sum(one < other for one, other in zip(own, plain, strict=True))
+    p = sign_test(later, sooner)
+    by = f"later in {later} and sooner in {sooner} of {len(own)} prompts, p {p:.2g}"
+    holds = None if p > LEVEL else later > sooner
+    decides = "more prompts" if holds is None else ""
+    return Claim(name, holds, by, "a sign test over prompts", decides=decides)
+
+
+def sign_test(more: int, less: int) -> float:
+    """Two-sided p-value of so many differences of either sign, those without one left out."""
+    total = more + less
+    tail = sum(comb(total, count) for count in range(min(more, less) + 1))
+    return min(1.0, float(2 * tail / 2**total))
+
+
+ORDERS = (
+    Experiment(
+        "figure-8",
+        ("Figure 8",),
+        "Heads removed in the order of what each does to the target's rank",
+        _walks_steps(runs.WALK, runs.INFLUENTIAL),
+        _order(
+            runs.INFLUENTIAL,
+            "Heads gone by influence",
+            "removal in order of rank gained",
+            "with the most influential heads gone first the task takes over later",
+        ),
+        needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    ),
+    Experiment(
+        "figure-9",
+        ("Figure 9",),
+        "Heads removed by the weights of a mask begun with hardly any head",
+        _walks_steps(runs.WALK, runs.NEGATIVE),
+        _order(
+            runs.NEGATIVE,
+            "Heads gone by weights of a negative start",
+            "removal in order of weight, negative start",
+            "by the weights of a mask begun with hardly any head the task takes over later",
+        ),
+        needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    ),
+)
+REMOVED = Experiment(
+    "figure-2",
+    ("Figure 2",),
+    "Heads removed one by one by rising weight: when the task takes over",
+    _walks_steps(runs.WALK),
+    _walk,
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+)
+
+
+def _states_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    task = first_task(setting)
+    if task is None:
+        return NO_PAIRS
+    return (*runs.states_steps(setting, task), runs.walk_steps(setting, task, runs.WALK)[1])
+
+
+def _states(setting: Setting) -> Findings:
+    result = setting.read(runs.STATES, ComparedStates)
+    walk = setting.read(runs.WALK, OneByOneResult)
+    titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
+    tables, figures = shown_blocks(setting, runs.STATES, *titles)
+    claims = [] if result is None else [_nearer(result)]
+    found, sure = [said(claims)], ""
+    if walk is not None:
+        cut = None if walk.mask is None else walk.mask.cut_step
+        step = len(walk.heads) // 2 if cut is None else cut
+        place = place_of_walk(setting, "Figure 5")
+        stable = place.value("removal in order of weight", "similarity is stable", "heads")
+        row = Row("heads removed", (Cell(step, published=stable, digits=0),))
+        note = "The paper's number of heads is that after which the cosine stays as it is."
+        title = "Removed when the mask's heads are left, and the cosine with the instructed model"
+        along = Table(title, ("the mask's heads",), (row,), place.reference, note)
+        layers = shown_blocks(
+            setting, runs.WALK, "Similarity of each layer's output to the reference"
+        )
+        tables, figures = (*tables, along, *layers[0]), (*figures, *layers[1])
+        found.append(_along(setting, step))
+        sure = f"Along the removal: {walk.sentences} prompts."
+    return Findings(tables, figures, " ".join(filter(None, found)), sure, with_claims(*claims))
+
+
+def _nearer(result: ComparedStates) -> Claim:
+    """That the masked model is nearer to the instructed one than the model as it is."""
+    states = result.states
+    controls = {control.kind: control for control in states.controls}
+    row: dict[str, object] = {"against_random": {}}
+    change = states.nearer["as is"].later_half
+    by = f"mean cosine {interval_words(change)} beside that as it is"
+    for kind, ending in (("shuffled", ""), ("shuffled_by_layer", "_layer_matched")):
+        if kind not in states.nearer:
+            continue
+        nearer, control = states.nearer[kind], controls[kind]
+        row[f"against_random{ending}"] = bounds(nearer.later_half)
+        values = {
+            "p_draws": nearer.p_draws,
+            "p_examples": nearer.p_examples,
+            "least_p": control.least_p,
+            "distinct_draws": control.distinct_draws,
+        }
+        row |= {f"{key}{ending}": known for key, known in values.items() if known is not None}
+        by += f", {interval_words(nearer.later_half)} beside random masks" * (not ending)
+    return of_removal(
+        "in later layers the masked model is nearer to the instructed one than the model as it is",
+        row,
+        f"{by}; {states.samples} prompts of {result.task}",
+        change=bounds(change),
+        sign=1,
+    )
+
+
+def _along(setting: Setting, cut: int) -> str:
+    """How the cosine changes by its interval over prompts; nothing of a single prompt."""
+    by: dict[str, dict[int, list[float]]] = {}
+    for row in rows_of(setting, runs.WALK, "steps.jsonl", ("id", "step", "similarity")):
+        if row["step"] in (0, cut):
+            by.setdefault(row["id"], {})[row["step"]] = row["similarity"]
+    moved = [[b - a for a, b in zip(each[0], each[cut], strict=True)] for each in by.values()]
+    if len(moved) < 2:
+        return ""
+    half, words = len(moved[0]) // 2, []
+    for part, where in ((slice(half, None), "later"), (slice(max(1, half)), "earlier")):
+        values = [fmean(one[part]) for one in moved]
+        low, high = (float(end) for end in t_interval(values))
+        words.append(f"{fmean(values):+.3f} ({low:+.3f} to {high:+.3f}) in the {where} layers")
+    return (
+        "As heads go by rising weight until the mask's are left, the cosine with the instructed "
+        f"model changes by {words[0]} and {words[1]}, 95 % intervals over prompts."
+    )
+
+
+HIDDEN = Experiment(
+    "figure-4",
+    ("Figure 4", "Figure 5", "Table 41"),
+    "Whether the masked model passes through the states of the instructed one",
+    _states_steps,
+    _states,
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+)

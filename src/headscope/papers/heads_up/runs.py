@@ -1,0 +1,450 @@
+"""The runs that the experiments need: each a study with the paper's settings, and its work."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from headscope.papers.heads_up.cells import NAME
+from headscope.papers.heads_up.tasks import (
+    Task,
+    check_file,
+    defaults,
+    directions,
+    first_task,
+    of_printed,
+)
+from headscope.papers.paper import Setting, Step
+from headscope.papers.published import paper_model
+from headscope.runs import encode
+from headscope.studies.compare.masks import CompareMasks
+from headscope.studies.compare.states import CompareStates
+from headscope.studies.costs.work import Work
+from headscope.studies.find.mask import FindMask
+from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.registry import study_of
+from headscope.studies.verify.attention import VerifyAttention
+from headscope.studies.verify.families import VerifyFamilies
+from headscope.studies.verify.mask import VerifyMask
+from headscope.studies.verify.one_by_one import OneByOne
+from headscope.studies.verify.scaling import VerifyScaling
+from headscope.verify.masks.asking import Asking
+from headscope.verify.one_by_one import Order
+
+#: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
+#: feed-forward layers, or on prompts with five examples.
+Kind = Literal["", "negative", "query", "feed-forward", "shots"]
+#: What each kind changes of a training, and its title.
+_KINDS: Mapping[Kind, tuple[Mapping[str, Any], str]] = {
+    "": ({}, "mask for {}"),
+    "negative": ({"start": "negative"}, "mask for {}, begun with hardly any head"),
+    "query": ({"on": "query"}, "mask of queries for {}"),
+    "feed-forward": ({"feed_forward": True}, "mask of heads and feed-forward layers for {}"),
+    "shots": ({}, "mask for {} with five examples"),
+}
+#: Steps of a translation task and of a word task (Table 11); other settings are the preset's.
+PAPER_STEPS = {True: 6190, False: 6250}
+#: Of the largest model the paper trains directions in smaller batches, twice as many (appendix B).
+SMALLER_BATCHES = {"Qwen2.5-14B-Instruct": {"steps": 12370, "batch": 8}}
+#: Steps and padded tokens at once of a training by the small-model and the paper's preset.
+_SMALL_STEPS, _BATCH, _AT_ONCE = 600, 16, 256
+#: What a masked model writes is longer than the right output: it may go on to the limit.
+_WRITTEN = 1.4
+
+STATES = "states"
+WALK, INFLUENTIAL, NEGATIVE = "walk", "walk-influential", "walk-negative"
+_WALKS = {
+    WALK: "heads go one by one, lowest weight first",
+    INFLUENTIAL: "heads go one by one, the most influential first",
+    NEGATIVE: "heads go one by one, by a mask begun with hardly any head",
+}
+#: Heads that the paper removes by influence, and of how many.
+_REMOVED, _OF = 320, 1024
+#: Prompts that are walked over; the paper has one. Random orders beside, without texts.
+PROMPTS = {True: 10, False: 1}
+_RANDOM_ORDERS = 2
+#: The share of a walk's work that is left, since steps share the layers below what they change.
+_SHARED = 0.6
+#: Shuffled masks that are scaled likewise for Figure 6, which only shows them; the paper has none.
+_GRID_DRAWS = 2
+#: Shuffled masks of Table 7: few, because the p-values are of random sets of heads.
+_ATTENTION_DRAWS = 3
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study by its command, and the settings that the paper gives it."""
+
+    command: str
+    settings: Callable[[Setting], Any]
+
+    def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+        run = study_of(self.command).run
+        helpers = {"progress": progress} if "progress" in inspect.signature(run).parameters else {}
+        result: Mapping[str, Any] = encode(run(self.settings(setting), out, **helpers))
+        return result
+
+
+def slug(model: str) -> str:
+    """A model's name as part of a folder's."""
+    return re.sub(r"[^\w.-]+", "-", model.rstrip("/").rpartition("/")[2]).strip("-")
+
+
+def mask_name(task: Task, kind: Kind = "", other: str | None = None) -> str:
+    """The step that trains a task's mask, of another model if one is named."""
+    name = f"mask-{task.name}" + (f"-{kind}" if kind else "")
+    return f"{name}-of-{slug(other)}" if other else name
+
+
+def proof_name(task: Task, kind: Kind = "", other: str | None = None) -> str:
+    """The step that tests it on held-out examples."""
+    return mask_name(task, kind, other).replace("mask-", "proof-", 1)
+
+
+def swap_name(task: Task, other: str) -> str:
+    """The step that tests the mask of another model on this one."""
+    return f"swap-{task.name}-of-{slug(other)}"
+
+
+def training_changes(
+    setting: Setting, translation: bool, kind: Kind = "", other: str | None = None
+) -> dict[str, Any]:
+    """What differs from the preset: the paper's steps where the model is not small, and the kind.
+
+    The preset is `paper` or, below 256 heads, `small`, which `find mask` chooses by itself.
+    """
+    changes = _KINDS[kind][0]
+    if setting.steering.steps is not None:
+        return {"steps": setting.steering.steps, **changes}
+    steps: Mapping[str, int] = {} if setting.small else {"steps": PAPER_STEPS[translation]}
+    if translation and not setting.small:
+        named = paper_model(NAME, other or setting.model.model)
+        steps = SMALLER_BATCHES.get(named or "", steps)
+    return {**steps, **changes}
+
+
+def draws_of(setting: Setting, text: bool = True) -> int:
+    """Random sets of each kind, of which the paper has one: enough for a p over draws of 0.05.
+
+    Of the bundled model no more than that; of others more where the model writes, and most where
+    losses alone are taken.
+    """
+    return setting.steering.draws or (19 if setting.pocket else 39 if text else 99)
+
+
+def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
+    """Train a mask; all but those of the default tasks, begun with all heads, are extended."""
+
+    def settings(setting: Setting) -> FindMask:
+        changes = training_changes(setting, task.translation, kind, other)
+        return FindMask(_model(setting, other), task.choice, changes=changes, seed=setting.seed)
+
+    title = _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else "")
+    run, work = StudyRun("find mask", settings), training_work(setting, task)
+    extended = bool(kind) or not task.default
+    return Step(mask_name(task, kind, other), title, run, work, extended=extended)
+
+
+def mask_test_step(
+    setting: Setting,
+    name: str,
+    title: str,
+    task: Task,
+    mask: str,
+    *,
+    foreign: str | None = None,
+    hybrid: str | None = None,
+    other: str | None = None,
+    drawn: bool = False,
+    extended: bool = False,
+) -> Step:
+    """Test the mask of a step on a task, beside random ones where `drawn`.
+
+    `foreign` and `hybrid` name the steps of other masks, `other` is the model where it is another.
+    """
+    beside = [step for step in (foreign, hybrid) if step is not None]
+
+    def settings(setting: Setting) -> VerifyMask:
+        return VerifyMask(
+            (str(setting.at(mask)),),
+            task.choice,
+            _model(setting, other),
+            () if foreign is None else (str(setting.at(foreign)),),
+            None if hybrid is None else str(setting.at(hybrid)),
+            draws_of(setting) if drawn else 0,
+            setting.seed,
+            # The paper's ROUGE-L sees what follows a translation, too.
+            Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
+        )
+
+    work = asking_work(setting, task, 3 + len(beside) + 2 * drawn * draws_of(setting))
+    run = StudyRun("verify mask", settings)
+    return Step(name, title, run, work, (mask, *beside), extended)
+
+
+def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
+    """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
+    name, mask = proof_name(task, kind, other), mask_name(task, kind, other)
+    title, extended = f"{mask} on held-out examples", bool(kind) or not task.default
+    return mask_test_step(
+        setting, name, title, task, mask, other=other, drawn=True, extended=extended
+    )  # fmt: skip
+
+
+def trained(
+    setting: Setting, tasks: Iterable[Task], kind: Kind = "", other: str | None = None
+) -> tuple[Step, ...]:
+    """The masks of tasks, each with its test."""
+    made = (mask_step, proof_step)
+    return tuple(step(setting, task, kind, other) for task in tasks for step in made)
+
+
+def swap_step(setting: Setting, task: Task, other: str) -> Step:
+    """Test another model's mask on this model."""
+    title = f"mask of {slug(other)} for {task.name} on this model"
+    own, foreign = mask_name(task), mask_name(task, other=other)
+    name, extended = swap_name(task, other), not task.default
+    return mask_test_step(setting, name, title, task, own, foreign=foreign, extended=extended)
+
+
+def scaling_step(setting: Setting, task: Task) -> Step:
+    """Scale the heads outside a mask by values from 0 to 1."""
+
+    def settings(setting: Setting) -> VerifyScaling:
+        draws = draws_of(setting)
+        return VerifyScaling(
+            (str(setting.at(mask_name(task))),),
+            task.choice,
+            setting.model,
+            check_file(setting, task.name),
+            draws=draws,
+            grid_draws=min(_GRID_DRAWS, draws),
+            seed=setting.seed,
+            asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
+        )
+
+    draws = draws_of(setting)
+    values = 11 + 10 * min(_GRID_DRAWS, draws) + 2
+    # Half of the examples each; all are instructed but the last two of the values.
+    work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
+    work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
+    title, run = f"heads outside the mask for {task.name} scaled", StudyRun(
+        "verify scaling", settings
+    )  # fmt: skip
+    return Step(f"scaling-{task.name}", title, run, work, (mask_name(task),), not task.default)
+
+
+@dataclass(frozen=True)
+class Families:
+    """The masks of some directions, whose shared heads are removed from instructed ones."""
+
+    name: str
+    masks: tuple[Task, ...]
+    tasks: tuple[Task, ...]
+    kind: Kind = ""
+
+    def settings(self, setting: Setting) -> VerifyFamilies:
+        """Those of `verify families`: all tasks in one choice, held out as their masks were."""
+        masks = tuple(f"{t.name}={setting.at(mask_name(t, self.kind))}" for t in self.masks)
+        data = tuple(dict.fromkeys(place for task in self.tasks for place in task.choice.data))
+        pairs = tuple(task.choice.pair[0] for task in self.tasks)
+        return VerifyFamilies(
+            masks,
+            (),
+            replace(self.tasks[0].choice, pair=pairs, data=data),
+            setting.model,
+            draws_of(setting, text=False),
+            seed=setting.seed,
+            asking=Asking(batch_tokens=setting.batch_tokens),
+            # Directions of one parallel corpus say the same things: what one holds out is among
+            # what another's mask was trained on. How often is told.
+            allow_overlap=bool(setting.data.pairs),
+        )
+
+    def steps(self, setting: Setting) -> tuple[Step, ...]:
+        """The masks, and what is removed."""
+        masks = tuple(mask_step(setting, task, self.kind) for task in self.masks)
+        spoken = Counter(code for task in self.masks for code in set(task.name.split("-")))
+        # All masks, the languages of some but not all of at least two, and unused heads.
+        families = 2 + sum(2 <= count < len(self.masks) for count in spoken.values())
+        # Of each direction the whole model, and each family's heads with two kinds of draws.
+        conditions = 1 + families * (1 + 2 * draws_of(setting, text=False))
+        measured = len(self.tasks) * conditions
+        title = f"heads shared by {len(self.masks)} masks, by those of a language, and by none"
+        title += ", begun with hardly any head" if self.kind else ""
+        run = Step(
+            self.name,
+            title,
+            StudyRun("verify families", self.settings),
+            asking_work(setting, self.tasks[0], measured, measured, write=False),
+            tuple(mask.name for mask in masks),
+            self.name != "families",
+        )
+        return (*masks, run)
+
+
+def families_of(setting: Setting) -> tuple[Families, ...]:
+    """The masks of the default directions; and those of all, begun with all heads and with few.
+
+    Both are tested on the default directions, as the paper tests those of its Table 1.
+    """
+    every = directions(setting)
+    tested = defaults(every)
+    whole = (Families("families-every", every, tested),) if len(every) > len(tested) else ()
+    negative = Families("families-negative", every, tested, "negative")
+    return Families("families", tested, tested), *whole, negative
+
+
+def attention_step(setting: Setting, task: Task) -> Step:
+    """Attention on the right one of several words, under a task's mask."""
+
+    def settings(setting: Setting) -> VerifyAttention:
+        masks, draws = (str(setting.at(mask_name(task))),), _attention_draws(setting)
+        return VerifyAttention(
+            masks, setting.model, task.choice, draws, setting.seed, setting.batch_tokens
+        )
+
+    title, run = f"attention on the right word, {task.name}", StudyRun("verify attention", settings)
+    work = asking_work(setting, task, 4 + _attention_draws(setting), 2, write=False)
+    return Step(f"attention-{task.name}", title, run, work, (mask_name(task),), not task.default)
+
+
+def _attention_draws(setting: Setting) -> int:
+    return setting.steering.draws or _ATTENTION_DRAWS
+
+
+def compared_steps(
+    setting: Setting, name: str, tasks: Sequence[Task], other: str | None = None
+) -> tuple[Step, ...]:
+    """The default masks, and all of them, beside each other or beside another model's."""
+    steps = [mask_step(setting, task, other=other) for task in tasks]
+    default = defaults(tasks)
+    for part in (default, tasks) if len(tasks) > len(default) else (default,):
+        own = tuple(mask_name(task) for task in part)
+        base = tuple(mask_name(task, other=other) for task in part) if other else ()
+
+        def settings(
+            setting: Setting, own: tuple[str, ...] = own, base: tuple[str, ...] = base
+        ) -> CompareMasks:
+            masks, others = ([str(setting.at(step)) for step in steps] for steps in (own, base))
+            return CompareMasks(tuple(masks), tuple(others))
+
+        more = len(part) > len(default)
+        title = f"{len(part)} masks beside {f'those of {slug(other)}' if other else 'each other'}"
+        run, step = StudyRun("compare masks", settings), f"{name}-every" if more else name
+        steps.append(Step(step, title, run, Work(), (*own, *base), more))
+    return tuple(steps)
+
+
+def states_name(setting: Setting, task: Task) -> str:
+    """The step of a task's states; the first task's are those of Figure 4."""
+    first = first_task(setting)
+    return STATES if first is None or first.name == task.name else f"{STATES}-{task.name}"
+
+
+def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
+    """The mask of a task, and the states under it."""
+    name = states_name(setting, task)
+
+    def settings(setting: Setting) -> CompareStates:
+        printed = bool(setting.data.pairs) and name != STATES  # Table 4's own
+        return CompareStates(
+            str(setting.at(mask_name(task))),
+            setting.model,
+            of_printed(task).choice if printed else task.choice,
+            "3" if printed else None,  # by its line
+            draws=draws_of(setting),
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+        )
+
+    # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
+    work = asking_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False)
+    title, run = "hidden states beside the instructed model's", StudyRun("compare states", settings)
+    return mask_step(setting, task), Step(name, title, run, work, (mask_name(task),))
+
+
+def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
+    """A task's mask, and its heads removed one by one in the order of that name."""
+    kind: Kind = "negative" if name == NEGATIVE else ""
+    order: Order = "pass" if name == INFLUENTIAL else "ascending"
+    random, prompts = _RANDOM_ORDERS if name == WALK else 0, PROMPTS[setting.small]
+    total, mask = setting.geometry.total, mask_step(setting, task, kind)
+    removed = max(1, round(total * _REMOVED / _OF)) if setting.small else min(total, _REMOVED)
+    task = of_printed(task) if on_printed(setting, task) else task
+
+    def settings(setting: Setting) -> OneByOne:
+        return OneByOne(
+            str(setting.at(mask.name)),
+            model=setting.model,
+            order=order,
+            reorder=removed,
+            steps=removed if order == "pass" else None,
+            tasks=task.choice,
+            examples=prompts,
+            random_orders=random,
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+            rank="score",
+        )
+
+    # A pass and a text for each prompt and step; random orders and the first look have none.
+    some = replace(task, size=replace(task.size, tested=prompts))
+    written = removed if order == "pass" else total
+    work = asking_work(setting, some, written, 0)
+    if silent := random * total + (removed if order == "pass" else 0):
+        work += asking_work(setting, some, silent, 0, write=False)
+    run = StudyRun("verify one-by-one", settings)
+    return mask, Step(name, _WALKS[name], run, work * _SHARED, (mask.name,), bool(kind))
+
+
+def on_printed(setting: Setting, task: Task | None) -> bool:
+    """Whether the one prompt that is walked over is the paper's."""
+    return task is not None and task.name == "en-zh" and PROMPTS[setting.small] == 1
+
+
+def training_work(setting: Setting, task: Task) -> Work:
+    """Steps x batch x tokens, each passed with a gradient for the gates."""
+    usual = _SMALL_STEPS if setting.small else PAPER_STEPS[task.translation]
+    steps = setting.steering.steps or usual
+    length = task.size.bare + task.size.answer
+    tokens = steps * _BATCH * length
+    rows = max(1.0, _AT_ONCE // length)
+    return Work(backward=tokens, length=length, rows=rows, calls=tokens / (rows * length))
+
+
+def asking_work(
+    setting: Setting, task: Task, conditions: float, instructed: float = 1, write: bool = True
+) -> Work:
+    """Losses of the right outputs and, unless `write` is False, outputs, once a condition.
+
+    `instructed` of the conditions have the longer prompt.
+    """
+    size = task.size
+    prompt = size.bare + (size.instructed - size.bare) * instructed / conditions
+    length = prompt + size.answer
+    rows = min(float(size.tested), max(1.0, setting.batch_tokens // length))
+    forward = conditions * size.tested * length
+    work = Work(forward=forward, length=length, rows=rows, calls=forward / (rows * length))
+    if not write:
+        return work
+    # A batch goes on until its last text ends: a sentence at its limit, a word after ten tokens.
+    most = 2 * prompt + 32 if task.translation else 10
+    written = conditions * size.tested * (_WRITTEN * size.answer if task.translation else most)
+    return work + Work(
+        forward=conditions * size.tested * prompt,
+        generated=written,
+        length=length,
+        rows=rows,
+        calls=conditions * most * max(1.0, size.tested / rows),
+    )
+
+
+def _model(setting: Setting, other: str | None) -> ModelChoice:
+    """The setting's model, or another one, loaded likewise."""
+    return setting.model if other is None else replace(setting.model, model=other, revision=None)
