@@ -46,7 +46,7 @@ def test_chance_borrows_from_sentences_of_similar_lengths(
 
 
 def test_chance_is_twenty_draws_that_follow_the_seed() -> None:
-    from headscope.find import TranslationScore
+    from headscope.find.translation_config import TranslationScore
 
     sizes = [(n % 7 + 3, n % 5 + 3) for n in range(100)]
     draws = TranslationScore().chance_draws

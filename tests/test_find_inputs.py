@@ -12,7 +12,7 @@ import pytest
 import find_helpers
 from headscope.data.prompts import Template
 from headscope.errors import InputError
-from headscope.find import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, resolve_heads
 from headscope.results.translation import TranslationResult
 from headscope.studies.atlas import Atlas

@@ -16,10 +16,11 @@ import find_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
 from headscope.errors import InputError
-from headscope.find import TranslationScore, translation_score
 from headscope.find.capture import capture_greedy
 from headscope.find.decoding import prompts_of
 from headscope.find.hits import similar_sentences
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
 from headscope.lm.model import LanguageModel
 from naive_translation_score import Naive, naive_translation_score

@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Annotated
 
 from headscope import options
-from headscope.compare import Artifact, group_overlaps, overlaps, read_artifacts
-from headscope.compare.artifacts import check_one_geometry
+from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
+from headscope.compare.overlap import group_overlaps, overlaps
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank
 from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
