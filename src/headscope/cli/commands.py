@@ -119,14 +119,18 @@ def commands_of(group: Any) -> dict[str, Any]:
     return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
-def group_of(verb: str, *names: str) -> type[TyperGroup]:
+def group_of(verb: str) -> type[TyperGroup]:
     """A group of commands, each in the module that `COMMANDS` names, read when it is asked for.
 
-    A module's `command` is a `Study` or a function that Typer can read.
+    Their order is that of `COMMANDS`. A module's `command` is a `Study` or a function that Typer
+    can read.
     """
 
     class Commands(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
+            inside = len(verb.split())
+            words = [each.split() for each in COMMANDS]
+            names = [each[inside] for each in words if each[:inside] == verb.split()]
             unread: dict[str, Any] = dict.fromkeys(names)
             self.commands = {**unread, **self.commands}
             return list(self.commands)
