@@ -27,7 +27,7 @@ from timing import CLOCKS, largest, load, moment, say, spread, wait
 
 import headscope
 from headscope.find.gate_gradients import Text, gate_gradients
-from headscope.find.lahis import importance
+from headscope.find.importance import importance
 from headscope.lm.model import LanguageModel
 from headscope.pocket.sample import sample_documents
 

@@ -20,7 +20,7 @@ from typing import Any
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.find.lahis import Lahis
+from headscope.find.importance import Lahis
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis

@@ -30,8 +30,8 @@ from machine import machine, tell
 from peaks_models import SHAPES, build
 from timing import CLOCKS, largest, load, moment, say, spread, wait
 
-from headscope.find.mask import MaskTraining, preset
-from headscope.find.mask.sampling import gumbel_noise, starting_weights, straight_through
+from headscope.find.mask_training import gumbel_noise, starting_weights, straight_through
+from headscope.find.masking import MaskTraining, preset
 from headscope.lm.batching import collate, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
 from headscope.lm.model import LanguageModel

@@ -23,9 +23,8 @@ from machine import machine, tell
 
 from headscope.cli.output import progress
 from headscope.data.question_prompts import QuestionTemplate
-from headscope.find.gate_fitting import Sample
-from headscope.find.question_rows import ask
-from headscope.find.soft_gate import SoftGate, answer, train_soft_gate
+from headscope.find.gating import Sample
+from headscope.find.trained_gates import SoftGate, answer, ask, train_soft_gate
 from headscope.heads import Gate, HeadScores, resolve_heads
 from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from headscope.find import gate_gradients
-from headscope.find.lahis import Lahis
+from headscope.find.importance import Lahis
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.inputs import ModelChoice

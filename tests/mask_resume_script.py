@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.find.mask import train
+from headscope.find import mask_training as train
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.tasks import TaskChoice

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.find.patching import Patching
+from headscope.find.path_effects import Patching
 from headscope.results.head_scores import PatchingResult
 from headscope.studies.find.patching import FindPatching, find_patching
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.find.soft_gate import SoftGate
+from headscope.find.trained_gates import SoftGate
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.questions import QuestionsChoice

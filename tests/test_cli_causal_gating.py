@@ -12,13 +12,9 @@ import numpy as np
 import pytest
 
 from headscope.errors import InputError
-from headscope.find.causal_gating import role_scores
-from headscope.heads import Gate, Head, HeadScores
+from headscope.heads import Head, HeadScores
 from headscope.lm import losses
-from headscope.results.causal_gating import CausalGatingResult
-from headscope.runs.reading import result_of
-from headscope.shown.blocks import Table
-from headscope.studies.find.causal_gating import FindCausalGating, _show, find_causal_gating
+from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
@@ -56,37 +52,6 @@ def run(model: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return out
 
 
-def test_the_json_and_the_run_agree(command: Command, model: Path, task: Path, run: Path) -> None:
-    code, said, err = command(*asked(model, task, run), "--json")
-    assert (code, err) == (0, "")
-    told = json.loads(said)
-    assert {"signature", "run", "seconds", "heads", "examples", "tokens"} <= set(told)
-    assert told["examples"] == 22 and told["task"] == "next"
-    scores = HeadScores.from_pretrained(run / "scores")
-    keep, remove = (
-        np.array([Gate.from_pretrained(run / "seeds" / seed / name).values for seed in "01"])
-        for name in ("keep", "remove")
-    )
-    roles = role_scores(keep, remove)
-    mask = scores.geometry.mask()
-    for role in ROLES:
-        np.testing.assert_allclose(scores.extra[role], roles[role].mean(axis=0))
-        counted = told["roles"][role]
-        assert counted["mean"] == int((roles[role].mean(axis=0)[mask] >= 0.5).sum())
-        assert (
-            counted["always"] <= counted["mean"] + counted["any"] and counted["any"] <= mask.sum()
-        )
-    np.testing.assert_array_equal(scores.values, scores.extra["facilitating"])
-    for one in told["heads"]:
-        at = one["layer"], one["head"]
-        values = roles["facilitating"][:, at[0], at[1]]
-        assert one["score"] == pytest.approx(values.mean())
-        assert (one["low"], one["high"]) == pytest.approx((values.min(), values.max()))
-        assert one["irrelevant"] == pytest.approx(scores.extra["irrelevant"][at])
-    assert [one["seed"] for one in told["fits"]] == [0, 1]
-    assert all(len(one["nll"][push]) == 4 for one in told["fits"] for push in one["nll"])
-
-
 def test_heads_of_a_role_are_removed_beside_random_ones(run: Path) -> None:
     check = json.loads((run / "result.json").read_text("utf-8"))["check"]
     scores = HeadScores.from_pretrained(run / "scores")
@@ -108,19 +73,6 @@ def test_heads_of_a_role_are_removed_beside_random_ones(run: Path) -> None:
         assert one["change"]["low"] <= one["change"]["value"] <= one["change"]["high"]
         assert one["nll"] == pytest.approx(np.mean(one["each"]))
     assert {f"gates {name}" for name in ("free", "keep", "remove")} <= set(check["conditions"])
-
-
-def test_roles_and_their_test_are_shown(
-    command: Command, model: Path, task: Path, run: Path
-) -> None:
-    code, said, _ = command(*asked(model, task, run))
-    assert code == 0 and "Few held-out examples: 8" in said
-    result = result_of(run, CausalGatingResult, "causal head gating")
-    (roles,), (losses,), *_ = (section.blocks for section in _show(result, run).sections)
-    assert isinstance(roles, Table) and isinstance(losses, Table)
-    assert [row.cells[0].value for row in roles.rows] == [r.mean for r in result.roles.values()]
-    conditions = result.check.conditions.values()
-    assert [row.cells[0].value for row in losses.rows] == [each.nll.value for each in conditions]
 
 
 def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(

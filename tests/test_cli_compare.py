@@ -42,33 +42,6 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     )
 
 
-def test_overlap_has_the_agreed_names(
-    command: Command, runs: tuple[Path, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    code, said, err = command("compare", "overlap", runs[0], "0.1,0.2", "--out", out, "--json")
-    assert (code, err) == (0, "")
-    told = json.loads(said)
-    assert {"signature", "run", "seconds", "pairs", "groups"} <= set(told)
-    assert len(told["pairs"]) == 6 and told["run"] == str(out)
-    names = {"a", "b", "jaccard", "expected", "expected_exact", "p_value", "recall",
-             "intersection", "size_a", "size_b", "conditional", "rank_correlation"}  # fmt: skip
-    assert all(names <= set(pair) for pair in told["pairs"])
-    first = told["pairs"][0]
-    assert (first["a"], first["b"]) == ("de-en", "en-de")
-    assert first["size_a"] == 3 and -1 <= first["rank_correlation"] <= 1
-    last = told["pairs"][-1]
-    assert (last["b"], last["size_b"], last["rank_correlation"]) == ("0.1,0.2", 2, None)
-    assert json.loads((out / "result.json").read_bytes())["pairs"] == told["pairs"]
-    # The same comparison comes back from the folder, another one leaves it alone.
-    again = json.loads(command("compare", "overlap", runs[0], "0.1,0.2", "--out", out, "--json")[1])
-    assert again["seconds"] == told["seconds"]
-    code, _, err = command("compare", "overlap", runs[0], "0.1,0.2", "--k", 2, "--out", out)
-    assert code == 2 and "another configuration" in err and "k (None there, '2' here)" in err
-    code, _, err = command("compare", "overlap", runs[0], "0.1,0.2", "--k", 5)
-    assert code == 2 and "0.1,0.2: k = 5 asks for 5 heads, but this set has only 2" in err
-
-
 def test_overlap_by_k_by_threshold_and_of_the_mean(
     command: Command, runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -144,57 +117,6 @@ def test_lists_alone_need_a_geometry(command: Command, tmp_path: Path) -> None:
     assert said.code == 0 and "0.333" in said.out and "run:" in said.out
     code, _, err = command(*lists, "--geometry", "2by3")
     assert code == 2 and "write it like 28x16" in err
-
-
-def test_classes_of_models_of_any_geometry(
-    command: Command, runs: tuple[Path, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    told = json.loads(command("compare", "classes", *runs, "--out", out, "--json")[1])
-    assert {"signature", "run", "seconds", "models"} <= set(told)
-    assert [(one["name"], one["total"]) for one in told["models"]] == [("big", 20), ("small", 6)]
-    for one in told["models"]:
-        assert sum(one["shares"].values()) == pytest.approx(1)
-        assert sum(one["counts"].values()) == one["total"]
-        assert one["counts"]["token_alignment"] == one["shares"]["token_alignment"] * one["total"]
-        assert one["counts_above_chance"]["token_alignment"] <= one["counts"]["token_alignment"]
-    said = command("compare", "classes", *runs, "--threshold", 0.3, "--out", tmp_path / "strict")
-    assert said.code == 0 and "big" in said.out and "small" in said.out
-    code, _, err = command("compare", "classes", "0.1,0.2", runs[0], "--out", tmp_path / "no")
-    assert code == 2 and "a set has no classes" in err
-
-
-def test_formation_of_two_folders(command: Command, tmp_path: Path) -> None:
-    for step in (20, 100):
-        saved(tmp_path / "ckpt" / f"step-{step}", seed=step)
-    file = tmp_path / "pairs.tsv"
-    rows = [f"we sing {n}\twir singen {n}\t0-0 1-1 2-2" for n in range(8)]
-    file.write_text("\n".join(["source\ttarget\tlinks", *rows]) + "\n")
-    data = ("--data", file, "--pair", "en-de", "--max-new-tokens", 4, "--check", 2)
-    out = tmp_path / "out"
-    said = command("compare", "formation", tmp_path / "ckpt" / "step-*", *data, "--out", out)
-    assert said.code == 0 and said.out.index("step-20 ") < said.out.index("step-100 ")
-    again = command("compare", "formation", tmp_path / "ckpt", *data, "--out", out, "--json")
-    told = json.loads(again.out)
-    assert {"signature", "run", "seconds", "checkpoints"} <= set(told)
-    names = {"name", "token_alignment", "low_activity", "inactive", "overlap_with_last", "chrf"}
-    assert all(names <= set(one) for one in told["checkpoints"])
-    assert [one["step"] for one in told["checkpoints"]] == [20, 100]
-    (tmp_path / "ckpt" / "step-20" / "config.json").unlink()
-    code, printed, err = command("compare", "formation", tmp_path / "ckpt", *data)
-    assert (code, printed) == (2, "") and "checkpoint step-20 cannot be read" in err
-
-
-def test_formation_without_a_series(command: Command) -> None:
-    for arguments, said in (
-        ((), "no checkpoints are named"),
-        (("--revision", "step1"), "--model and --revision belong together"),
-        (("--model", "a/b"), "--model and --revision belong together"),
-        (("pocket", "--pair", "en-xx"), "xx"),
-        (("~nobody-of-that-name/step-*",), "matches no folder"),
-    ):
-        code, out, err = command("compare", "formation", *arguments)
-        assert (code, out) == (2, "") and said in err, arguments
 
 
 def test_lists_longer_than_a_file_name_are_compared(command: Command, tmp_path: Path) -> None:

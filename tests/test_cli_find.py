@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from headscope.heads import HeadScores
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -30,28 +28,6 @@ def data(tmp_path: Path) -> Path:
     file = tmp_path / "pairs.tsv"
     file.write_text("\n".join(["source\ttarget\tlinks", *ROWS]) + "\n")
     return file
-
-
-def test_the_json_has_the_agreed_names(
-    command: Command, model: Path, data: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    arguments = ("--model", model, "--data", data, "--pair", "en-de", "--out", out, "--json")
-    code, said, err = command("find", "translation-score", *arguments)
-    # An untrained model is warned of, in one line and nothing else.
-    assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
-    told = json.loads(said)
-    assert {"signature", "run", "seconds", "heads", "examples", "tokens", "counts"} <= set(told)
-    assert (told["run"], told["examples"]) == (str(out), 3)
-    assert len(told["heads"]) == 8
-    assert all({"layer", "head", "score", "low", "high", "chance"} <= set(h) for h in told["heads"])
-    order = [(-one["score"], one["layer"], one["head"]) for one in told["heads"]]
-    assert order == sorted(order)
-    assert sum(told["counts"].values()) == 8
-    assert set(told["counts"]) == {"token_alignment", "low_activity", "inactive"}
-    # What the folder holds is what was printed.
-    scores = HeadScores.from_pretrained(out / "scores")
-    assert [one["score"] for one in told["heads"]] == [score for _, score in scores.ranked("score")]
 
 
 def test_several_pairs_are_a_mean_and_each_its_own(
@@ -91,22 +67,6 @@ def test_a_folder_with_another_run_is_left_untouched(
     assert err.startswith(f"error: {out}: holds a run of another configuration")
     assert "scope" in err
     assert content() == before
-
-
-def test_the_same_command_again_gives_the_same_result(
-    command: Command, model: Path, data: Path, tmp_path: Path
-) -> None:
-    arguments = ("--model", model, "--data", data, "--pair", "en-de", "--out", tmp_path / "run")
-    first = command("find", "translation-score", *arguments, "--json").out
-    assert command("find", "translation-score", *arguments, "--json").out == first
-    text = command("find", "translation-score", *arguments).out
-    assert json.loads(first)["rank"] == "above-chance"
-    by_score = command("find", "translation-score", *arguments[:-1], tmp_path / "other",
-                       "--rank", "score", "--json").out  # fmt: skip
-    told = json.loads(by_score)
-    assert told["rank"] == "score" and told["rank_note"] is None
-    assert [one["rank"] for one in told["heads"]] == [*range(1, len(told["heads"]) + 1)]
-    assert text.splitlines()[-1] == f"run: {tmp_path / 'run'}"
 
 
 @pytest.mark.parametrize(
@@ -152,13 +112,3 @@ def test_a_model_without_weights_and_an_encoder_are_refused(
     assert code == 2
     assert "is not a decoder language model" in err
     assert err.count("\n") == 1
-
-
-def test_check_says_whether_a_model_can_be_used(command: Command, model: Path) -> None:
-    code, said, _ = command("check", model, "--json")
-    told = json.loads(said)
-    assert code == 0
-    assert told["passed"] is True
-    assert told["report"]["wrong"] == 0
-    assert (told["layers"], told["total_heads"]) == (2, 8)
-    assert "8 query heads in 2 layers; runs as it should" in command("check", model).out

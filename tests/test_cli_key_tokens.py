@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from headscope.heads import HeadSet
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -20,56 +19,6 @@ PROMPT = "The cat sees a cat and a dog"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("model"))
-
-
-def test_the_json_has_the_agreed_names(command: Command, model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    arguments = (
-        "find", "key-tokens", "--model", model, "--prompt", PROMPT, "--word", "cat",
-        "--word", "dog", "--heads", "1.3,0.0,1.0", "--answer", "Hund", "--draws", 4,
-        "--out", out, "--json",
-    )  # fmt: skip
-    code, said, err = command(*arguments)
-    assert (code, err) == (0, "")
-    told = json.loads(said)
-    assert {"signature", "run", "seconds", "heads", "examples", "tokens"} <= set(told)
-    assert {"words", "uniform", "control", "answer"} <= set(told)
-    assert (told["run"], told["examples"], told["tokens"]) == (str(out), 1, 5)
-    assert {(one["layer"], one["head"]) for one in told["heads"]} == {(1, 3), (0, 0), (1, 0)}
-    order = [(-one["score"], one["layer"], one["head"]) for one in told["heads"]]
-    assert order == sorted(order)
-    assert [one["spans"] for one in told["words"]] == [[[4, 7], [15, 18]], [[25, 28]]]
-    for one in told["heads"]:
-        assert one["low"] is None and one["high"] is None
-        assert [word["word"] for word in one["words"]] == ["cat", "dog"]
-        # The words share no token, so the parts add up to the whole.
-        assert sum(word["mean"] for word in one["words"]) == pytest.approx(one["score"])
-        assert sum(word["uniform"] for word in one["words"]) == pytest.approx(one["uniform"])
-        assert all(0 <= word["mean"] <= word["max"] <= 1 for word in one["words"])
-        assert all(word["token"] == " Hund"[word["step"]].strip() for word in one["words"])
-    assert told["score"] == pytest.approx(sum(one["score"] for one in told["heads"]) / 3)
-    # One token a character: nine of 28 to 32 tokens that a step sees are of key words.
-    assert told["uniform"] == pytest.approx(sum(9 / (28 + step) for step in range(5)) / 5)
-    # Of the same layers there are three different sets, and each of them counts once.
-    for kind, draws in (("random", 4), ("random-layer-matched", 3)):
-        control = told["control"][kind]
-        scores = [draw["score"] for draw in control["draws"]]
-        assert len({tuple(draw["heads"]) for draw in control["draws"]}) == len(scores) == draws
-        assert control["mean"] == pytest.approx(sum(scores) / draws)
-        assert (control["low"], control["high"]) == (min(scores), max(scores))
-        assert control["at_least_as_much"] == sum(score >= told["score"] for score in scores)
-    # The folder holds the steps, the tokens, and the heads for other commands to take.
-    arrays = load_file(out / "steps.safetensors")
-    assert arrays["attention"].shape == (5, 3, 2)
-    for at, one in enumerate(told["heads"]):
-        assert arrays["mass"][:, at].mean() == pytest.approx(one["score"])
-    rows = [json.loads(line) for line in (out / "tokens.jsonl").read_text().splitlines()]
-    assert [row["part"] for row in rows] == ["prompt"] * 28 + ["answer"] * 5
-    assert [row["words"] for row in rows[4:7]] == [[0]] * 3 and rows[25]["words"] == [1]
-    heads = HeadSet.from_pretrained(out / "heads")
-    assert [(h.layer, h.head) for h in heads] == [(h["layer"], h["head"]) for h in told["heads"]]
-    # A second time nothing is computed, and nothing differs.
-    assert json.loads(command(*arguments).out) == told
 
 
 def test_own_answer_prompt_file_table_and_heads_of_a_run(

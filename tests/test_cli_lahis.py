@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,10 @@ import pytest
 
 from headscope.data.split import known_digests, sentence_digest
 from headscope.errors import InputError
-from headscope.find.lahis import language_sets
+from headscope.find.importance import language_sets
 from headscope.heads import HeadSet, read_scores, resolve_heads
 from headscope.pocket.sample import sample_documents
-from headscope.results.lahis import LahisResult
-from headscope.runs import decode
-from headscope.shown.blocks import HeadSets
 from headscope.studies.leakage import check_document_leakage
-from headscope.studies.registry import study_of
-from headscope.studies.report import write_report
-from headscope.studies.study import shown_of
 
 LANGUAGES = ("en", "tr", "ru")
 
@@ -107,46 +100,6 @@ def test_one_language_and_a_moving_gate(command: Callable[..., Any], tmp_path: P
     assert "Fewer documents than the usual 1,000: de" in " ".join(plain.out.split())
 
 
-def test_first_order_scores_the_same_gradients(run: Path, command: Callable[..., Any]) -> None:
-    out = run.parent / "first-order"
-    wanted = [part for code in LANGUAGES for part in ("--language", code)]
-    said = command("find", "first-order", *wanted, "--limit", 8, "--out", out, "--json")
-    assert said.code == 0
-    result = json.loads(said.out)
-    assert len(result["heads"]) == 96 and list(result["languages"]) == list(LANGUAGES)
-    for code in LANGUAGES:
-        np.testing.assert_allclose(
-            read_scores(out)[code].values, read_scores(run)[code].extra["magnitude"], rtol=1e-5
-        )
-
-
-def test_what_is_shown_is_what_the_run_holds(run: Path) -> None:
-    result = result_of(run)
-    shown = shown_of(study_of("find lahis"), decode(LahisResult, result), run)
-    assert shown.finding[0].startswith(f"{len(result['general'])} of ")
-    blocks = [block for part in shown.sections for block in part.blocks]
-    specific = next(block.sets for block in blocks if isinstance(block, HeadSets))
-    for code in LANGUAGES:
-        heads = result["languages"][code]["specific"]
-        assert list(specific[code]) == [(head["layer"], head["head"]) for head in heads]
-
-
-@pytest.mark.parametrize("damage", ["languages", "quantile", "general"])
-def test_a_damaged_run_is_named(run: Path, damage: str, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
-    result = result_of(run)
-    del result[damage]
-    (copy / "result.json").write_text(json.dumps(result), "utf-8")
-    from headscope.runs import file_digest
-
-    done = json.loads((copy / "DONE.json").read_text("utf-8"))
-    done["result"] = file_digest(copy / "result.json")
-    (copy / "DONE.json").write_text(json.dumps(done), "utf-8")
-    with pytest.raises(InputError, match=f"result.json: holds no 'result.{damage}'"):
-        write_report(copy)
-
-
 def test_bad_input_is_told_before_a_model_is_loaded(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,10 +118,3 @@ def test_bad_input_is_told_before_a_model_is_loaded(
         said = command("find", "lahis", *arguments)
         assert said.code == 2 and said.out == ""
         assert message in said.err and said.err.count("\n") == 1
-
-
-def test_a_run_of_other_documents_is_left_alone(run: Path, command: Callable[..., Any]) -> None:
-    before = (run / "result.json").read_bytes()
-    said = command("find", "lahis", "--language", "de", "--limit", "8", "--out", run)
-    assert said.code == 2 and "holds a run of another configuration" in said.err
-    assert (run / "result.json").read_bytes() == before

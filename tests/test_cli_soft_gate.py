@@ -17,11 +17,7 @@ import soft_gate_resume_script as script
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.lm import losses
-from headscope.results.soft_gate import SoftGateResult
-from headscope.runs.reading import result_of
-from headscope.shown.blocks import Table
-from headscope.studies.find.soft_gate import WORDS, _show, find_soft_gate
-from headscope.studies.report import write_report
+from headscope.studies.find.soft_gate import find_soft_gate
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -61,49 +57,6 @@ def run(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return out
 
 
-def test_the_json_has_the_agreed_names(
-    command: Command, model: Path, data: Path, run: Path
-) -> None:
-    code, said, err = command(*asked(model, data, run), "--json")
-    assert (code, err) == (0, "")
-    told = json.loads(said)
-    assert {"signature", "run", "seconds", "heads", "examples", "tokens"} <= set(told)
-    assert len(told["heads"]) == told["model"]["geometry"]["layers"] * 4
-    assert told["selected"] == 2 == sum(one["selected"] for one in told["heads"])
-    order = [(-one["score"], one["layer"], one["head"]) for one in told["heads"]]
-    assert order == sorted(order)
-    for one in told["heads"]:
-        assert one["low"] <= one["score"] <= one["high"]
-        assert one["selected"] or (one["score"] == 0 and one["gate"] == 1)
-    kinds = {"untouched", "trained", "random", "random-layer-matched", "removed", "random-removed"}
-    assert set(told["accuracy"]) == kinds
-    for kind, one in told["accuracy"].items():
-        seeds = 1 if kind in ("untouched", "removed") else 2
-        for measure in ("accuracy", "normalized", "nll"):
-            assert len(one[measure]["by_seed"]) == seeds
-            assert one[measure]["mean"] == pytest.approx(np.mean(one[measure]["by_seed"]))
-            assert one[measure]["low"] <= one[measure]["mean"] + 1e-9
-    pairs = {(one["condition"], one["minus"]) for one in told["differences"]}
-    assert {("trained", "untouched"), ("trained", "random"), ("random", "untouched")} <= pairs
-    for one in told["differences"]:
-        for measure in ("accuracy", "nll"):
-            means = [
-                told["accuracy"][one[side]][measure]["mean"] for side in ("condition", "minus")
-            ]
-            assert one[measure]["value"] == pytest.approx(means[0] - means[1])
-    assert [one["seed"] for one in told["seeds"]] == [0, 1] and told["gate_seed"] in (0, 1)
-    for one in told["seeds"]:
-        named = {
-            kind: {(h["layer"], h["head"]) for h in one[kind]["heads"]} for kind in kinds & set(one)
-        }
-        assert named["trained"] == {(1, 2), (0, 1)}
-        assert len(named["random"]) == 2 and not named["random"] & named["trained"]
-        assert {layer for layer, _ in named["random-layer-matched"]} == {0, 1}
-    assert told["pairs"] == {
-        "train": 8, "stop": 3, "test": 6, "unanswerable": 1, "shared_contexts": 0, "cut": 0,
-    }  # fmt: skip
-
-
 def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
     told = json.loads((run / "result.json").read_text("utf-8"))
     gates = [Gate.from_pretrained(run / "seeds" / str(seed) / "gate") for seed in (0, 1)]
@@ -120,16 +73,6 @@ def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
     rows = [json.loads(line) for line in (run / "outputs" / "trained-1.jsonl").open()]
     assert [row["right"] for row in rows] == (kept["accuracy.trained"][1] == 1).tolist()
     assert all(row["right"] == (row["answers"][0] in row["text"]) for row in rows)
-
-
-def test_conditions_are_shown(command: Command, model: Path, data: Path, run: Path) -> None:
-    code, said, _ = command(*asked(model, data, run))
-    assert code == 0 and "1 question without an answer left out" in write_report(run).read_text()
-    result = result_of(run, SoftGateResult, "soft gates")
-    (answers,), *_ = (section.blocks for section in _show(result, run).sections)
-    assert isinstance(answers, Table) and "random heads trained, same layers" in said
-    losses = {row.name: row.cells[-1].value for row in answers.rows}
-    assert losses == {words: result.accuracy[name].nll.mean for name, words in WORDS.items()}
 
 
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headscope.compare.artifacts import check_one_geometry, read_artifacts
-from headscope.compare.classes import class_shares
+from headscope.compare.sets import class_shares
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.classes import Classes
@@ -118,7 +118,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, several: str) -> Non
     small = run_of(tmp_path / "small", scores(1, geometry=Geometry.uniform(2, 2)))
     with pytest.raises(InputError, match=r"several:de-en is of a model of 3 layers × 4 heads, but "
                        r".*small of one of 2 layers × 2 heads"):  # fmt: skip
-        check_one_geometry(read_artifacts([several, small]))
+        check_one_geometry((a.place, a.geometry) for a in read_artifacts([several, small]))
 
 
 def test_class_shares_are_those_of_the_scores() -> None:

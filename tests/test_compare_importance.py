@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from headscope.compare.importance import importance_agreement
+from headscope.compare.agreement import importance_agreement
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError
-from headscope.find.lahis import importance
+from headscope.find.importance import importance
 from headscope.heads import Geometry, HeadScores
 from headscope.runs import file_digest
-from headscope.studies.compare.importance import CompareImportance, compare_importance
+from headscope.studies.compare.overlap import CompareImportance, compare_importance
 from headscope.studies.use.steering_prompts import write_astray
 from headscope.studies.verify.perplexity import paired_loss
 

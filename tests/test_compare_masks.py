@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.compare.masks import against, dropped_groups, kept_in_groups, read_masks
+from headscope.compare.learned_masks import against, dropped_groups, kept_in_groups, read_masks
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.groups import key_value_heads
 from headscope.shown.blocks import Table
 from headscope.studies.compare.masks import CompareMasks, _show, compare_masks
-from headscope.studies.report import write_report
 from lm_helpers import wrapped
 from mask_helpers import all_but, random_weights, write_mask_run
 
@@ -204,37 +200,3 @@ def test_masks_of_two_models_do_not_mix(tmp_path: Path) -> None:
         compare_masks(CompareMasks((str(one), str(other))))
     with pytest.raises(InputError, match="only one mask"):
         compare_masks(CompareMasks((str(one),)))
-
-
-def test_as_a_command(tmp_path: Path, command: Callable[..., Any]) -> None:
-    own = runs(tmp_path, ["en-de", "plural-de"])
-    out = tmp_path / "out"
-    code, said, err = command("compare", "masks", *own, "--out", out, "--json")
-    assert (code, err) == (0, "")
-    result = json.loads(said)
-    assert result["run"] == str(out)
-    assert result["key_value_heads"] == [2] * 4
-    code, said, _ = command("compare", "masks", *own, "--out", out)
-    assert code == 0
-    assert "en → de and plural-de" in said
-    code, said, err = command("compare", "masks", own[0], "nowhere")
-    assert (code, said) == (2, "")
-    assert "nowhere" in err
-
-
-def test_without_groups_the_page_says_how_to_learn_them(
-    tmp_path: Path, command: Callable[..., Any]
-) -> None:
-    places = []
-    for seed in (1, 2):
-        place = tmp_path / f"run{seed}"
-        write_mask_run(place, SMALL, random_weights(SMALL, seed), f"<b>task{seed}</b>")
-        places.append(place)
-    code, said, _ = command("compare", "masks", *places, "--out", tmp_path / "out")
-    assert code == 0
-    assert "add --model" in said
-    html = write_report(tmp_path / "out").read_text()
-    assert "<b>task1</b>" not in html
-    code, _, err = command("compare", "masks", *places, "--model", "pocket")
-    assert code == 2
-    assert "the model that they were learned for" in err

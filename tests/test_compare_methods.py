@@ -7,20 +7,19 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pytest
 
-from headscope.compare.methods import agreement, read_methods
+from headscope.compare.verdicts import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.methods import MethodsResult, Verdict
 from headscope.runs import encode, open_run
-from headscope.shown.blocks import HeadMaps, HeadTable, Table
+from headscope.shown.blocks import Table
 from headscope.studies.compare.methods import CompareMethods, compare_methods
 from headscope.studies.compare.methods import command as methods
-from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
 
 GEOMETRY = Geometry((3, 4))
@@ -189,52 +188,3 @@ def test_another_geometry_and_a_single_run_are_told(runs: list[str], tmp_path: P
         read_methods([*runs, other])
     with pytest.raises(InputError, match="at least two runs"):
         read_methods(runs[:1])
-
-
-def test_map_and_table_list_the_same_heads_and_names_are_escaped(
-    runs: list[str], tmp_path: Path, command: Callable[..., Any]
-) -> None:
-    evil = write_run(tmp_path / "<b>x", "find <i>mine", scores_of("0.1"), model="<script>")
-    result = compare_methods(CompareMethods((*runs, evil), "2"), tmp_path / "out")
-    (shown,) = blocks_of(result, HeadMaps, "Which methods select each head").maps
-    table = blocks_of(result, HeadTable, "Every head by the methods that select it")
-    selected = {
-        place
-        for place, share in zip(table.heads, table.parts["methods"]["methods"], strict=True)
-        if share
-    }
-    signs = dict(shown.signs)
-    assert set(signs) == selected
-    assert signs[0, 0] == "4" and signs[1, 3] == "D"  # by the fourth method alone
-    page = write_report(tmp_path / "out").read_text()
-    assert "<i>mine" not in page and "&lt;i&gt;mine" in page
-    assert page.count('class="sign"') == len(signs) and "translation \u2192 score" not in page
-    said = command("compare", "methods", runs[0], "--out", tmp_path / "one")
-    assert said.code == 2 and "at least two runs" in said.err
-
-
-def test_a_map_shows_how_many_heads_stand_lower_and_which_are_selected(
-    runs: list[str], tmp_path: Path
-) -> None:
-    one = write_run(tmp_path / "one", "find one", scores_of("1.3,0.0,0.1"))
-    bare = write_run(tmp_path / "bare", "find bare", None, "1.1,0.2")
-    result = compare_methods(CompareMethods((one, bare), 2), tmp_path / "out")
-    scored, chosen = blocks_of(result, HeadMaps, "Each method's ranking").maps
-    # Seven heads: four score 0 and stand above none; the others above four, five and six.
-    assert scored.values[0][0] == pytest.approx(500 / 6) and scored.values[1][3] == 100
-    assert [value for row in scored.values for value in row].count(0.0) == 4
-    assert set(scored.marked) == {(1, 3), (0, 0)} and set(chosen.marked) == {(1, 1), (0, 2)}
-    assert [value for row in chosen.values for value in row if value] == [100, 100]
-
-
-def test_the_page_of_a_large_model_stays_small_and_holds_every_head(tmp_path: Path) -> None:
-    geometry = Geometry.uniform(32, 32)
-    found = []
-    for seed in range(11):
-        values = np.random.default_rng(seed).random(geometry.shape)
-        scores = HeadScores(geometry, values, "x")
-        found.append(write_run(tmp_path / f"r{seed}", f"find m{seed}", scores))
-    result = compare_methods(CompareMethods(tuple(found)), tmp_path / "out")
-    assert write_report(tmp_path / "out").stat().st_size < 1_500_000
-    table = blocks_of(result, HeadTable, "Every head by the methods that select it")
-    assert len(table.heads) == geometry.total

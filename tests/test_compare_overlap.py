@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.compare.overlap import group_overlaps, overlaps, rank_correlation
+from headscope.compare.sets import group_overlaps, overlaps, rank_correlation
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.compare.state_evidence import describe
-from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, Sample, observe
+from headscope.compare.hidden_states import PAIRS, Sample, describe, observe
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.batching import collate
@@ -23,7 +21,6 @@ from headscope.studies.compare import states as recipe
 from headscope.studies.compare.states import CompareStates, compare_states
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.masked_tasks import read_masked_task
-from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
 from headscope.verify.masks.mask import Mask, shuffled
 from lm_helpers import folded, wrapped
@@ -170,49 +167,6 @@ def mask_run(folder: Path, task: str = "en-de", **options: Any) -> Path:
     geometry = Geometry.uniform(6, 16)
     removed = [Head(layer, head) for layer in range(1, 5) for head in (1, 4, 7)]
     return write_mask_run(folder, geometry, all_but(geometry, removed), task, **options)
-
-
-@pytest.mark.usefixtures("loaded")
-def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> None:
-    mask = mask_run(tmp_path / "mask")
-    out = tmp_path / "out"
-    arguments = (
-        "compare",
-        "states",
-        "--heads",
-        mask,
-        "--held-out",
-        6,
-        "--limit",
-        9,
-        "--draws",
-        2,
-        "--out",
-        out,
-    )
-    code, said, _ = command(*arguments, "--json")
-    assert code == 0
-    result = json.loads(said)
-    assert (result["samples"], result["task"], result["layers"]) == (6, "en-de", 6)
-    assert result["mask"]["kept"] == 96 - 12
-    assert [(one["a"], one["b"]) for one in result["pairs"]] == list(PAIRS)
-    assert {one["kind"] for one in result["controls"]} == set(CONTROLS)
-    shown = result["lens"]["conditions"]
-    assert list(shown) == list(CONDITIONS)
-    assert [row["layer"] for row in shown["as is"]] == [None, *range(6)]
-    # At the embedding nothing tells the masked model from the whole one.
-    assert shown["as is"][0]["tokens"] == shown["masked"][0]["tokens"]
-    same = next(one for one in result["pairs"] if one["a"] == "as is" and one["b"] == "masked")
-    assert same["after_layer"][0]["mean"] == pytest.approx(1, abs=1e-6)
-    assert same["after_layer"][1]["mean"] < 0.9999
-    code, said, _ = command(*arguments)
-    assert code == 0
-    assert "later half" in said
-    html = write_report(out).read_text()
-    assert "Through the lens" in html
-    code, _, err = command(*arguments[:-2], "--example", "nobody")
-    assert code == 2
-    assert "--example nobody is none of the 6" in err
 
 
 @pytest.mark.usefixtures("loaded")

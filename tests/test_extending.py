@@ -14,6 +14,7 @@ import torch
 
 import headscope
 from conftest import Said
+from headscope.lm import LanguageModel
 from headscope.runs import Run
 from headscope.studies.registry import COMMANDS
 
@@ -73,7 +74,9 @@ def test_the_page_makes_a_command(
     assert again.scores.top(1).heads[0].layer < lm.geometry.layers
 
 
-def naive(lm: headscope.lm.LanguageModel, distance: int, limit: int) -> dict[tuple[int, int], float]:
+def naive(
+    lm: headscope.lm.LanguageModel, distance: int, limit: int
+) -> dict[tuple[int, int], float]:
     """The score from the attention weights of plain transformers, document by document."""
     from headscope.pocket.sample import sample_documents
 

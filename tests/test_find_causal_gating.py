@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.find import causal_gating
-from headscope.find.causal_gating import ROLES, CausalGating, fit_causal_gates, role_scores
-from headscope.find.gate_fitting import Sample
+from headscope.find import gating as causal_gating
+from headscope.find.gating import ROLES, CausalGating, Sample, fit_causal_gates, role_scores
 from headscope.lm.model import LanguageModel
 from headscope.runs import open_run
 from lm_helpers import wrapped

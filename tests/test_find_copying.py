@@ -15,9 +15,8 @@ import lm_helpers as helpers
 from headscope.data.needles import Needle, needle_file, read_needles
 from headscope.errors import InputError
 from headscope.find.capture import Captured
-from headscope.find.hiding import Hidden, hide
+from headscope.find.needles import Hidden, Retrieval, _count, by_place, hide, retrieval
 from headscope.find.repeated import LONGEST, Induction, induction, repeated_blocks
-from headscope.find.retrieval import Retrieval, _count, by_place, retrieval
 from headscope.lm import LanguageModel, load
 from headscope.lm.architectures import build
 from headscope.lm.batching import collate

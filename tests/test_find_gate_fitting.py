@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headscope.errors import InputError
-from headscope.find.gate_fitting import Descent, Optimizer, Sample, descend, mean_losses
+from headscope.find.gating import Descent, Optimizer, Sample, descend, mean_losses
 from headscope.heads import Gate
 from headscope.lm import losses
 from headscope.lm.model import LanguageModel
@@ -154,12 +154,6 @@ def test_mean_losses_are_those_of_the_learned_tokens(
     monkeypatch.setattr(losses, "token_losses", lambda *arguments: spoilt)
     with pytest.raises(InputError, match="row 0: the loss of its answer is inf"):
         mean_losses(lm, SAMPLES, gate)
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_rates_that_mean_nothing_are_refused(rate: float) -> None:
-    with pytest.raises(InputError, match="learning rate"):
-        Optimizer(rate)
 
 
 def test_rates_go_evenly_from_the_first_to_the_last() -> None:

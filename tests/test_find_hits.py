@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.words import split_words
-from headscope.find.hits import (
+from headscope.find.alignment import (
     Sentence,
     allowed_keys,
     count_hits,
@@ -46,7 +46,7 @@ def test_chance_borrows_from_sentences_of_similar_lengths(
 
 
 def test_chance_is_twenty_draws_that_follow_the_seed() -> None:
-    from headscope.find.translation_config import TranslationScore
+    from headscope.find.translation import TranslationScore
 
     sizes = [(n % 7 + 3, n % 5 + 3) for n in range(100)]
     draws = TranslationScore().chance_draws

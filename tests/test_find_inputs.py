@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 import find_helpers
-from headscope.data.prompts import Template
 from headscope.errors import InputError
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.heads import Geometry, resolve_heads
 from headscope.results.translation import TranslationResult
-from headscope.studies.atlas import Atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 
@@ -69,14 +67,6 @@ def refused(earlier: Path, fresh: Path, call: Callable[[Path], Any]) -> str:
     return message
 
 
-def flores(folder: Path) -> Path:
-    """Two languages of unequal length."""
-    (folder / "dev").mkdir(parents=True)
-    (folder / "dev" / "eng.dev").write_text("The dog.\nThe cat.\nThe end.\n", "utf-8")
-    (folder / "dev" / "deu.dev").write_text("Der Hund.\nDie Katze.\n", "utf-8")
-    return folder
-
-
 FILES: dict[str, tuple[bytes, list[str]]] = {
     "missing column": (b"source\tzieltext\na\tb\n", ["data.tsv", "target", "zieltext"]),
     "link outside": (GOOD.encode() + b"A b\tC d\t0-0 5-1\n", ["data.tsv", "line 3", "5-1"]),
@@ -95,32 +85,6 @@ def test_a_file_that_cannot_be_used(name: str, model: Path, earlier: Path, tmp_p
     )
     for part in said:
         assert part in message, message
-
-
-def test_flores_files_of_unequal_length(model: Path, earlier: Path, tmp_path: Path) -> None:
-    folder = flores(tmp_path / "flores")
-    message = refused(earlier, tmp_path / "fresh", lambda out: find(model, folder, out))
-    for part in ("eng.dev", "deu.dev", "3", "2"):
-        assert part in message, message
-
-
-@pytest.mark.parametrize("pair", ["en-zzx", "xq-de"])
-def test_an_unknown_language(pair: str, model: Path, earlier: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
-    message = refused(
-        earlier, tmp_path / "fresh", lambda out: find(model, tmp_path / "data.tsv", out, pair)
-    )
-    assert ("zzx" if pair == "en-zzx" else "xq") in message, message
-
-
-def test_a_template_without_the_source(model: Path, earlier: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
-
-    def call(out: Path) -> Any:
-        template = Template.from_option("Translate to {target_language}:")
-        return find(model, tmp_path / "data.tsv", out, template=template)
-
-    assert "{source}" in refused(earlier, tmp_path / "fresh", call)
 
 
 def test_a_model_folder_without_weights(model: Path, earlier: Path, tmp_path: Path) -> None:
@@ -170,12 +134,6 @@ def test_settings_that_do_not_fit_the_data_begin_no_run(
         assert "links" in message
 
 
-def test_thresholds_that_cannot_be_are_refused_before_any_work() -> None:
-    for config in (FindTranslation, Atlas):
-        with pytest.raises(InputError, match=r"--inactive is 0\.5 and --threshold 0\.1"):
-            config(inactive=0.5)
-
-
 @pytest.mark.parametrize("line", [3, 25])
 @pytest.mark.parametrize("decode", ["reference", "greedy"])
 def test_a_prompt_beyond_the_context_is_named_wherever_it_stands(
@@ -202,13 +160,6 @@ def test_scores_of_another_geometry_are_refused(earlier: Path) -> None:
         resolve_heads(str(earlier), 3, Geometry.uniform(3, 5))
     assert "2 layers" in str(caught.value) and "3 layers" in str(caught.value), caught.value
     assert contents(earlier) == before
-
-
-@pytest.mark.parametrize("second", ["en-de", "EN-DE", "eng_Latn-deu"])
-def test_a_direction_has_one_file(second: str) -> None:
-    choice = PairsChoice((), ("en-de=a.tsv", f"{second}=b.tsv"))
-    with pytest.raises(InputError, match=f"names {second} twice"):
-        read_directions(choice, "some", "dev")
 
 
 def test_a_direction_named_twice_is_one_direction(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ import find_helpers
 import find_resume_script
 from headscope.errors import InputError
 from headscope.find import capture
+from headscope.find.alignment import count_hits, decoded
 from headscope.find.capture import Captured, stored_peaks
-from headscope.find.decoding import given_translations
-from headscope.find.hits import count_hits
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.scoring import NOWHERE
+from headscope.find.translation import TranslationScore, translation_score
 from headscope.lm import LanguageModel
 from headscope.runs import Run, open_run
 
@@ -86,7 +85,7 @@ def test_all_peaks_give_the_hits_again_and_few_say_that_they_cannot(
     found = stored_peaks(run.path, NAME)
     assert found[0].peaks.dtype == np.int32
     pairs = find_helpers.pairs(NAME, 6)
-    sentences = given_translations(lm, pairs, CONFIG, capture.Part(), None).sentences
+    sentences = decoded(lm, pairs, CONFIG, NOWHERE)[0]
     for number, (sentence, one) in enumerate(zip(sentences, found, strict=True)):
         counts = count_hits(sentence, one.peaks, [], "macro", False)
         np.testing.assert_array_equal(counts.hits, scores.statistics["hits"][number])

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from find_helpers import wrapped
 from headscope.errors import InputError
-from headscope.find.key_tokens import KeyTokens, key_tokens
-from headscope.find.key_words import locate_words
+from headscope.find.key_attention import KeyTokens, key_tokens, locate_words
 from headscope.heads import Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
 
@@ -164,20 +163,6 @@ def test_controls_are_other_heads_and_keep_to_layers_where_they_can() -> None:
     assert again.controls == result.controls
     every = HeadSet(lm.geometry, tuple(lm.geometry.heads()))
     assert key_tokens(lm, PROMPT, every, KeyTokens(("camp",), steps="last")).controls == {}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"answer": "  "}, "answer is empty"),
-        ({"answer": "a", "steps": "last"}, "leave one out"),
-        ({"steps": "first"}, "one of answer, last"),
-        ({"draws": -1}, "at least 0"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        KeyTokens(("camp",), **options)
 
 
 def test_texts_that_do_not_fit_are_refused() -> None:

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.errors import InputError
 from headscope.find import gate_gradients as module
-from headscope.find.first_order import FirstOrder, first_order
 from headscope.find.gate_gradients import texts_of
-from headscope.find.lahis import (
+from headscope.find.importance import (
+    FirstOrder,
     Lahis,
     expected_general,
+    first_order,
     importance,
     lahis,
     language_sets,
-    quantile_for,
 )
 from headscope.heads import Geometry, Head, HeadScores
 from headscope.lm.model import LanguageModel
@@ -325,8 +325,9 @@ def test_one_language_has_no_general_heads() -> None:
 
 
 def test_the_default_quantile_depends_on_the_number_of_heads() -> None:
-    assert quantile_for(Geometry((16,) * 15)) == 0.9
-    assert quantile_for(Geometry((16,) * 16)) == 0.96
+    for layers, quantile in ((15, 0.9), (16, 0.96)):
+        scores = HeadScores(Geometry((16,) * layers), np.ones((layers, 16)), "lahis")
+        assert language_sets({"a": scores}).quantile == quantile
 
 
 def test_general_heads_expected_by_chance_are_those_of_drawn_sets() -> None:
@@ -338,18 +339,3 @@ def test_general_heads_expected_by_chance_are_those_of_drawn_sets() -> None:
             row[draw.choice(heads, size, replace=False)] += 1
     drawn = (counts >= needed).sum(axis=1).mean()
     assert expected_general(sizes, heads, needed) == pytest.approx(drawn, rel=0.03)
-
-
-def test_a_configuration_without_sense_is_refused() -> None:
-    for wrong in (
-        {"learning_rate": 0.0},
-        {"weight_decay": -1.0},
-        {"batch_tokens": 0},
-        {"level": 1.0},
-        {"bootstrap_draws": 0},
-    ):
-        with pytest.raises(InputError):
-            Lahis(**wrong)
-    for wrong in ({"batch_tokens": 0}, {"level": 0.0}):
-        with pytest.raises(InputError):
-            FirstOrder(**wrong)

@@ -17,8 +17,7 @@ import process_helpers
 from headscope.data.concepts import Concept, concept_file, read_concepts
 from headscope.data.prompts import Template
 from headscope.errors import InputError
-from headscope.find.patching import Patching, patching
-from headscope.find.word_prompts import encoded_pairs, word_pairs
+from headscope.find.path_effects import Patching, encoded_pairs, patching, word_pairs
 from headscope.heads import read_scores
 from headscope.studies.find.patching import FindPatching, find_patching
 

@@ -23,9 +23,11 @@ def test_every_method_can_be_loaded_and_says_what_it_measures() -> None:
 
 
 def test_a_name_is_never_taken_twice() -> None:
-    with pytest.raises(InputError, match=r"already a method 'lahis' \(in headscope.find.lahis\)"):
+    with pytest.raises(
+        InputError, match=r"already a method 'lahis' \(in headscope.find.importance\)"
+    ):
         registry.register("lahis", "mine", "Config", "function", "nothing")
-    assert registry.method("lahis").module == "headscope.find.lahis"
+    assert registry.method("lahis").module == "headscope.find.importance"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_the_list() -> None:

@@ -13,7 +13,8 @@ import find_helpers
 import find_resume_script as script
 import process_helpers
 from headscope.data.links import format_links
-from headscope.studies.find.translation import find_translation, stored_scores
+from headscope.heads import read_scores
+from headscope.studies.find.translation import find_translation
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_a_killed_run_ends_with_the_same_numbers(
     }
     first, second = (replace(result, run=None, seconds=0) for result in results.values())
     assert first == second
-    one, two = (stored_scores(out)["mean"] for out in calls)
+    one, two = (read_scores(out)["mean"] for out in calls)
     np.testing.assert_array_equal(one.values, two.values)
     for name, array in one.statistics.items():
         np.testing.assert_array_equal(array, two.statistics[name])

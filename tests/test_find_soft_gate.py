@@ -11,10 +11,9 @@ import pytest
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.questions import Question
 from headscope.errors import InputError
-from headscope.find import soft_gate
-from headscope.find.gate_fitting import Sample, mean_losses
-from headscope.find.question_rows import ask
-from headscope.find.soft_gate import SoftGate, answer, scored, train_soft_gate
+from headscope.find import trained_gates as soft_gate
+from headscope.find.gating import Sample, mean_losses
+from headscope.find.trained_gates import SoftGate, answer, ask, scored, train_soft_gate
 from headscope.heads import Gate, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel

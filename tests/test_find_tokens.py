@@ -89,12 +89,6 @@ def _that_come_back() -> list[tuple[str, str]]:
     ]
 
 
-def test_texts_that_come_back_are_enough() -> None:
-    kinds = [kind for kind, _ in _that_come_back()]
-    assert kinds.count("bytes") == len(TEXTS)
-    assert kinds.count("metaspace") >= 3
-
-
 @pytest.mark.parametrize(("kind", "name"), _that_come_back())
 def test_output_spans_are_the_spans_of_the_same_tokens_read(kind: str, name: str) -> None:
     built = tokenizer(kind)
@@ -190,12 +184,6 @@ def test_the_space_put_before_a_text_belongs_to_no_word(kind: str) -> None:
     pieces = tokenizer(kind).convert_ids_to_tokens(list(encoded.ids))
     assert first.any()
     assert not any(one and piece == "▁" for one, piece in zip(first, pieces, strict=True))
-
-
-def test_accents_that_a_tokenizer_strips_are_not_lost_text() -> None:
-    text = unicodedata.normalize("NFD", "é à ü ñ ç ö")
-    encoded = encode(tokenizer("wordpiece"), text)
-    assert membership(encoded.spans, split_words(text, True)).any(axis=0).all()
 
 
 def test_a_tokenizer_without_places_is_refused() -> None:

@@ -16,15 +16,13 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import find_helpers
-from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
+from headscope.compare.agreement import Choice, links_agreement, scores_agreement, stability
 from headscope.data.align import Alignment, LlmAligner
 from headscope.data.align.llm import LlmLinks
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
-from headscope.find.attention_mass import attention_mass
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore, attention_mass, translation_score
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, read_scores
 from headscope.heads.resolve import read_parts
 from headscope.lm import load

@@ -1090,7 +1090,7 @@ def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:
 
 
 def test_the_paper_s_key_words_stand_in_prompts_of_ours(large: Setting, bundled: Setting) -> None:
-    from headscope.find.key_words import locate_words
+    from headscope.find.key_attention import locate_words
 
     found = {one.name: one for one in prompts(large)}
     # Figure 22; Figure 23 prints the same words beside a German prompt.

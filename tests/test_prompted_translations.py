@@ -19,11 +19,9 @@ from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
 from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
-from headscope.find.decoding import prompts_of
-from headscope.find.hiding import hide
-from headscope.find.retrieval import Retrieval
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.alignment import prompts_of
+from headscope.find.needles import Retrieval, hide
+from headscope.find.translation import TranslationScore, translation_score
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise

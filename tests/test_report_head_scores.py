@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,7 @@ from headscope.heads import Geometry, HeadScores
 from headscope.results.common import ModelFacts, ScoredHead
 from headscope.results.head_scores import Place, RetrievalResult
 from headscope.runs import encode, open_run
-from headscope.shown.blocks import Block, HeadSets, HeadTable, Shown, Table
 from headscope.studies import report
-from headscope.studies.find import retrieval
 from headscope.studies.report import write_report
 
 GEOMETRY = Geometry((5, 0, 40))
@@ -35,37 +32,6 @@ def result() -> RetrievalResult:
         data={"needles": {"digest": "x", "examples": 7}},
         places=(Place(32, 0.5, 7, 40, 0.25), Place(32, 1.0, 0, 0, None)),
     )
-
-
-def shown_of(found: RetrievalResult) -> Shown:
-    assert retrieval.command.show is not None
-    return retrieval.command.show(found, Path())
-
-
-def blocks(shown: Shown, kind: type[Block]) -> list[Block]:
-    return [block for part in shown.sections for block in part.blocks if isinstance(block, kind)]
-
-
-def test_every_head_is_shown_and_those_above_chance_are_marked_and_listed() -> None:
-    found = result()
-    shown = shown_of(found)
-    (scores,) = blocks(shown, HeadTable)
-    (sets,) = blocks(shown, HeadSets)
-    (places,) = blocks(shown, Table)
-    assert isinstance(scores, HeadTable) and isinstance(sets, HeadSets)
-    assert isinstance(places, Table)
-    assert set(scores.heads) == {(head.layer, head.head) for head in found.heads}
-    order = [scores.heads[at] for at in scores.ranked()]
-    assert order == [(head.layer, head.head) for head in found.heads]
-    above = [(h.layer, h.head) for h in found.heads if h.low is not None and h.low > 0.25]
-    assert above and list(sets.sets["retrieval"]) == above
-    dots = zip(scores.heads, scores.dots("retrieval"), strict=True)
-    assert {place for place, dot in dots if dot} == set(above)
-    assert [row.cells[2].value for row in places.rows] == [25.0, None]
-    assert any("2 prompts of 9" in words for words in shown.cautions)
-    assert any("7 facts are too narrow" in words for words in shown.cautions)
-    many = replace(found, data={"needles": {"examples": 20}})
-    assert not any("too narrow" in words for words in shown_of(many).cautions)
 
 
 def test_what_cannot_be_drawn_and_a_damaged_result_are_named(

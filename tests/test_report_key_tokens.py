@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from browser_helpers import Visit, chromium, visit
 from find_helpers import model, tokenizer
 from headscope.errors import InputError
-from headscope.find.key_tokens import KeyTokens
+from headscope.find.key_attention import KeyTokens
 from headscope.report.drawing import key_text
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.inputs import ModelChoice
@@ -51,41 +51,12 @@ def browser() -> Iterator[Any]:
         yield opened
 
 
-def told(run: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((run / "result.json").read_text())
-    return result
-
-
 def shades(page: Visit, selector: str) -> list[str]:
     found: list[str] = page.value(
         "s => Array.from(document.querySelectorAll(s), n => getComputedStyle(n).backgroundColor)",
         selector,
     )
     return found
-
-
-def test_the_page_says_what_was_measured_without_scripts(
-    browser: Any, run: Path, report: Path
-) -> None:
-    result = told(run)
-    with visit(browser, report, java_script_enabled=False) as page:
-        rows = page.page.locator("#heads-and-words tbody tr")
-        names = [f"{one['layer']}.{one['head']}" for one in result["heads"]]
-        assert rows.locator("th").all_inner_texts() == names
-        assert f"{100 * result['heads'][0]['score']:.1f}" in rows.nth(0).inner_text()
-        text = page.page.locator(".key-prompt")
-        assert text.evaluate("node => node.textContent") == PROMPT
-        marked = page.page.locator(".key-prompt mark").all_text_contents()
-        assert marked == ["fire", "near", "the ", "fire", " burns"]
-        answer = page.page.locator(".key-answer")
-        assert (
-            answer.evaluate("node => node.textContent").replace("·", "").split() == ANSWER.split()
-        )
-        mean = result["words"][0]["mean"]
-        assert (
-            f"mean over all steps: fire {mean:.3f}" in page.page.locator(".key-said").inner_text()
-        )
-        assert page.page.locator(".key-head").is_hidden()
 
 
 def test_it_opens_without_errors_runs_nothing_foreign_and_fits(browser: Any, report: Path) -> None:
@@ -161,18 +132,6 @@ def test_steps_can_be_walked_by_touch(browser: Any, report: Path) -> None:
         assert said.inner_text().startswith("step 2 of")
         page.page.locator(".key-token").nth(1).tap()
         assert said.inner_text().startswith("mean over all steps")
-
-
-def test_without_an_answer_the_prompt_can_still_be_read(browser: Any, tmp_path: Path) -> None:
-    report = write_report(written(tmp_path, steps="last", draws=0))
-    with visit(browser, report) as page:
-        assert page.errors == []
-        assert page.page.locator(".key-answer").count() == 0
-        assert page.page.locator(".key-prompt mark").count() == 5
-        before = page.page.locator(".key-said").inner_text()
-        page.choose(".key-head", "2")
-        assert page.page.locator(".key-said").inner_text() != before
-        assert "no control" in page.page.locator("#summary").inner_text()
 
 
 def test_a_page_holds_no_more_numbers_than_it_may(

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from find_helpers import pairs
 from headscope.errors import InputError
-from headscope.find.patching import Patching
+from headscope.find.path_effects import Patching
 from headscope.find.repeated import Induction
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.lm import load
 from headscope.lm.waiting import WaitingModel, waiting_model
 from headscope.runs import encode

@@ -15,7 +15,7 @@ import formation_resume_script as script
 import process_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.heads import HeadSet, read_scores, resolve_heads
 from headscope.measure import chrf
 from headscope.pocket import weights
@@ -170,18 +170,6 @@ def test_checkpoints_of_two_geometries_are_refused(data: Path, tmp_path: Path) -
     with pytest.raises(InputError, match=r"step-1 has 2 layers × 4 heads, but final has 6 layers"):
         formation(Formation(series, pairs, SHORT), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_other_tokenizers_are_noted(data: Path, tmp_path: Path) -> None:
-    from lm_helpers import tokenizer
-
-    places = [saved(tmp_path / f"step-{n}", seed=n) for n in (1, 2)]
-    tokenizer({40: "ß"}).save_pretrained(places[1])
-    series = checkpoint_series([str(one) for one in places])
-    pairs = PairsChoice(("en-de",), (str(data),))
-    score = TranslationScore(bootstrap_draws=20, max_new_tokens=4)
-    result = formation(Formation(series, pairs, score, check=1), tmp_path / "run")
-    assert result.same_tokenizer is False
 
 
 def test_statistical_links_are_computed_once_for_the_series(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -119,17 +119,19 @@ def read_artifacts(
     return _with_own_names(read, by_direction=not mean_only)
 
 
-def check_one_geometry(artifacts: Sequence[Artifact]) -> Geometry:
-    """The geometry that all artifacts share; InputError naming the first two that differ."""
-    first = artifacts[0]
-    for other in artifacts[1:]:
-        if other.geometry != first.geometry:
+def check_one_geometry(
+    models: Iterable[tuple[str, Geometry]],
+    hint: str = "heads can be compared between models of one geometry, shares of classes between "
+    "any: use `headscope compare classes`",
+) -> Geometry:
+    """The geometry that all models share, told by place; InputError naming two that differ."""
+    (first, geometry), *others = models
+    for place, other in others:
+        if other != geometry:
             raise InputError(
-                f"{first.place} is of a model of {first.geometry}, but {other.place} of one of "
-                f"{other.geometry}; heads can be compared between models of one geometry, shares "
-                "of classes between any: use `headscope compare classes`"
+                f"{first} is of a model of {geometry}, but {place} of one of {other}; {hint}"
             )
-    return first.geometry
+    return geometry
 
 
 def _is_list(spec: str) -> bool:
@@ -164,7 +166,7 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
         if mean_only:
             return [replace(_picked(path, name, scores, MEAN), name=name)]
         return [_picked(path, name, scores, one) for one in several]
-    heads = _saved_heads(path)
+    heads = saved_heads(path)
     if scores:
         (one,) = scores.values()
         return [Artifact(name, str(path), one.geometry, one, heads, _direction(one))]
@@ -189,7 +191,8 @@ def _picked(path: Path, name: str, scores: dict[str, HeadScores], wanted: str) -
     return Artifact(f"{name}:{wanted}", f"{path}:{wanted}", one.geometry, one, None, direction)
 
 
-def _saved_heads(path: Path) -> HeadSet | None:
+def saved_heads(path: Path) -> HeadSet | None:
+    """The set that a run saved, or else the heads of its gate that are not 1."""
     for place in (path, path / "heads"):
         if kind_of(place) == "heads":
             return HeadSet.from_pretrained(place)

@@ -1,7 +1,8 @@
-"""Finding heads: one method a file, each a plain function over one configuration.
+"""Finding heads: each method is a plain function over one configuration.
 
-`registry` knows all methods by name and imports one where it is used. Served here by name are the
-studies of the commands `find METHOD`, such as `headscope.find.lahis(lm, documents)`.
+`registry` knows all methods by name and imports one where it is used; `scoring` is what they share.
+Served here by name are the studies of the commands `find METHOD`, such as
+`headscope.find.lahis(lm, documents)`.
 """
 
 from headscope.verbs import served

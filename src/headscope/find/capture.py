@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
-from headscope.lm.attention.peaks import PeakRequest, Peaks
+from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
+from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating, forward_inputs
@@ -27,7 +28,6 @@ from headscope.runs.parts import read_shards
 if TYPE_CHECKING:
     from headscope.heads import HeadScores
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
 
 _log = logging.getLogger(__name__)
 
@@ -37,38 +37,6 @@ BATCHES = ("peaks", "outputs")
 KEPT, KEPT_HEADS, KEPT_SENTENCES = "peaks", 20, 200
 
 Keys = Sequence[NDArray[np.bool_]] | None
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A named place in a run for finished batches; without a run nothing is kept.
-
-    `links`: under which name word links are kept there. Several alignments share the peaks.
-    """
-
-    run: Run | None = None
-    name: str = ""
-    links: str = "alignment"
-
-    def record(self, name: str) -> Any:
-        """A kept record, or None."""
-        return None if self.run is None else self.run.read_part(self._at(name)).get(name)
-
-    def keep_record(self, name: str, record: Any) -> None:
-        if self.run is not None:
-            self.run.append_part(self._at(name), name, record)
-
-    def tensors(self, name: str) -> list[dict[str, NDArray[Any]]]:
-        """The arrays of all kept batches."""
-        return [] if self.run is None else list(self.run.read_tensors(self._at(name)).values())
-
-    def keep_tensors(self, name: str, key: str, tensors: dict[str, NDArray[Any]]) -> None:
-        if self.run is not None:
-            self.run.append_tensors(self._at(name), key, tensors)
-
-    def _at(self, name: str) -> str:
-        return f"{self.name}/{name}"
 
 
 class Settings(Protocol):
@@ -100,7 +68,7 @@ def capture_reference(
     rows: Sequence[NDArray[np.intp]],
     keys: Keys,
     config: Settings,
-    part: Part = Part(),
+    part: RunPart = NOWHERE,
     progress: Progress | None = None,
 ) -> list[Captured]:
     """Peaks of given texts: one forward pass a batch, the chosen rows only.
@@ -131,7 +99,7 @@ def capture_greedy(
     source: Sequence[NDArray[np.bool_]],
     keys: Keys,
     config: Settings,
-    part: Part = Part(),
+    part: RunPart = NOWHERE,
     progress: Progress | None = None,
 ) -> list[Captured]:
     """Peaks of the model's own greedy outputs, recorded while they are generated.
@@ -164,7 +132,7 @@ def capture_greedy(
     return [found[index] for index in range(len(prompts))]
 
 
-def keep_peaks(part: Part, captured: Sequence[Captured], scores: HeadScores, seed: int) -> None:
+def keep_peaks(part: RunPart, captured: Sequence[Captured], scores: HeadScores, seed: int) -> None:
     """Let a finished run keep the peaks of few heads instead of all.
 
     These are written now; the batches, from which a run that was stopped goes on, are removed when
@@ -235,15 +203,10 @@ def _watch(
     request = PeakRequest("last", _padded_keys(keys, [some[i] for i in rows], batch))
     with lm.attention_peaks(request) as peaks:
         yield
-    steps = _stack(peaks)
+    # (steps, B, L, W)
+    steps = torch.stack([step.keys for step in peaks.steps]).cpu().numpy()
     for row, (prompt, padding) in enumerate(zip(rows, batch.padding, strict=True)):
         seen[prompt] = _unpadded(steps[:, row], padding)
-
-
-def _stack(peaks: Peaks) -> NDArray[np.int32]:
-    """All steps as one array (steps, B, L, W)."""
-    stacked: NDArray[np.int32] = torch.stack([step.keys for step in peaks.steps]).cpu().numpy()
-    return stacked
 
 
 def _of_output(made: Generation, steps: NDArray[np.int32], query: str) -> Captured:
@@ -263,10 +226,7 @@ def _read_batch(
     query: str,
 ) -> list[Captured]:
     """One forward pass; the rows of each text are its target tokens, or the ones before."""
-    shift = 1 if query == "predict" else 0
-    wanted = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-    for row, (places, padding) in enumerate(zip(rows, batch.padding, strict=True)):
-        wanted[row, torch.from_numpy(places + padding - shift)] = True
+    wanted = rows_before(batch, rows, 1 if query == "predict" else 0)
     request = PeakRequest(wanted, _padded_keys(keys, some, batch))
     with evaluating(lm.model), torch.inference_mode(), lm.attention_peaks(request) as peaks:
         lm.model(**forward_inputs(lm.model, batch, logits=False))
@@ -275,6 +235,14 @@ def _read_batch(
         Captured(_unpadded(values[of_row == row], padding))
         for row, padding in enumerate(batch.padding)
     ]
+
+
+def rows_before(batch: Batch, rows: Sequence[NDArray[np.intp]], shift: int) -> torch.Tensor:
+    """The queries `shift` places before these places of each text, bool (B, T)."""
+    wanted = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+    for row, (places, padding) in enumerate(zip(rows, batch.padding, strict=True)):
+        wanted[row, torch.from_numpy(places + padding - shift)] = True
+    return wanted
 
 
 def _unpadded(keys: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
@@ -295,7 +263,7 @@ def _kept(folder: Path, name: str) -> Path:
     return folder / KEPT / f"{name}.safetensors"
 
 
-def _stored(part: Part, name: str) -> dict[int, Captured]:
+def _stored(part: RunPart, name: str) -> dict[int, Captured]:
     """What an earlier process of the same run has captured."""
     found: dict[int, Captured] = {}
     for tensors in part.tensors(name):
@@ -317,7 +285,7 @@ def _unfinished(buckets: Sequence[Sequence[int]], found: dict[int, Captured]) ->
 
 
 def _keep(
-    part: Part,
+    part: RunPart,
     name: str,
     some: Sequence[int],
     captured: Sequence[Captured],
@@ -328,28 +296,25 @@ def _keep(
     part.keep_tensors(name, f"{some[0]:09d}", _pack(some, captured))
 
 
-def _pack(some: Sequence[int], captured: Sequence[Captured]) -> dict[str, NDArray[Any]]:
+def _pack(some: Sequence[int], captured: Sequence[Captured]) -> Arrays:
+    peaks = np.concatenate([one.peaks for one in captured])
     return {
         "index": np.array(some, dtype=np.int64),
         "rows": np.array([len(one.peaks) for one in captured], dtype=np.int64),
-        "peaks": _narrow(np.concatenate([one.peaks for one in captured])),
+        # In 16 bits, where the texts are short enough for it.
+        "peaks": peaks.astype(np.int16) if peaks.max(initial=0) < 1 << 15 else peaks,
         **_pack_outputs(captured),
     }
 
 
-def _pack_outputs(captured: Sequence[Captured]) -> dict[str, NDArray[Any]]:
+def _pack_outputs(captured: Sequence[Captured]) -> Arrays:
     return {
         "lengths": np.array([len(one.output_ids) for one in captured], dtype=np.int64),
         "output_ids": np.array([i for one in captured for i in one.output_ids], dtype=np.int64),
     }
 
 
-def _narrow(peaks: NDArray[np.int32]) -> NDArray[np.integer]:
-    """The same in 16 bits, where the texts are short enough for it."""
-    return peaks.astype(np.int16) if peaks.max(initial=0) < 1 << 15 else peaks
-
-
-def _unpack(tensors: dict[str, NDArray[Any]]) -> dict[int, Captured]:
+def _unpack(tensors: Arrays) -> dict[int, Captured]:
     peaks = np.split(tensors["peaks"].astype(np.int32), np.cumsum(tensors["rows"])[:-1])
     outputs = np.split(tensors["output_ids"], np.cumsum(tensors["lengths"])[:-1])
     return {

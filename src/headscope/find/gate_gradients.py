@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
-from headscope.find.capture import Part, Progress
+from headscope.find.gating import adam_after
+from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
 from headscope.lm.batching import collate, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
 from headscope.lm.memory import in_halves
@@ -78,7 +79,7 @@ def gate_gradients(
     texts: Sequence[Text],
     batch_tokens: int = 2048,
     checkpoint: bool = False,
-    part: Part | None = None,
+    part: RunPart = NOWHERE,
     progress: Progress | None = None,
 ) -> GateGradients:
     """∂loss/∂g of every document at gate 1, where it is g · ∂loss/∂g.
@@ -89,14 +90,14 @@ def gate_gradients(
         batch_tokens: padded tokens of a batch; halved where memory does not suffice.
         checkpoint: keep each layer's input alone and compute the layer again in the backward pass.
             A single document that does not fit is tried so in any case.
-        part: where finished batches are kept and read from; None: nowhere.
+        part: where finished batches are kept and read from.
         progress: called with (documents done, documents in all).
 
     Raises:
         InputError: if a loss or a gradient is no finite number; it names the document, and all
             that was computed before is kept.
     """
-    found = _Found(part or Part(), "gradients", texts)
+    found = _Found(part, "gradients", texts)
     buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)
     left = [[index for index in bucket if index not in found.losses] for bucket in buckets]
 
@@ -122,7 +123,7 @@ def moving_gate_gradients(
     learning_rate: float = 1e-2,
     weight_decay: float = 1e-2,
     checkpoint: bool = False,
-    part: Part | None = None,
+    part: RunPart = NOWHERE,
     progress: Progress | None = None,
 ) -> GateGradients:
     """g · ∂loss/∂g of every document at a gate that takes one step of AdamW after each.
@@ -131,12 +132,13 @@ def moving_gate_gradients(
     document is scored at the gate as it is, and then AdamW lowers that document's loss.  Documents
     come in their order, one at a time; arguments and errors are those of `gate_gradients`.
     """
-    found = _Found(part or Part(), "moving", texts)
-    gate = torch.nn.Parameter(ones_gate(lm, 1)[0])
-    optimizer = torch.optim.AdamW([gate], lr=learning_rate, weight_decay=weight_decay)
+    found = _Found(part, "moving", texts)
     done = len(found.losses)
-    if done:
-        _restore(gate, optimizer, found.state, done)
+    ones = ones_gate(lm, 1)[0]
+    start = found.state or dict(zip(_STATE, map(_array, (ones, 0 * ones, 0 * ones)), strict=True))
+    gate = torch.nn.Parameter(torch.from_numpy(start["gate"].copy()).to(ones.device))
+    optimizer = adam_after(gate, done, start["exp_avg"], start["exp_avg_sq"], weight_decay)
+    optimizer.param_groups[0]["lr"] = learning_rate
     waiting: list[tuple[float, NDArray[np.float32]]] = []
 
     def keep(end: int) -> None:
@@ -222,11 +224,11 @@ def _not_finite(lm: LanguageModel, text: Text, loss: float) -> InputError:
 class _Found:
     """What is known of documents so far, by their number; kept in a part of the run."""
 
-    def __init__(self, part: Part, name: str, texts: Sequence[Text]) -> None:
+    def __init__(self, part: RunPart, name: str, texts: Sequence[Text]) -> None:
         self._part, self._name, self._texts = part, name, texts
         self.losses: dict[int, float] = {}
         self.products: dict[int, NDArray[np.float32]] = {}
-        self.state: dict[str, NDArray[Any]] = {}
+        self.state: Arrays = {}
         for stored in part.tensors(name):
             self._take(stored["index"].tolist(), stored["losses"], stored["products"])
             self.state = {key: stored[key] for key in _STATE if key in stored}
@@ -242,14 +244,14 @@ class _Found:
         some: Sequence[int],
         losses: NDArray[np.float32],
         products: NDArray[np.float32],
-        state: dict[str, NDArray[Any]] | None = None,
+        state: Arrays | None = None,
     ) -> None:
         """Add finished documents; a document is in one batch, so its number names the batch."""
         if not some:
             return
         self._take(some, losses, products)
         index = np.array(some, dtype=np.int64)
-        arrays: dict[str, NDArray[Any]] = {"index": index, "losses": losses, "products": products}
+        arrays: Arrays = {"index": index, "losses": losses, "products": products}
         arrays |= state or {}
         self._part.keep_tensors(self._name, f"{some[0]:09d}", arrays)
 
@@ -265,24 +267,8 @@ class _Found:
 _STATE = ("gate", "exp_avg", "exp_avg_sq")
 
 
-def _state(gate: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:
+def _state(gate: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> Arrays:
     """What a later process needs to go on: the gate, and AdamW's running means."""
     kept = optimizer.state[gate]
     tensors = (gate, kept["exp_avg"], kept["exp_avg_sq"])
     return {name: _array(one) for name, one in zip(_STATE, tensors, strict=True)}
-
-
-def _restore(
-    gate: torch.nn.Parameter,
-    optimizer: torch.optim.Optimizer,
-    state: dict[str, NDArray[Any]],
-    steps: int,
-) -> None:
-    stored = {name: torch.from_numpy(array).to(gate.device) for name, array in state.items()}
-    with torch.no_grad():
-        gate.copy_(stored["gate"])
-    optimizer.state[gate] = {
-        "step": torch.tensor(float(steps)),
-        "exp_avg": stored["exp_avg"],
-        "exp_avg_sq": stored["exp_avg_sq"],
-    }

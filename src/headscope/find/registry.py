@@ -100,7 +100,7 @@ register(
 )
 register(
     "lahis",
-    "headscope.find.lahis",
+    "headscope.find.importance",
     "Lahis",
     "lahis",
     "documents of one or more languages",
@@ -108,7 +108,7 @@ register(
 )
 register(
     "first-order",
-    "headscope.find.first_order",
+    "headscope.find.importance",
     "FirstOrder",
     "first_order",
     "documents of one or more languages",
@@ -116,7 +116,7 @@ register(
 )
 register(
     "mask",
-    "headscope.find.mask",
+    "headscope.find.mask_training",
     "MaskTraining",
     "train_mask",
     "a task of inputs and outputs",
@@ -124,7 +124,7 @@ register(
 )
 register(
     "soft-gate",
-    "headscope.find.soft_gate",
+    "headscope.find.trained_gates",
     "SoftGate",
     "train_soft_gate",
     "questions with answers, and heads that another method found",
@@ -132,7 +132,7 @@ register(
 )
 register(
     "causal-gating",
-    "headscope.find.causal_gating",
+    "headscope.find.gating",
     "CausalGating",
     "fit_causal_gates",
     "a task of inputs and outputs",
@@ -148,7 +148,7 @@ register(
 )
 register(
     "retrieval",
-    "headscope.find.retrieval",
+    "headscope.find.needles",
     "Retrieval",
     "retrieval",
     "facts hidden in longer texts, with a question each",
@@ -164,7 +164,7 @@ register(
 )
 register(
     "patching",
-    "headscope.find.patching",
+    "headscope.find.path_effects",
     "Patching",
     "patching",
     "words in three or more languages",

@@ -11,21 +11,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.find.translation import rate
+from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
-from headscope.measure.intervals import bootstrap_interval
-from headscope.runs import plain
-from headscope.settings import Option, Settings
+from headscope.settings import Option
 
 if TYPE_CHECKING:
-    from headscope.find.capture import Captured, Progress
+    from headscope.find.capture import Captured
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -36,14 +34,13 @@ LONGEST = 256
 
 
 @dataclass(frozen=True)
-class Induction(Settings):
+class Induction(Resampled):
     """How repeated blocks are made and read.
 
     Attributes:
         sequences: how many blocks.
         length: tokens of a block, n; the model reads 2 n of them.
         seed: of the tokens and of the bootstrap.
-        bootstrap_draws, level: of the interval over sequences.
         batch_tokens: padded tokens of a batch.
     """
 
@@ -52,8 +49,6 @@ class Induction(Settings):
         int, Option("Tokens of a block, which is read twice.", flag="--block", min=2)
     ] = 50
     seed: options.Seed = 0
-    bootstrap_draws: int = 1000
-    level: float = 0.95
     batch_tokens: options.BatchTokens = 8192
 
     # Read by `capture_reference`: the row of a token is the one that reads it.
@@ -91,18 +86,18 @@ def induction(
     Raises:
         InputError: if two blocks do not fit the context, or there are too few ordinary tokens.
     """
-    from headscope.find.capture import Part, capture_reference, keep_peaks
+    from headscope.find.capture import capture_reference, keep_peaks
 
     opening, blocks = repeated_blocks(lm, config)
     n, first = config.length, len(opening)
     ids = [[*opening, *block, *block] for block in blocks]
     before = np.arange(FROM, first + n)
     rows = [np.concatenate([before, np.arange(first + n, first + 2 * n)]) for _ in ids]
-    part = Part(run, "induction and previous tokens")
+    part = RunPart(run, "induction and previous tokens")
     every = capture_reference(lm, ids, rows, None, config, part, progress)
     captured = [replace(one, peaks=one.peaks[len(before) :]) for one in every]
     # Token i of the second block occurred at `first + i`; what followed stands one further on.
-    statistics: dict[str, NDArray[Any]] = {
+    statistics: Arrays = {
         "hits": _stacked(captured, np.arange(n) + first + 1),
         "duplicates": _stacked(captured, np.arange(n) + first),
         "block": np.stack(
@@ -114,34 +109,19 @@ def induction(
     }
     if texts:
         statistics |= _over_texts(lm, texts, config, run)
-    hits, totals = statistics["hits"], statistics["totals"]
-    low, high = bootstrap_interval(
-        hits, totals, "macro", config.bootstrap_draws, config.seed, config.level
-    )
-    scores = HeadScores(
-        lm.geometry,
-        rate(hits, totals, "macro"),
-        "induction",
-        low,
-        high,
-        extra={
-            "chance": rate(statistics["block"], totals, "macro") / n,
-            "duplicate": rate(statistics["duplicates"], totals, "macro"),
-            "previous_token": rate(statistics["previous"], statistics["previous_totals"], "macro"),
-            **(
-                {
-                    "previous_token_text": rate(
-                        statistics["text_previous"], statistics["text_previous_totals"], "macro"
-                    )
-                }
-                if texts
-                else {}
-            ),
-        },
-        statistics=statistics,
-        config={**plain(config), "examples": len(ids), "tokens": int(totals.sum())},
-        provenance=dict(run.provenance) if run is not None else {},
-        signature=run.signature if run is not None else "",
+    totals = statistics["totals"]
+    means = {
+        "chance": rate(statistics["block"], totals) / n,
+        "duplicate": rate(statistics["duplicates"], totals),
+        "previous_token": rate(statistics["previous"], statistics["previous_totals"]),
+    }
+    if texts:
+        means["previous_token_text"] = rate(
+            statistics["text_previous"], statistics["text_previous_totals"]
+        )
+    about = {"examples": len(ids), "tokens": int(totals.sum())}
+    scores = scored(
+        lm, "induction", config, run, statistics["hits"], totals, means, statistics, about
     )
     keep_peaks(part, captured, scores, config.seed)
     return scores
@@ -149,9 +129,9 @@ def induction(
 
 def _over_texts(
     lm: LanguageModel, texts: Sequence[str], config: Induction, run: Run | None
-) -> dict[str, NDArray[Any]]:
+) -> Arrays:
     """The statistics of previous tokens over natural texts."""
-    from headscope.find.capture import Part, capture_reference
+    from headscope.find.capture import capture_reference
 
     ids = [lm.encode(text)[: min(LONGEST, lm.context_length)] for text in texts]
     ids = [one for one in ids if len(one) > FROM]
@@ -161,7 +141,7 @@ def _over_texts(
             "before it to look at; give longer ones"
         )
     rows = [np.arange(FROM, len(one)) for one in ids]
-    captured = capture_reference(lm, ids, rows, None, config, Part(run, "texts"))
+    captured = capture_reference(lm, ids, rows, None, config, RunPart(run, "texts"))
     return {
         "text_previous": _on_previous(captured, rows),
         "text_previous_totals": np.array([len(one) for one in rows], dtype=np.int32),

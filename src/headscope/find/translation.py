@@ -4,38 +4,124 @@ Token Alignment Heads (ICLR 2026), section 2.2, equation 1: for every target tok
 aligned source token, a head scores a hit if its largest attention weight, at the step that
 predicts the token, falls on the aligned source token. The score of a sentence is hits over such
 tokens; a head's score is the mean over sentences.
+
+Beside it the attention mass: the softmax weights on the tokens of the aligned source word, summed.
+A head that spreads its attention around the right word has much mass and few peaks; one whose small
+weights happen to be largest there has many peaks and little mass.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.align import Alignment, choose_aligner
+from headscope import options
+from headscope.data.align import Alignment, LlmAligner, choose_aligner
+from headscope.data.align.llm import default_cache
 from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
-from headscope.find.hits import Counts, Sentence, count_hits, similar_sentences
-from headscope.find.translation_config import TranslationScore
+from headscope.find.scoring import Progress, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
-from headscope.measure.intervals import bootstrap_interval
-from headscope.runs.plain import plain
+from headscope.settings import UNSIGNED, MadeBy
 
 if TYPE_CHECKING:
-    from headscope.find.capture import Captured, Progress
+    from headscope.find.alignment import Counts, Given, Sentence
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-DEFAULT = TranslationScore()
+Floats = NDArray[np.float64]
+#: Padded tokens of a batch of weights, at most: they are kept for rows × heads × source tokens.
+MOST_TOKENS = 4096
+
+
+def llm_aligner(
+    aligner: options.Aligner = None,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
+    confidence: options.Confidence = 0.9,
+    cache: Path | None = None,
+) -> LlmAligner | None:
+    """The annotator that `--aligner llm` asks; None for every other aligner."""
+    if aligner != "llm":
+        return None
+    if llm_model is None:
+        raise InputError("--aligner llm needs the name of a model; add --llm-model NAME")
+    return LlmAligner(llm_model, base_url, cache or default_cache(), threshold=confidence)
+
+
+@dataclass(frozen=True)
+class TranslationScore(Resampled):
+    """How to score.
+
+    Attributes:
+        decode: "reference", the reference translation in one forward pass (teacher forcing), or
+            "greedy", the model's own output, captured while it is generated (the paper).
+        scope: "all" keys a query can see, or the "source" tokens only.
+        query: "predict", the row that predicts the target token (the paper), or "read", its own.
+        average: "macro", the mean of sentence scores (the paper), or "micro", over all tokens.
+        aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
+        llm: the annotator for "llm".
+        template: the prompt up to where the target begins.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one.
+        skip_identical: leave out target tokens whose aligned word has the same surface form.
+        max_new_tokens: limit of "greedy"; None: twice the source tokens and 32.
+        chance_draws: other sentences whose links give each sentence's chance.
+        seed: of the draws.
+        batch_tokens: padded tokens of a batch.
+        keep_peaks: keep all peaks in the run folder when it is finished, so that it can be scored
+            again without the model; else those of few heads (`headscope.find.capture.keep_peaks`).
+    """
+
+    decode: options.Decode = "reference"
+    scope: options.Scope = "all"
+    query: options.Query = "predict"
+    average: options.Average = "macro"
+    skip_identical: options.SkipIdentical = False
+    aligner: options.Aligner = None
+    llm: Annotated[LlmAligner | None, MadeBy(llm_aligner)] = None
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    chat: options.Chat = None
+    max_new_tokens: options.MaxNewTokens = None
+    chance_draws: int = 20
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    keep_peaks: options.KeepPeaks = field(default=False, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chance_draws < 0:
+            raise InputError("chance_draws must be 0 or more")
+
+
+def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
+    """Raise `InputError` if these pairs cannot be aligned as the configuration asks.
+
+    `MissingExtra` if it asks for an aligner that is not installed.
+    """
+    if config.decode != "greedy":
+        choose_aligner(pairs.pairs, config.aligner)
+    elif config.aligner == "links":
+        raise InputError(
+            "greedy decoding scores the model's own output, which the data's links do not cover; "
+            "use --aligner eflomal or llm, or --decode reference"
+        )
+    elif config.aligner is None:
+        choose_aligner((), "eflomal")
 
 
 def translation_score(
     lm: LanguageModel,
     pairs: PairFile,
-    config: TranslationScore = DEFAULT,
+    config: TranslationScore = TranslationScore(),
     run: Run | None = None,
     progress: Progress | None = None,
     links: str = "alignment",
@@ -63,123 +149,204 @@ def translation_score(
     Raises:
         InputError: if no sentence has an aligned target token, or a prompt exceeds the context.
     """
-    from headscope.find.capture import Part, keep_peaks
-    from headscope.find.decoding import given_translations, own_translations
+    from headscope.find.alignment import count_hits, decoded, similar_sentences
+    from headscope.find.capture import keep_peaks
 
     if not pairs.pairs:
         raise InputError(f"{pairs.path} holds no sentence pairs")
     check_aligner(pairs, config)
-    part = Part(run, f"{pairs.source_language}-{pairs.target_language}", links)
-    decode = given_translations if config.decode == "reference" else own_translations
-    decoded = decode(lm, pairs, config, part, progress)
-    counts = _count(decoded.sentences, decoded.captured, config)
-    scores = _scores(lm, pairs, config, decoded.alignment, counts, run)
-    if not config.keep_peaks:
-        keep_peaks(part, decoded.captured, scores, config.seed)
-    return scores
-
-
-def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
-    """Raise `InputError` if these pairs cannot be aligned as the configuration asks.
-
-    `MissingExtra` if it asks for an aligner that is not installed.
-    """
-    if config.decode == "greedy":
-        if config.aligner == "links":
-            raise InputError(
-                "greedy decoding scores the model's own output, which the data's links do not "
-                "cover; use --aligner eflomal or llm, or --decode reference"
-            )
-        if config.aligner is None:
-            choose_aligner((), "eflomal")
-    else:
-        choose_aligner(pairs.pairs, config.aligner)
-
-
-def _count(
-    sentences: Sequence[Sentence], captured: Sequence[Captured], config: TranslationScore
-) -> list[Counts]:
+    part = RunPart(run, f"{pairs.source_language}-{pairs.target_language}", links)
+    sentences, captured, alignment = decoded(lm, pairs, config, part, progress)
     drawn = similar_sentences([s.lengths for s in sentences], config.chance_draws, config.seed)
-    return [
+    counts = [
         count_hits(
             sentence,
-            one.peaks,
+            capture.peaks,
             [sentences[other].links for other in others],
             config.average,
             config.skip_identical,
         )
-        for sentence, one, others in zip(sentences, captured, drawn, strict=True)
+        for sentence, capture, others in zip(sentences, captured, drawn, strict=True)
     ]
-
-
-def _scores(
-    lm: LanguageModel,
-    pairs: PairFile,
-    config: TranslationScore,
-    alignment: Alignment,
-    counts: Sequence[Counts],
-    run: Run | None,
-) -> HeadScores:
-    statistics: dict[str, NDArray[Any]] = {
-        "hits": np.stack([one.hits for one in counts]).astype(np.uint16),
-        "totals": np.array([one.total for one in counts], dtype=np.int32),
-        "identical_hits": np.stack([one.identical_hits for one in counts]).astype(np.uint16),
-        "identical_totals": np.array([one.identical_total for one in counts], dtype=np.int32),
-        "chance": np.stack([one.chance for one in counts]).astype(np.float32),
-        "chance_totals": np.array([one.chance_total for one in counts], dtype=np.float64),
-    }
-    totals = statistics["totals"]
+    statistics = _statistics(counts)
+    hits, totals = statistics["hits"], statistics["totals"]
     if not totals.any():
         raise InputError(
             f"no target token of {pairs.path} has an aligned source word; check the links, the "
             "languages and the template"
         )
     same, same_totals = statistics["identical_hits"], statistics["identical_totals"]
-    hits = statistics["hits"]
-    low, high = bootstrap_interval(
-        hits, totals, config.average, config.bootstrap_draws, config.seed, config.level
-    )
-    digest = hashlib.sha256(alignment.digest.encode()).hexdigest()[:12]
-    signature = f"{run.signature}|links:{digest}" if run is not None else ""
-    return HeadScores(
-        lm.geometry,
-        rate(hits, totals, config.average),
+    # Chance is over the sentences that count.
+    drawn_totals = np.where(totals > 0, statistics["chance_totals"], 0)
+    scores = scored(
+        lm,
         "translation-score",
-        low,
-        high,
-        extra={
-            "chance": _chance(statistics, config.average),
+        config,
+        run,
+        hits,
+        totals,
+        {
+            "chance": rate(statistics["chance"], drawn_totals, config.average),
             "identical": rate(same, same_totals, config.average),
             "different": rate(hits - same, totals - same_totals, config.average),
         },
-        statistics=statistics,
-        config={
-            **plain(config),
-            "pair": f"{pairs.source_language}-{pairs.target_language}",
-            "examples": int((totals > 0).sum()),
-            "left_out": int((totals == 0).sum()),
-            "tokens": int(totals.sum()),
-            "units": alignment.units,
-            "aligner": alignment.aligner,
-            "links_digest": alignment.digest,
-        },
-        provenance=dict(run.provenance) if run is not None else {},
-        signature=signature,
+        statistics,
+        _about(part, alignment, totals),
+        config.average,
     )
+    scores = _signed(scores, alignment)
+    if not config.keep_peaks:
+        keep_peaks(part, captured, scores, config.seed)
+    return scores
 
 
-def rate(hits: NDArray[Any], totals: NDArray[Any], average: str) -> NDArray[np.float64]:
-    """Hits (S, ...) over totals (S,) by the chosen average; NaN if every total is 0."""
-    kept = totals > 0
-    if not kept.any():
-        return np.full(hits.shape[1:], np.nan)
-    chosen, sizes = hits[kept].astype(np.float64), totals[kept].astype(np.float64)
-    if average == "micro":
-        return np.asarray(chosen.sum(axis=0) / sizes.sum())
-    return np.asarray((chosen / sizes.reshape(-1, *[1] * (hits.ndim - 1))).mean(axis=0))
+def _statistics(counts: Sequence[Counts]) -> dict[str, NDArray[Any]]:
+    return {
+        "hits": np.stack([count.hits for count in counts]).astype(np.uint16),
+        "totals": np.array([count.total for count in counts], dtype=np.int32),
+        "identical_hits": np.stack([count.identical_hits for count in counts]).astype(np.uint16),
+        "identical_totals": np.array([count.identical_total for count in counts], dtype=np.int32),
+        "chance": np.stack([count.chance for count in counts]).astype(np.float32),
+        "chance_totals": np.array([count.chance_total for count in counts], dtype=np.float64),
+    }
 
 
-def _chance(statistics: dict[str, NDArray[Any]], average: str) -> NDArray[np.float64]:
-    """Score expected under other sentences' links, over the sentences that count."""
-    weights = np.where(statistics["totals"] > 0, statistics["chance_totals"], 0)
-    return rate(statistics["chance"], weights, average)
+def _about(part: RunPart, alignment: Alignment, totals: NDArray[Any]) -> dict[str, Any]:
+    """What was counted: the linked target tokens of each sentence, and how they were linked."""
+    return {
+        "pair": part.name,
+        "examples": int((totals > 0).sum()),
+        "left_out": int((totals == 0).sum()),
+        "tokens": int(totals.sum()),
+        "units": alignment.units,
+        "aligner": alignment.aligner,
+        "links_digest": alignment.digest,
+    }
+
+
+def _signed(scores: HeadScores, alignment: Alignment) -> HeadScores:
+    """With the links in the signature: a statistical aligner gives others every time."""
+    if not scores.signature:
+        return scores
+    digest = hashlib.sha256(alignment.digest.encode()).hexdigest()[:12]
+    return replace(scores, signature=f"{scores.signature}|links:{digest}")
+
+
+def attention_mass(
+    lm: LanguageModel,
+    pairs: PairFile,
+    config: TranslationScore = TranslationScore(),
+    run: Run | None = None,
+    progress: Progress | None = None,
+) -> HeadScores:
+    """Attention on the aligned source word, of every head, on one direction's references.
+
+    The weights at the step that predicts a target token, summed over the tokens of the aligned
+    word; the mean over such tokens of a sentence, then over sentences.
+
+    Args:
+        lm: the model.
+        pairs: sentences and translations, with or without word links.
+        config: as for `translation_score`, with `decode="reference"` and `average="macro"`; `scope`
+            has no meaning here, since weights are those over all keys.
+        run: a run folder, where the links are kept.
+        progress: called with (sentences done, sentences in all).
+
+    Returns:
+        Scores in [0, 1] with bootstrap bounds over sentences. `extra`: `chance`, the same under the
+        links of other pairs of similar lengths. `statistics`: `mass` and `chance`, (S, L, W), of
+        the sentences that have an aligned target token. `config` as of `translation_score`.
+
+    Raises:
+        InputError: for another `decode` or `average`, if no sentence has an aligned target token,
+            or as `attention_weights`.
+    """
+    from headscope.find.alignment import given_texts, similar_sentences
+    from headscope.lm.batching import length_buckets
+    from headscope.lm.memory import in_halves
+
+    if config.decode != "reference" or config.average != "macro":
+        raise InputError("attention mass is of reference translations, as a mean over sentences")
+    part = RunPart(run, f"{pairs.source_language}-{pairs.target_language}")
+    given, alignment = given_texts(lm, pairs, config, part)
+    words = [text.words for text in given]
+    drawn = similar_sentences([text.lengths for text in words], config.chance_draws, config.seed)
+    tables = [
+        _tables(own, [words[at] for at in others]) for own, others in zip(words, drawn, strict=True)
+    ]
+    linked = np.array([own.any(axis=1).sum() for own, _ in tables])
+    kept = np.flatnonzero(linked).tolist()
+    if not kept:
+        raise InputError(f"no target token of {pairs.path} has an aligned source word")
+    masses: dict[int, tuple[Floats, Floats]] = {}
+    tokens = min(config.batch_tokens, MOST_TOKENS)
+    shift = 1 if config.query == "predict" else 0
+    buckets = length_buckets([len(given[at].ids) for at in kept], tokens, lm.pass_overhead)
+    for places, found in in_halves(
+        [[kept[place] for place in bucket] for bucket in buckets],
+        lambda some: _masses(lm, [given[at] for at in some], [tables[at] for at in some], shift),
+    ):
+        masses.update(zip(places, found, strict=True))
+        if progress:
+            progress(len(masses), len(kept))
+    mass, chance = (np.stack([masses[at][number] for at in kept]) for number in (0, 1))
+    known = np.isfinite(chance[:, lm.geometry.mask()]).all(axis=1)
+    scores = scored(
+        lm,
+        "attention-mass",
+        config,
+        run,
+        mass,
+        np.ones(len(kept)),
+        {"chance": rate(chance, known.astype(float))},
+        {"mass": mass, "chance": chance},
+        _about(part, alignment, linked),
+    )
+    return _signed(scores, alignment)
+
+
+def _tables(sentence: Sentence, others: Sequence[Sentence]) -> tuple[Floats, Floats]:
+    """What a weight on each key counts for each target token, (n, T): own links, and others'.
+
+    Both sum to a mean over target tokens; the second is NaN where no other links fit.
+    """
+    from headscope.find.alignment import allowed_keys
+
+    tables = [allowed_keys(sentence, other.links) for other in (sentence, *others)]
+    means = [table / max(1, table.any(axis=1).sum()) for table in tables]
+    fitting = [mean for mean, table in zip(means[1:], tables[1:], strict=True) if table.any()]
+    return means[0], np.mean(fitting, axis=0) if fitting else np.full(means[0].shape, np.nan)
+
+
+def _masses(
+    lm: LanguageModel,
+    given: Sequence[Given],
+    tables: Sequence[tuple[Floats, Floats]],
+    shift: int,
+) -> list[tuple[Floats, Floats]]:
+    """The mass of each head, (L, W), by own links and by others', from one pass."""
+    import torch
+
+    from headscope.find.capture import rows_before
+    from headscope.lm.attention.weights import WeightRequest
+    from headscope.lm.batching import collate
+    from headscope.lm.inputs import evaluating, forward_inputs
+
+    batch = collate([text.ids for text in given], lm.pad_token_id)
+    places = [np.flatnonzero(text.source) for text in given]
+    keys = torch.full((len(given), max(map(len, places))), -1, dtype=torch.int64)
+    for row, (own, before) in enumerate(zip(places, batch.padding, strict=True)):
+        keys[row, : len(own)] = torch.from_numpy(own + before)
+    request = WeightRequest(keys, rows=rows_before(batch, [text.rows for text in given], shift))
+    inputs = forward_inputs(lm.model, batch, logits=False)
+    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as found:
+        lm.model(**inputs)
+    of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().double().numpy()
+    mask, made = lm.geometry.mask(), []
+    for row, (pair, of_keys) in enumerate(zip(tables, places, strict=True)):
+        seen = weights[of_row == row][..., : len(of_keys)]
+        masses = np.full((2, *lm.geometry.shape), np.nan)
+        for at, table in enumerate(pair):
+            masses[at, mask] = np.einsum("nhk,nk->h", seen, table[:, of_keys])
+        made.append((masses[0], masses[1]))
+    return made

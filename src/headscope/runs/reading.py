@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
+
+from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.runs.codec import Result, decode
@@ -86,6 +88,27 @@ def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             if not isinstance(row, dict):
                 raise damaged_line(path, number)
             yield number, row
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Arrays of a safetensors file of a run; InputError if one is missing or the file damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(path.read_bytes())
+        return {name: arrays[name] for name in names}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: is damaged; run the same command again") from error
+
+
+def mixed_up(path: Path) -> InputError:
+    """The error for a run folder whose files do not fit together."""
+    return InputError(
+        f"{path}: its files are not of one run; run the same command again into a new folder"
+    )
 
 
 def damaged_line(path: Path, number: int) -> InputError:

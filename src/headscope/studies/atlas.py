@@ -14,11 +14,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.compare.overlap import overlaps
+from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.heads import (
     Amount,
     HeadScores,

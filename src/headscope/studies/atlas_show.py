@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from headscope.compare.overlap import group_overlaps
+from headscope.compare.sets import group_overlaps
 from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult
 from headscope.results.removal import Case
 from headscope.results.translation import TranslationScores

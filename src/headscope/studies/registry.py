@@ -6,6 +6,7 @@ import importlib
 from difflib import get_close_matches
 
 from headscope.errors import InputError
+from headscope.find.registry import methods
 from headscope.studies.study import Study
 
 #: The module of each study by the words of its command, in the order of help; its study is the
@@ -59,6 +60,12 @@ COMMANDS = {
     "pocket tasks": "headscope.studies.pocket.tasks",
     "pocket train": "headscope.studies.pocket.train",
     "pocket trater": "headscope.papers.trater.experiment",
+}
+#: A method whose registered module is a study is a command without a line above.
+COMMANDS |= {
+    f"find {method.name}": method.module
+    for method in methods()
+    if method.module.startswith("headscope.studies.")
 }
 
 

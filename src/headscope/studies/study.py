@@ -13,8 +13,12 @@ from headscope.shown.words import arrow, sentence_of
 
 if TYPE_CHECKING:
     from headscope.runs import Result
+    from headscope.studies.inputs import ModelChoice
+    from headscope.studies.survey_plans import SurveyData
 
 RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
+#: Sentences, documents, facts and pairs of prompts of a quick survey.
+QUICK = 20
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
 
 
@@ -36,6 +40,9 @@ class Study:
         out: what `--out` says, required unless it has a default; None: there is none.
         loads: whether a model is loaded where there is progress; of settings, whether by these.
         failure: why a result that is printed all the same ends the command with code 2, or None.
+        survey: of a method that finds heads, its settings in a survey, or in words why it is left
+            out: given the model, the survey's data, whether it is to be quick, and the folder of
+            the runs made so far.
         instead: what is told of the options without a run, as JSON and as text; None: nothing.
     """
 
@@ -47,6 +54,7 @@ class Study:
     out: Option | None = RUN_FOLDER
     loads: bool | Callable[[Any], bool] = True
     failure: Callable[[Any], str | None] = lambda result: None
+    survey: Callable[[ModelChoice, SurveyData, bool, Path], Any] | None = None
     instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
         None
     )

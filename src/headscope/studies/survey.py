@@ -38,11 +38,14 @@ from headscope.studies.inputs import (
     model_provenance,
 )
 from headscope.studies.places import place_digests
+from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import PLANS, Runner, SurveyData
+from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "survey"
+#: A method, given its folder; one from elsewhere may return a dictionary.
+Runner = Callable[[Path, Progress | None], Result | Mapping[str, Any]]
 #: Where the runs of the methods and their comparison are, below the survey's folder.
 RUNS, COMPARISON = "runs", "methods"
 
@@ -142,10 +145,14 @@ def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
     if one.recipe is not None:
         function = _from_elsewhere(one)
         return lambda out, progress: function(config.model, out, config.quick, progress)
-    plan = PLANS.get(one.name)
-    if plan is None:
+    command = "verify heads" if one.name == "single-removal" else f"find {one.name}"
+    study = study_of(command) if command in COMMANDS else None
+    if study is None or study.survey is None:
         return "it has no recipe here; run it by itself and name its run in compare methods"
-    return plan(config.model, config.data, config.quick, folder / RUNS)
+    planned = study.survey(config.model, config.data, config.quick, folder / RUNS)
+    if isinstance(planned, str):
+        return planned
+    return lambda out, progress: study.run(planned, out, progress)
 
 
 def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:

@@ -8,14 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.heads import Amount
 from headscope.papers.paper import Missing, Setting, Step
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
 from headscope.runs import encode
-from headscope.studies.find.attention_mass import FindAttentionMass, find_attention_mass
-from headscope.studies.find.links import FindByLinks, find_by_links
+from headscope.studies.find.links import (
+    FindAttentionMass,
+    FindByLinks,
+    find_attention_mass,
+    find_by_links,
+)
 from headscope.studies.inputs import PairsChoice, Progress
 from headscope.studies.verify.copying import VerifyCopying, verify_copying
 from headscope.studies.verify.heads import VerifyHeads, verify_heads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
+from headscope.compare.agreement import Choice, links_agreement, scores_agreement, stability
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm
 from headscope.papers.beside.steps import sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headscope.find.mask import MaskTraining, preset
+from headscope.find.masking import MaskTraining, preset
 from headscope.papers.heads_up.asked import Asked, chosen, directions, too_few, word_tasks
 from headscope.papers.heads_up.beside import MAIN, NAME, task_of
 from headscope.papers.heads_up.steps import mask_name, proof_name, slug, training_changes

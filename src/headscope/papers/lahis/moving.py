@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.compare.importance import RESAMPLES
+from headscope.compare.agreement import RESAMPLES
 from headscope.papers.lahis import steps
 from headscope.papers.lahis.losses_told import NO_HEADS, losses_table, removed
 from headscope.papers.lahis.runs import read_text, score_heads
@@ -16,7 +16,7 @@ from headscope.papers.lahis.words import cell, draws_limit, several, sign, span,
 from headscope.papers.lahis.work import reading, scoring
 from headscope.papers.paper import Setting, Step
 from headscope.shown.blocks import Cell, Findings, p_cell
-from headscope.studies.compare.importance import CompareImportance, compare_importance
+from headscope.studies.compare.overlap import CompareImportance, compare_importance
 from headscope.studies.inputs import Progress
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.question_prompts import QuestionTemplate
-from headscope.find.lahis import Lahis
-from headscope.find.soft_gate import SoftGate
+from headscope.find.importance import Lahis
+from headscope.find.trained_gates import SoftGate
 from headscope.heads import Head
 from headscope.papers.lahis.documents import choice
 from headscope.papers.lahis.scale import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headscope.find.soft_gate import SoftGate
+from headscope.find.trained_gates import SoftGate
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import Setting
 from headscope.studies.costs.work import Work

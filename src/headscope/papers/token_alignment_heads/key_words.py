@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from headscope.data.words import split_words
-from headscope.find.key_tokens import KeyTokens
+from headscope.find.key_attention import KeyTokens
 from headscope.heads import count_of
 from headscope.papers.claims import with_claims
 from headscope.papers.paper import Experiment, Missing, Setting, Step

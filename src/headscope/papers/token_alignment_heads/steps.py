@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.pairs import write_pairs
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.papers.paper import Missing, Setting, Step
 from headscope.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,

@@ -13,20 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import numpy as np
 
 from headscope import options
-from headscope.compare.artifacts import Artifact
-from headscope.compare.classes import class_shares
-from headscope.compare.overlap import overlaps
+from headscope.compare.artifacts import Artifact, check_one_geometry
+from headscope.compare.sets import class_shares, overlaps
 from headscope.data.pairs import PairFile
-from headscope.data.split import text_digests
 from headscope.errors import InputError, MissingExtra, naming
 from headscope.estimates import Estimate
-from headscope.find.translation_config import TranslationScore
+from headscope.find.scoring import RunPart
+from headscope.find.translation import TranslationScore
 from headscope.heads import (
     Amount,
     Geometry,
@@ -56,7 +55,8 @@ from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation
-from headscope.studies.find.translation import describe_all
+from headscope.studies.find.head_scores import parts_of
+from headscope.studies.find.translation import describe_all, write_found_on
 from headscope.studies.inputs import (
     POCKET,
     PairsChoice,
@@ -70,9 +70,6 @@ from headscope.studies.inputs import (
 )
 from headscope.studies.study import Study
 from headscope.verify.removal import translate
-
-if TYPE_CHECKING:
-    from headscope.find import capture
 
 COMMAND = "compare formation"
 CHECKPOINT = "formation checkpoint"
@@ -158,7 +155,11 @@ def formation(
         with naming(pairs.path):
             check_aligner(pairs, config.score)
     opened, skipped = _open_all(config, out, progress)
-    geometry = _one_geometry(opened)
+    geometry = check_one_geometry(
+        ((f"checkpoint {one.checkpoint.name}", one.geometry) for one in opened),
+        "a series is of one model, so name checkpoints of one training (models of any geometry: "
+        "headscope compare classes)",
+    )
     k = config.k if config.k is not None else default_amount(geometry)
     count_of(k, geometry.total)
     settings = {
@@ -189,7 +190,7 @@ def formation(
             measured.append(_measure(one, config, found_on, checked_on, run, progress, rules))
             if progress:
                 progress("checkpoints", number + 1, len(opened))
-        run.write_json("found_on.json", _digests(found_on))
+        write_found_on(run, found_on)
         run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
         tokenizers = {one.inputs["tokenizer"] for one in opened}
         last = measured[-1].result
@@ -260,18 +261,6 @@ def _open_all(
     return opened, skipped
 
 
-def _one_geometry(opened: Sequence[Opened]) -> Geometry:
-    first = opened[0]
-    for other in opened[1:]:
-        if other.geometry != first.geometry:
-            raise InputError(
-                f"checkpoint {first.checkpoint.name} has {first.geometry}, but "
-                f"{other.checkpoint.name} has {other.geometry}; a series is of one model, so name "
-                "checkpoints of one training (models of any geometry: headscope compare classes)"
-            )
-    return first.geometry
-
-
 def _measure(
     one: Opened,
     config: Formation,
@@ -295,7 +284,6 @@ def _measure(
     place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
 
     def compute(own: Run) -> dict[str, Any]:
-        from headscope.find import capture
         from headscope.find.translation import translation_score
 
         lm = one.checkpoint.model.load()
@@ -305,14 +293,14 @@ def _measure(
         scores: dict[str, HeadScores] = {}
         for number, (pair, pairs) in enumerate(found_on.items()):
             if shared:
-                _copy_links(capture.Part(run, pair), capture.Part(own, pair))
+                _copy_links(RunPart(run, pair), RunPart(own, pair))
             scores[pair] = translation_score(lm, pairs, config.score, own)
             if shared:
-                _copy_links(capture.Part(own, pair), capture.Part(run, pair))
+                _copy_links(RunPart(own, pair), RunPart(run, pair))
             if progress:
                 progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
-        save_scores(own.path, scores if len(scores) > 1 else next(iter(scores.values())))
-        own.write_json("found_on.json", _digests(found_on))
+        save_scores(own.path, parts_of(scores))
+        write_found_on(own, found_on)
         if "all" not in own.read_part("outputs"):
             outputs = translate(
                 lm,
@@ -434,7 +422,7 @@ def translations(
                 }
 
 
-def _copy_links(source: capture.Part, target: capture.Part) -> None:
+def _copy_links(source: RunPart, target: RunPart) -> None:
     """Let all checkpoints share the word links, where these do not depend on the model.
 
     A statistical aligner has no seed: fitted anew for every checkpoint its links would differ, and
@@ -444,10 +432,6 @@ def _copy_links(source: capture.Part, target: capture.Part) -> None:
     links = source.record("alignment")
     if links is not None and target.record("alignment") is None:
         target.keep_record("alignment", links)
-
-
-def _digests(found_on: Mapping[str, PairFile]) -> dict[str, dict[str, list[str]]]:
-    return {pair: text_digests(pairs.all_pairs) for pair, pairs in found_on.items()}
 
 
 command = Study(Formation, formation, result=FormationResult, show=show_formation)

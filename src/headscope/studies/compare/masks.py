@@ -11,8 +11,15 @@ from typing import Annotated
 
 import numpy as np
 
-from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_in_groups, read_masks
-from headscope.compare.overlap import group_overlaps, overlaps
+from headscope.compare.artifacts import check_one_geometry
+from headscope.compare.learned_masks import (
+    LearnedMask,
+    against,
+    dropped_groups,
+    kept_in_groups,
+    read_masks,
+)
+from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.estimates import known
 from headscope.heads import Geometry
@@ -144,13 +151,10 @@ def _read(config: CompareMasks) -> tuple[list[LearnedMask], list[LearnedMask]]:
     bases = read_masks(config.base) if config.base else []
     if len(masks) + len(bases) < 2:
         raise InputError("there is only one mask; name a second run, or a --base run beside it")
-    first = masks[0]
-    for other in [*masks[1:], *bases]:
-        if other.geometry != first.geometry:
-            raise InputError(
-                f"{first.place} is of a model of {first.geometry}, but {other.place} of one of "
-                f"{other.geometry}; masks are compared between models of one geometry"
-            )
+    check_one_geometry(
+        ((mask.place, mask.geometry) for mask in [*masks, *bases]),
+        "masks are compared between models of one geometry",
+    )
     taken = {mask.name for mask in masks}
     named = [
         replace(base, name=f"{base.name} (base)") if base.name in taken else base for base in bases

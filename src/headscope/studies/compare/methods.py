@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.compare.methods import (
+from headscope.compare.sets import overlaps
+from headscope.compare.verdicts import (
     MethodColumn,
     agreement,
-    amount,
     head_rows,
     read_methods,
     selections,
 )
-from headscope.compare.overlap import overlaps
-from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of
+from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of, default_amount
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
     Column,
@@ -89,11 +88,12 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     """Compare, write `methods.csv` and `methods.json` into the run and return the result.
 
     Raises:
-        InputError: see `headscope.compare.methods.read_methods`.
+        InputError: see `headscope.compare.verdicts.read_methods`.
     """
     began = time.monotonic()
     columns, geometry = read_methods(config.runs, config.every_part)
-    k = count_of(amount(geometry, config.k), geometry.total)
+    asked = default_amount(geometry) if config.k is None else config.k
+    k = count_of(asked, geometry.total)
     sets = [column.selected(k, config.rank) for column in columns]
     ranking = [about_rank(one) for one in sets]
     settings = {

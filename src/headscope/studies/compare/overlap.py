@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from headscope import options
+from headscope.compare.agreement import importance_agreement
 from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
-from headscope.compare.overlap import group_overlaps, overlaps
+from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank
+from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, read_scores
 from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
 from headscope.runs import Run, carry_out
+from headscope.runs.reading import read_result
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import arrow, count, fixed, p_value
 from headscope.studies.shows import overlap_blocks, places
 from headscope.studies.study import Study
+from headscope.studies.verify.perplexity import paired_loss
 
 COMMAND = "compare overlap"
 
@@ -88,7 +91,7 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             f"{config.artifacts[0] if config.artifacts else 'nothing'} holds only one set of "
             "heads; name a second one to compare it with"
         )
-    geometry = check_one_geometry(found)
+    geometry = check_one_geometry((one.place, one.geometry) for one in found)
     if config.threshold is not None and not any(one.scores for one in found):
         raise InputError("--threshold needs scores, and only sets were named; leave it out")
     sets = {}
@@ -215,6 +218,52 @@ def _sets(result: OverlapResult) -> Table:
         for one in result.artifacts
     )
     return Table("Where the sets come from", ("heads", "method", "model", "read from"), rows)
+
+
+@dataclass(frozen=True)
+class CompareImportance:
+    """What is compared; the runs' signatures count, not their places.
+
+    Attributes:
+        scored: two finished runs of `find lahis` on the same documents.
+        read: two finished runs of `verify perplexity` on the same documents, each without the
+            heads of one of them.
+        seed: of resamples and permutations.
+    """
+
+    scored: tuple[Path, Path] = field(metadata={"signature": False})
+    read: tuple[Path, Path] = field(metadata={"signature": False})
+    seed: int = 0
+
+
+def compare_importance(config: CompareImportance, out: Path | None = None) -> dict[str, Any]:
+    """By language how far the important heads agree, and what those of the second run cost more.
+
+    `languages` has for each what `importance_agreement` gives, and `costs_more` as `paired_loss`
+    gives it. Important are the heads above the first run's quantile.
+    """
+    began = time.monotonic()
+    results = [read_result(one) for one in (*config.scored, *config.read)]
+    inputs = {f"run {at}": str(one["signature"]) for at, one in enumerate(results)}
+
+    def compute(run: Run) -> dict[str, Any]:
+        first, second = (read_scores(one) for one in config.scored)
+        quantile, (one, other) = float(results[0]["quantile"]), config.read
+        languages = {
+            code: {
+                **importance_agreement(
+                    first.get(code, first["mean"]),
+                    second.get(code, second["mean"]),
+                    quantile,
+                    config.seed,
+                ),
+                "costs_more": paired_loss(other, one, code, config.seed),
+            }
+            for code in results[0]["languages"]
+        }
+        return {"languages": languages}
+
+    return carry_out("compare importance", out, {"settings": config}, inputs, compute, began)
 
 
 command = Study(CompareOverlap, compare_overlap, result=OverlapResult, show=_show)

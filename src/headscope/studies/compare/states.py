@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.compare.state_evidence import describe
-from headscope.compare.states import CONDITIONS, CONTROLS, Sample, observe
+from headscope.compare.hidden_states import CONDITIONS, CONTROLS, Sample, describe, observe
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.tasks import Task
-from headscope.find.causal_gating import (
+from headscope.find.gating import (
     ROLES,
     CausalGates,
     CausalGating,
+    Sample,
     fit_causal_gates,
+    mean_losses,
     role_scores,
 )
-from headscope.find.gate_fitting import Sample, mean_losses
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
@@ -69,6 +70,7 @@ from headscope.studies.tasks import (
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find causal-gating"
 METHOD = "causal-gating"
@@ -535,4 +537,16 @@ def _fits(fits: Sequence[Fit]) -> Lines:
     )
 
 
-command = Study(FindCausalGating, find_causal_gating, result=CausalGatingResult, show=_show)
+def _survey(
+    model: ModelChoice, data: SurveyData, quick: bool, runs: Path
+) -> FindCausalGating | str:
+    changes: dict[str, Any] = {"seed": data.seed}
+    if quick:
+        changes |= {"steps": 20, "pushed_steps": 20, "batch_size": 8, "seeds": 1}
+    config = FindCausalGating(model, data.task_choice(model), changes=changes)
+    return data.missing(model, data.task, "--task FILE") or config
+
+
+command = Study(
+    FindCausalGating, find_causal_gating, result=CausalGatingResult, show=_show, survey=_survey
+)

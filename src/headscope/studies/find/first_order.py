@@ -6,20 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-from headscope.find.first_order import FirstOrder, first_order
+from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
 from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import Settings
 from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table
-from headscope.shown.words import MEAN, count, enumeration
+from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.find.document_scores import describe_language, score_languages
+from headscope.studies.find.head_scores import (
+    describe_language,
+    document_cautions,
+    document_remedy,
+    languages_table,
+    score_languages,
+)
 from headscope.studies.inputs import ModelChoice, Progress
-from headscope.studies.shows import few_caution, head_table, highest, model_facts, spread
+from headscope.studies.shows import few_caution, highest, model_facts, spread
 from headscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find first-order"
 
@@ -67,28 +77,20 @@ def _show(result: DocumentScores, run: Path) -> Shown:
     """The steepest heads, the languages, and every score."""
     languages = result.languages
     fewest = min(language.documents for language in languages.values())
-    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
-    left = sum(language.left_out for language in languages.values())
-    cautions = few_caution(fewest, "document")
-    if fewer:
-        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
-    if left:
-        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    cautions = [*few_caution(fewest, "document"), *document_cautions(languages)]
     cautions.append(
         "No chance level: a gradient without sign is above 0 for any head. verify perplexity "
         "tests the heads against random ones."
     )
-    parts = {code: language.heads for code, language in languages.items()}
-    if len(parts) > 1:
-        parts = {MEAN: result.heads, **parts}
     raising = Column("raising", "Loss falls", "share of documents whose loss falls when stronger")
-    scores = head_table("Every head, highest first", parts, [raising])
+    title = "Every head, highest first"
+    scores = languages_table(title, result.heads, languages, [raising])
     return Shown(
         "First-order importance",
         "How steeply does the loss of documents change when the gate of a head moves?",
         _finding(result),
         spread(result.heads, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
-        "--limit 1000" if fewer else "",
+        document_remedy(languages),
         cautions,
         [
             *model_facts(result.model_name, len(result.heads)),
@@ -136,4 +138,9 @@ def _languages(result: DocumentScores) -> Table:
     return Table("Languages", columns, rows)
 
 
-command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindFirstOrder | str:
+    config = FindFirstOrder(model, data.documents_choice(quick), FirstOrder(seed=data.seed))
+    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+
+
+command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show, survey=_survey)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headscope.data.documents import DocumentFile
+from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
 from headscope.results.common import ScoredHead
-from headscope.results.head_scores import LayerScores, ScoredHeads, ScoresResult
+from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
+from headscope.results.lahis import LanguageScores
 from headscope.runs import Run
-from headscope.studies.inputs import Progress, Steps, run_with_model, steps_of
+from headscope.shown.blocks import Column, HeadTable
+from headscope.shown.words import MEAN, count, enumeration
+from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
+from headscope.studies.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
+from headscope.studies.leakage import FOUND_ON
+from headscope.studies.shows import SCORE, head_table
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -63,6 +72,11 @@ def scores_run(
     return run_with_model(lm, command, out, config, digests, compute, kind=kind, seed=seed)
 
 
+def parts_of(scores: Mapping[str, HeadScores]) -> Scored:
+    """Scores by part, or those of the only one."""
+    return dict(scores) if len(scores) > 1 else next(iter(scores.values()))
+
+
 def describe(kind: type[AnyHeads], scores: HeadScores, **more: Any) -> AnyHeads:
     """What a result says of one set of scores; `more` are its other fields."""
     kept = ("examples", "left_out", "tokens")
@@ -76,3 +90,104 @@ def describe(kind: type[AnyHeads], scores: HeadScores, **more: Any) -> AnyHeads:
         **{name: scores.config[name] for name in kept if name in scores.config},
         **more,
     )
+
+
+#: Scores the heads of a model on documents of one language, keeping batches in a run.
+Score = Callable[["LanguageModel", DocumentFile, Run, Steps | None], HeadScores]
+AnyHeadsResult = TypeVar("AnyHeadsResult", bound=HeadsResult)
+
+
+def score_languages(
+    command: str,
+    config: Any,
+    model: ModelChoice,
+    documents: DocumentsChoice,
+    seed: int,
+    score: Score,
+    kind: type[AnyHeadsResult],
+    describe: Callable[[Run, Mapping[str, HeadScores]], AnyHeadsResult],
+    check: Callable[[int], None] | None = None,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> AnyHeadsResult:
+    """Score every language and return the command's result; what is done already is kept.
+
+    `config` is the command's whole configuration, for the signature; `describe` makes the result,
+    of type `kind`, but for what was counted in all; `check` is told the number of languages before
+    a model is loaded. The run gets the scores of each language and their mean, and the digests of
+    the documents.
+    """
+    began = time.monotonic()
+    languages = read_languages(documents, model.model, "dev", seed)
+    if check:
+        check(len(languages))
+    lm = model.load_for(out)
+    digests = {code: file.digest for code, file in languages.items()}
+
+    def compute(run: Run) -> AnyHeadsResult:
+        scores = {
+            code: score(lm, file, run, steps_of(progress, code)) for code, file in languages.items()
+        }
+        run.write_json(
+            FOUND_ON,
+            {
+                code: {"documents": sorted({sentence_digest(one.text) for one in file.documents})}
+                for code, file in languages.items()
+            },
+        )
+        save_scores(run.path, parts_of(scores))
+        configs = [part.config for part in scores.values()]
+        return replace(
+            describe(run, scores),
+            examples=sum(counted["examples"] for counted in configs),
+            tokens=sum(counted["tokens"] for counted in configs),
+        )
+
+    settings = {"settings": config}
+    return run_with_model(lm, command, out, settings, digests, compute, began, kind=kind, seed=seed)
+
+
+def describe_language(scores: HeadScores, choice: DocumentsChoice) -> LanguageScores:
+    """One language: heads, and what was counted; `choice` says what was asked for."""
+    documents = scores.config["examples"] + scores.config["left_out"]
+    asked = choice.limit is not None or not choice.data
+    return LanguageScores(
+        heads=ScoredHead.all_of(scores),
+        documents=scores.config["examples"],
+        left_out=scores.config["left_out"],
+        fewer_than_usual=not asked and documents < DEFAULT_LIMIT,
+        tokens=scores.config["tokens"],
+        loss=scores.config["loss"],
+    )
+
+
+def document_cautions(languages: Mapping[str, LanguageScores]) -> list[str]:
+    """What it means that there were few documents, or some of a single token."""
+    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
+    left = sum(language.left_out for language in languages.values())
+    cautions = []
+    if fewer:
+        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
+    if left:
+        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    return cautions
+
+
+def document_remedy(languages: Mapping[str, LanguageScores]) -> str:
+    """The option for as many documents as usual."""
+    few = any(language.fewer_than_usual for language in languages.values())
+    return "--limit 1000" if few else ""
+
+
+def languages_table(
+    title: str,
+    mean: Sequence[ScoredHead],
+    languages: Mapping[str, LanguageScores],
+    columns: Sequence[Column],
+    score: Column = SCORE,
+) -> HeadTable:
+    """Every head in each language, and the mean of several."""
+    parts = {code: language.heads for code, language in languages.items()}
+    if len(parts) > 1:
+        parts = {MEAN: tuple(mean), **parts}
+    return head_table(title, parts, columns, score)

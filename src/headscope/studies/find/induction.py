@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.find.repeated import Induction, induction
 from headscope.results.head_scores import ScoresResult
@@ -23,7 +23,10 @@ from headscope.studies.shows import (
     significant_sets,
     spread,
 )
-from headscope.studies.study import Study
+from headscope.studies.study import QUICK, Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find induction"
 #: Natural texts of each language where no limit is given.
@@ -135,4 +138,9 @@ def _show(result: ScoresResult, run: Path) -> Shown:
     )
 
 
-command = Study(FindInduction, find_induction, result=ScoresResult, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindInduction | str:
+    sequences = QUICK if quick else Induction.sequences
+    return FindInduction(model, Induction(sequences, seed=data.seed))
+
+
+command = Study(FindInduction, find_induction, result=ScoresResult, show=_show, survey=_survey)

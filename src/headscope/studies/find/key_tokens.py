@@ -11,8 +11,7 @@ import numpy as np
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.find.key_tokens import KeyTokenAttention, KeyTokens, key_tokens
-from headscope.find.key_words import locate_words
+from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
@@ -22,7 +21,7 @@ from headscope.results.key_tokens import (
     WordAttention,
 )
 from headscope.runs import Run
-from headscope.runs.reading import damaged_line, read_rows
+from headscope.runs.reading import damaged_line, mixed_up, read_arrays, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Heatmap, KeyText, Row, Section, Shown, Table
 from headscope.shown.words import count, enumeration, p_value, percent
@@ -320,7 +319,7 @@ def _peaks(result: KeyTokensResult) -> Table:
 
 def _text(result: KeyTokensResult, run: Path) -> KeyText:
     """Prompt and answer with their attention; InputError if the files are not of one run."""
-    arrays = _steps(run / "steps.safetensors")
+    arrays = read_arrays(run / "steps.safetensors", ("attention", "mass", "even_mass"))
     spans = _answer_spans(run / "tokens.jsonl")
     shape = result.tokens, len(result.heads), len(result.words)
     if (
@@ -329,9 +328,7 @@ def _text(result: KeyTokensResult, run: Path) -> KeyText:
         or arrays["even_mass"].shape != shape[:2]
         or len(spans) not in (0, shape[0])
     ):
-        raise InputError(
-            f"{run}: its files are not of one run; run the same command again into a new folder"
-        )
+        raise mixed_up(run)
     return KeyText(
         "Where the heads look, step by step",
         result.prompt,
@@ -343,20 +340,6 @@ def _text(result: KeyTokensResult, run: Path) -> KeyText:
         arrays["mass"],
         arrays["even_mass"],
     )
-
-
-def _steps(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        arrays = load(path.read_bytes())
-        names = ("attention", "mass", "even_mass")
-        return {name: arrays[name].astype(np.float32) for name in names}
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: is damaged; run the same command again") from error
 
 
 def _answer_spans(path: Path) -> tuple[tuple[int, int], ...]:

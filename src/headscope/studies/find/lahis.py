@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-
-from headscope.find.lahis import (
+from headscope.find.importance import (
     Lahis,
     LanguageSets,
+    Quantile,
     check_sets,
     expected_general,
     importance,
     lahis,
     language_sets,
-    quantile_for,
+    threshold,
 )
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
@@ -39,12 +38,21 @@ from headscope.shown.blocks import (
     Shown,
     Table,
 )
-from headscope.shown.words import MEAN, count, enumeration, fixed, percent
+from headscope.shown.words import enumeration, fixed, percent
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.find.document_scores import describe_language, score_languages
+from headscope.studies.find.head_scores import (
+    describe_language,
+    document_cautions,
+    document_remedy,
+    languages_table,
+    score_languages,
+)
 from headscope.studies.inputs import ModelChoice, Progress
-from headscope.studies.shows import head_map, head_table, model_facts, places
+from headscope.studies.shows import head_map, model_facts, places
 from headscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find lahis"
 
@@ -60,14 +68,7 @@ class FindLahis(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
     score: Lahis = field(default_factory=Lahis)
-    quantile: Annotated[
-        float | None,
-        Option(
-            "Heads above this quantile are important; without it 0.96, or 0.9 in a model of fewer "
-            "than 256 heads.",
-            metavar="Q",
-        ),
-    ] = None
+    quantile: Quantile = None
     general_in: Annotated[
         int | None,
         Option(
@@ -113,7 +114,6 @@ def _describe(
 ) -> LahisResult:
     """The result but for what was counted in all."""
     geometry = sets.general.geometry
-    quantile = quantile_for(geometry) if config.quantile is None else config.quantile
     sizes = [len(heads) for heads in sets.important.values()]
     several = len(scores) > 1
     languages = {}
@@ -126,12 +126,12 @@ def _describe(
             threshold=sets.thresholds[code],
             important=len(important),
             specific=tuple(by_place[head] for head in specific),
-            halves=_halves(part, quantile),
+            halves=_halves(part, sets.quantile),
             layers=_layers(important, specific),
         )
     return LahisResult(
         heads=ScoredHead.all_of(HeadScores.mean(scores)),
-        quantile=quantile,
+        quantile=sets.quantile,
         update_gate=config.score.update_gate,
         general_in=sets.general_in if several else None,
         general=tuple(
@@ -153,16 +153,11 @@ def _halves(scores: HeadScores, quantile: float) -> SetOverlap | None:
     products = scores.statistics["products"]
     if len(products) < 2:
         return None
-    mask = scores.geometry.mask()
-    chosen = []
-    for half in (products[::2], products[1::2]):
-        values = importance(half)
-        chosen.append(
-            HeadSet.from_mask(
-                scores.geometry, mask & (values > np.quantile(values[mask], quantile))
-            )
-        )
-    return _overlap(*chosen)
+    halves = [
+        HeadScores(scores.geometry, importance(half), "lahis")
+        for half in (products[::2], products[1::2])
+    ]
+    return _overlap(*(half.select(threshold(half, quantile)) for half in halves))
 
 
 def _overlap(a: HeadSet, b: HeadSet) -> SetOverlap:
@@ -186,13 +181,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
     """The languages with their heads, maps, what is general, layers, and every score."""
     languages = result.languages
     documents = sum(language.documents for language in languages.values())
-    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
-    left = sum(language.left_out for language in languages.values())
-    cautions = []
-    if fewer:
-        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
-    if left:
-        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    cautions = document_cautions(languages)
     unstable = [c for c, one in languages.items() if one.halves and one.halves.jaccard < 0.5]
     if unstable:
         cautions.append(
@@ -235,7 +224,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
         "How much does text of each language depend on each attention head?",
         _finding(result),
         _uncertainty(result),
-        "--limit 1000" if fewer else "",
+        document_remedy(languages),
         cautions,
         [
             *model_facts(result.model_name, len(result.heads)),
@@ -362,15 +351,18 @@ def _layer_counts(result: LahisResult) -> Heatmap:
 
 
 def _ranking(result: LahisResult) -> HeadTable:
-    parts = {code: language.heads for code, language in result.languages.items()}
-    if len(parts) > 1:
-        parts = {MEAN: result.heads, **parts}
     columns = (
         Column("magnitude", "Mean gradient", "gate times gradient, without sign", 5),
         Column("raising", "Loss falls", "share of documents whose loss falls when stronger", 3),
     )
     score = Column("score", "LAHIS", "mean gradient times the share", 5)
-    return head_table("Every head by its score", parts, columns, score)
+    title = "Every head by its score"
+    return languages_table(title, result.heads, result.languages, columns, score)
 
 
-command = Study(FindLahis, find_lahis, result=LahisResult, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindLahis | str:
+    config = FindLahis(model, data.documents_choice(quick), Lahis(seed=data.seed))
+    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+
+
+command = Study(FindLahis, find_lahis, result=LahisResult, show=_show, survey=_survey)

@@ -11,25 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.align import LlmAligner
-from headscope.data.split import text_digests
-from headscope.errors import InputError, naming
-from headscope.find.translation import check_aligner, translation_score
-from headscope.find.translation_config import TranslationScore
-from headscope.heads import HeadScores, save_scores
+from headscope.errors import InputError
+from headscope.find.translation import (
+    TranslationScore,
+    attention_mass,
+    translation_score,
+)
+from headscope.heads import save_scores
 from headscope.measure.baseline import Rules
+from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 from headscope.studies.baseline import check_translations
+from headscope.studies.find.head_scores import Scored, parts_of, scores_run
+from headscope.studies.find.translation import checked_directions, write_found_on
 from headscope.studies.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    Steps,
     pair_inputs,
-    read_directions,
     resolved_chat,
     run_with_model,
 )
 
-COMMAND = "find translation-score by several links"
+BY_LINKS, MASS = "find translation-score by several links", "find attention-mass"
 
 
 @dataclass(frozen=True)
@@ -75,18 +80,14 @@ def find_by_links(
     began = time.monotonic()
     if config.score.decode != "reference":
         raise InputError("several links are compared on reference translations alone")
-    directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
-    for pairs in directions.values():
-        for way in config.ways.values():
-            with naming(pairs.path):
-                check_aligner(pairs, way)
+    ways = config.ways
+    directions = checked_directions(config.pairs, config.model.model, config.score, *ways.values())
     lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
 
     def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
-        digests = {pair: text_digests(one.all_pairs) for pair, one in directions.items()}
-        run.write_json("found_on.json", digests)
+        write_found_on(run, directions)
         told = {}
         for number, (name, way) in enumerate(config.ways.items()):
             if progress:
@@ -95,9 +96,8 @@ def find_by_links(
                 pair: translation_score(lm, pairs, way, run, links=f"links {name}")
                 for pair, pairs in directions.items()
             }
-            scores: HeadScores | dict[str, HeadScores]
-            scores = found if len(found) > 1 else next(iter(found.values()))
-            save_scores(run.path if name == "own" else run.path / "links" / name, scores)
+            place = run.path if name == "own" else run.path / "links" / name
+            save_scores(place, parts_of(found))
             told[name] = {
                 "aligner": next(iter(found.values())).config["aligner"],
                 "tokens": sum(one.config["tokens"] for one in found.values()),
@@ -107,4 +107,45 @@ def find_by_links(
         return {"links": told, **works}
 
     data, seed = pair_inputs(directions), config.score.seed
-    return run_with_model(lm, COMMAND, out, {"settings": config}, data, compute, began, seed=seed)
+    return run_with_model(lm, BY_LINKS, out, {"settings": config}, data, compute, began, seed=seed)
+
+
+@dataclass(frozen=True)
+class FindAttentionMass:
+    """A whole run; `score` says how translations are prompted and linked."""
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    score: TranslationScore = field(default_factory=TranslationScore)
+
+
+def find_attention_mass(
+    config: FindAttentionMass, out: Path | None = None, progress: Progress | None = None
+) -> ScoresResult:
+    """Score every direction and return the command's result."""
+    directions = checked_directions(config.pairs, config.model.model, config.score)
+    lm = config.model.load_for(out)
+    config = replace(config, score=resolved_chat(lm, config.score))
+
+    def score(run: Run, steps: Steps | None) -> Scored:
+        write_found_on(run, directions)
+        found = {
+            name: attention_mass(lm, pairs, config.score, run, steps)
+            for name, pairs in directions.items()
+        }
+        return parts_of(found)
+
+    return scores_run(
+        MASS,
+        {"settings": config, "shots": {n: one.shots_digest for n, one in directions.items()}},
+        lm,
+        {
+            name: {"digest": one.digest, "path": one.path, "examples": len(one.pairs)}
+            for name, one in directions.items()
+        },
+        out,
+        score,
+        progress,
+        ScoresResult,
+        seed=config.score.seed,
+    )

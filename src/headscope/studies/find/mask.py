@@ -7,7 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import exp, nextafter
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -16,11 +18,11 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.find.mask import PRESETS, MaskTraining, preset
-from headscope.find.mask.config import PresetName
+from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
 from headscope.results.mask import (
+    Fate,
     FeedForwardGate,
     FoundMask,
     MaskHead,
@@ -29,10 +31,24 @@ from headscope.results.mask import (
     TaskSizes,
 )
 from headscope.runs import Run, configuration, decode
+from headscope.runs.reading import mixed_up, read_arrays
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadSets,
+    HeadTable,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+)
+from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.find.mask_show import show
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.tasks import (
     TaskChoice,
@@ -46,9 +62,10 @@ from headscope.studies.tasks import (
 )
 
 if TYPE_CHECKING:
-    from headscope.find.mask.train import TrainedMask
+    from headscope.find.mask_training import TrainedMask
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find mask"
 METHOD = "mask"
@@ -114,7 +131,7 @@ def find_mask(
     With feed-forward gates also `feed_forward.safetensors` (`weights` and
     `mask`, (L,)) and in the history `feed_forward` (S, L).
     """
-    from headscope.find.mask.train import train_mask
+    from headscope.find.mask_training import train_mask
     from headscope.lm.groups import key_value_heads
 
     began = time.monotonic()
@@ -207,7 +224,7 @@ def _fitting(
 
     Decided once a run: one that goes on has the schedule it began with.
     """
-    from headscope.find.mask.train import seconds_a_step
+    from headscope.find.mask_training import seconds_a_step
 
     kept = run.read_part(SCHEDULE)
     if not kept and run.read_tensors("training"):  # begun by a version that did not time it
@@ -322,4 +339,222 @@ def _trained_on(sides: TaskSides) -> Task:
     return sides.train
 
 
-command = Study(FindMask, find_mask, result=FoundMask, show=show)
+#: Points of a line, and lines of single heads.
+POINTS, LINES = 100, 4
+#: A head is kept where its weight M is 0 or above, which is 0.5 or above in σ(M).
+KEPT = nextafter(0.5, 0)
+FATES: dict[Fate, str] = {
+    "kept": "kept from beginning to end",
+    "dropped": "kept at first, then dropped for good",
+    "tried": "dropped, but kept again for a while",
+    "regained": "kept, but dropped for a while",
+    "added": "dropped at first, then kept for good",
+    "never": "dropped from beginning to end",
+}
+
+
+def _history(path: Path, found: FoundMask) -> History:
+    """The weights on the way of a finished run; InputError if it is not that of this result."""
+    geometry = HeadScores.from_pretrained(path / "scores").geometry
+    arrays = read_arrays(path / "history.safetensors", ("steps", "weights", "losses"))
+    steps, weights, losses = arrays.values()
+    if (
+        sorted(head.place for head in found.heads) != list(geometry.heads())
+        or weights.shape != (len(steps), *geometry.shape)
+        or len(steps) < 2
+        or not int(steps[-1]) == len(losses) == len(found.loss)
+    ):
+        raise mixed_up(path)
+    at = np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))
+    return History(steps[at], weights[at])
+
+
+def _line(history: History, name: str, heads: Sequence[MaskHead]) -> Series:
+    """The mean weight of these heads over steps, with the lowest and the highest."""
+    weights = np.array([history.weights[:, head.layer, head.head] for head in heads])
+    points = tuple(zip(history.steps.tolist(), weights.mean(axis=0).tolist(), strict=True))
+    if len(heads) == 1:
+        return Series(name, points)
+    ends = (tuple(weights.min(axis=0).tolist()), tuple(weights.max(axis=0).tolist()))
+    return Series(name, points, *ends)
+
+
+def show(found: FoundMask, run: Path) -> Shown:
+    """The heads kept by layer, every head, the loss, and heads that changed sides."""
+    history = _history(run, found)
+    first, last = found.loss_ends
+    dropped = "attends evenly: its queries are 0" if found.on == "query" else "writes nothing"
+    cautions = [
+        "The loss is of training: on the examples trained on, with gates drawn at random. "
+        "headscope verify mask tests the mask on held-out examples, against random masks."
+    ]
+    if last >= first:
+        cautions.append("The loss did not fall: the mask may not do the task.")
+    cautions += map(sentence_of, found.notes)
+    return Shown(
+        "Learned mask",
+        f"Which heads does {found.model_name} keep when it learns to do {found.task} without an "
+        "instruction?",
+        _finding(found),
+        "One training run with one seed: another seed can keep other heads. Train again with",
+        f"--seed {int(found.training.get('seed', 0)) + 1}",
+        cautions,
+        [
+            *model_facts(found.model_name, len(found.heads)),
+            ("task", found.task),
+            ("examples", str(found.examples)),
+            *([("shots", str(found.shots))] if found.shots else []),
+            ("steps", str(len(found.loss))),
+            ("start", "nearly all heads kept" if found.start == "positive" else "nearly none kept"),
+            ("gates on", "queries" if found.on == "query" else "outputs"),
+        ],
+        [
+            Section("Heads kept by layer", [_layers(found)], brief=True),
+            Section(
+                "Every head",
+                [_every_head(found), _kept(found)],
+                "The model is frozen; one weight M a head is trained, and heads with M \u2265 0 at "
+                f"the end are the mask. A dropped head {dropped}.",
+            ),
+            Section("Training", _training(found, history)),
+            Section("Heads that switched", _courses(found, history)),
+        ],
+    )
+
+
+def _finding(found: FoundMask) -> list[str]:
+    first, last = found.loss_ends
+    shares = {
+        at: sum(head.selected for head in heads) / len(heads) for at, heads in found.layers.items()
+    }
+    fewest = min(shares, key=shares.__getitem__)
+    heads = found.layers[fewest]
+    gone = found.feed_forward_dropped
+    parts = f" It drops the feed-forward part of layer {', '.join(map(str, gone))}." if gone else ""
+    if found.feed_forward is not None and not gone:
+        parts = " It keeps every feed-forward part."
+    wavered = sum(head.wavered for head in found.heads)
+    steps = found.twentieth
+    ends = "first and last step" if steps == 1 else f"means of the first and the last {steps} steps"
+    return [
+        f"The mask keeps {found.selected} of {len(found.heads)} heads "
+        f"({percent(found.kept_share, 1)}); layer {fewest} keeps the fewest, "
+        f"{sum(head.selected for head in heads)} of {len(heads)}.{parts}",
+        f"The loss of the answers without an instruction went from {fixed(first, 3)} to "
+        f"{fixed(last, 3)} nats a token ({ends}). {count(wavered, 'head')} switched between kept "
+        "and dropped more than once during training.",
+    ]
+
+
+def _layers(found: FoundMask) -> Table:
+    rows = []
+    for layer, heads in found.layers.items():
+        dropped = [str(head.head) for head in heads if not head.selected]
+        kept = len(heads) - len(dropped)
+        cells = (Cell(kept), Cell(len(heads)), Cell.share(kept / len(heads)),
+                 Cell(" ".join(dropped) or "none"))  # fmt: skip
+        rows.append(Row(f"layer {layer}", cells))
+    columns = ("kept", "heads", "share kept", "heads dropped")
+    return Table("Heads kept by layer", columns, tuple(rows))
+
+
+def _every_head(found: FoundMask) -> HeadTable:
+    heads = sorted(found.heads, key=lambda head: head.place)
+    columns = (
+        Column("open", "\u03c3(M)", "how open the gate is; kept from 0.5 on"),
+        Column("weight", "Weight M", "kept from 0 on"),
+        Column("changes", "Changes of side", "how often it was kept or dropped anew", 0),
+    )
+    values = {
+        "open": [1 / (1 + exp(-head.score)) for head in heads],
+        "weight": [head.score for head in heads],
+        "changes": [float(len(head.changes)) for head in heads],
+    }
+    return HeadTable(
+        "Every head by its weight",
+        places(head.place for head in heads),
+        columns,
+        {found.task: values},
+        ranked_by="open",
+        threshold=KEPT,
+        classes=(("kept", KEPT), ("dropped", None)),
+        high=1.0,
+        note="The nearer \u03c3(M) is to 0.5, the less certain is the head's place",
+    )
+
+
+def _kept(found: FoundMask) -> HeadSets:
+    kept = [head.place for head in found.heads if head.selected]
+    return HeadSets("Heads kept, highest weight first", {found.task: places(kept)})
+
+
+def _training(found: FoundMask, history: History) -> list[Lines]:
+    width = max(1, len(found.loss) // POINTS)
+    blocks = {at: found.loss[at : at + width] for at in range(0, len(found.loss), width)}
+    loss = tuple((at + len(part) / 2, fmean(part)) for at, part in blocks.items())
+    places = [(head.layer, head.head) for head in found.heads]
+    kept = np.sum([history.weights[:, layer, head] >= 0 for layer, head in places], axis=0)
+    size = tuple(zip(map(float, history.steps), map(float, kept), strict=True))
+    return [
+        Lines(
+            "Loss of the answers",
+            (Series("loss", loss),),
+            "step",
+            "nats a token",
+            note=f"Means of {count(width, 'step')}, with any penalty on kept heads",
+        ),
+        Lines("Size of the mask", (Series("heads with M \u2265 0", size),), "step", "heads kept"),
+    ]
+
+
+def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
+    wavered = [head for head in found.heads if head.wavered]
+    groups = {
+        "selected heads, mean": [head for head in found.heads if head.selected],
+        "dropped heads, mean": [head for head in found.heads if not head.selected],
+    }
+    groups |= {f"head {head.place}": [head] for head in wavered[:LINES]}
+    fates = tuple(
+        Row(words, (Cell(found.fates[fate]),))
+        for fate, words in FATES.items()
+        if found.fates.get(fate)
+    )
+    listed = tuple(
+        Row(
+            str(head.place),
+            (Cell(FATES[head.fate]), Cell(", ".join(map(str, head.changes)))),
+        )
+        for head in wavered
+    )
+    columns = ("course", "switched after steps")
+    more = (Table("Heads that switched more than once", columns, listed),) if listed else ()
+    return [
+        Lines(
+            "Weights during training",
+            tuple(_line(history, name, heads) for name, heads in groups.items() if heads),
+            "step",
+            "weight M",
+            note="A head is kept while its weight M is 0 or above. Single heads: the first that "
+            "changed sides more than once"
+            if wavered
+            else "A head is kept while its weight M is 0 or above",
+            band="the range over heads",
+        ),
+        Table(
+            "Courses of heads",
+            ("heads",),
+            fates,
+            note="Stretches of less than 1\u00a0% of the steps are left out",
+        ),
+        *more,
+    ]
+
+
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindMask | str:
+    if quick:
+        return "a mask needs its steps: without --quick it is trained"
+    config = FindMask(model, data.task_choice(model), seed=data.seed)
+    return data.missing(model, data.task, "--task FILE") or config
+
+
+command = Study(FindMask, find_mask, result=FoundMask, show=show, survey=_survey)

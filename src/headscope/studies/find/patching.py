@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.concepts import ConceptFile, read_concepts
 from headscope.errors import InputError
-from headscope.find.patching import EFFECTS, Patching, patching
+from headscope.find.path_effects import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
@@ -28,7 +28,10 @@ from headscope.studies.shows import (
     significant_sets,
     spread,
 )
-from headscope.studies.study import Study
+from headscope.studies.study import QUICK, Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find patching"
 #: The answers whose probability changes.
@@ -198,4 +201,11 @@ def _clean(result: PatchingResult) -> Table:
     return Table("Probability of the answers without a patch", ("mean",), rows)
 
 
-command = Study(FindPatching, find_patching, result=PatchingResult, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindPatching | str:
+    pairs = QUICK if quick else Patching.pairs
+    measure = Patching(pairs, control=not quick, seed=data.seed)
+    config = FindPatching(model, WordsChoice(data.words), measure)
+    return data.missing(model, data.words, "--words FILE") or config
+
+
+command = Study(FindPatching, find_patching, result=PatchingResult, show=_show, survey=_survey)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
 from headscope.data.needles import NeedleFile, read_needles
 from headscope.errors import InputError
-from headscope.find.retrieval import Retrieval, by_place, retrieval
+from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
@@ -27,7 +27,10 @@ from headscope.studies.shows import (
     significant_sets,
     spread,
 )
-from headscope.studies.study import Study
+from headscope.studies.study import QUICK, Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find retrieval"
 #: Facts of the bundled model's world, where no data is given.
@@ -188,4 +191,11 @@ def _places(result: RetrievalResult) -> Table:
     )
 
 
-command = Study(FindRetrieval, find_retrieval, result=RetrievalResult, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindRetrieval | str:
+    depths = (0.0, 0.5, 1.0) if quick else Retrieval.depths
+    needles = NeedlesChoice(data.needles, limit=QUICK // 2 if quick else None)
+    config = FindRetrieval(model, needles, Retrieval(depths=depths, seed=data.seed))
+    return data.missing(model, data.needles, "--needles FILE") or config
+
+
+command = Study(FindRetrieval, find_retrieval, result=RetrievalResult, show=_show, survey=_survey)

@@ -3,31 +3,63 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
-from headscope.find.question_rows import Asked, ask
-from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
-from headscope.heads import Amount, Gate, Geometry, HeadSet, about_rank, resolve_heads
+from headscope.find.trained_gates import (
+    Answers,
+    Asked,
+    SoftGate,
+    Trained,
+    answer,
+    ask,
+    scored,
+    train_soft_gate,
+)
+from headscope.heads import (
+    Amount,
+    Gate,
+    Geometry,
+    HeadScores,
+    HeadSet,
+    about_rank,
+    resolve_heads,
+    save_scores,
+)
 from headscope.heads.draws import Draw, draw_heads
+from headscope.heads.store import Origin
+from headscope.measure.intervals import bootstrap_score
+from headscope.measure.statistics import counted_mean
+from headscope.measure.trial import Group, Trial
 from headscope.pocket.questions import TEMPLATE
-from headscope.results.common import Leakage
-from headscope.results.soft_gate import Difference, PairCounts, SoftGateResult
-from headscope.runs import Run, encode
+from headscope.results.common import Leakage, ScoredHead
+from headscope.results.soft_gate import (
+    Changed,
+    Difference,
+    GatedHead,
+    Look,
+    Measured,
+    Measures,
+    PairCounts,
+    Seed,
+    SoftGateResult,
+    Training,
+)
+from headscope.runs import Run, configuration, encode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Lines, Row, Section, Series, Shown, Table
 from headscope.shown.words import between, count, percent, signed
-from headscope.studies.find.soft_gate_result import describe, write_gates
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON, known_examples
 from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
@@ -36,6 +68,7 @@ from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find soft-gate"
 #: Kinds of heads whose gates are trained, and of those that are set to 0.
@@ -150,13 +183,22 @@ def find_soft_gate(
                 )
         gates = _conditions(lm.geometry, heads, sets, made)
         answers = _answers(lm, run, gates, tested, training, progress)
+        values = _values(answers)
+        accuracy, differences = effects(
+            values, [asked.question.group for asked in tested], config.seed
+        )
+        gate_seed, scores = _write_gates(run, heads, made, seeds, training)
+        _write_answers(run, answers, values, tested)
         run.write_json(FOUND_ON, {"questions": _digests([*learned, *stopped])})
-        fields = describe(lm.geometry, heads, sets, made, answers, tested, config.seed)
-        fields |= about_rank(heads)
         taught = {id(one.question): one for part in learned for one in part}
         return SoftGateResult(
-            **fields,
-            gate_seed=write_gates(run, heads, made, tested, answers, seeds, training),
+            heads=ScoredHead.all_of(scores),
+            selected=len(heads),
+            **about_rank(heads),
+            seeds=tuple(_seed(made, sets, number, seed) for number, seed in enumerate(seeds)),
+            accuracy=accuracy,
+            differences=differences,
+            gate_seed=gate_seed,
             examples=len(taught),
             tokens=sum(len(one.sample.ids) - one.sample.start for one in taught.values()),
             pairs=PairCounts(
@@ -479,4 +521,192 @@ def _trainings(result: SoftGateResult) -> Table:
     return Table("Trainings", columns, tuple(rows))
 
 
-command = Study(FindSoftGate, find_soft_gate, result=SoftGateResult, show=_show)
+#: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
+MEASURES = ("accuracy", "normalized", "nll")
+#: Differences that are told, the second subtracted from the first.
+COMPARED = (
+    ("trained", "untouched"),
+    ("random", "untouched"),
+    ("random-layer-matched", "untouched"),
+    ("removed", "untouched"),
+    ("random-removed", "untouched"),
+    ("trained", "random"),
+    ("trained", "random-layer-matched"),
+    ("removed", "random-removed"),
+)
+Values = Mapping[str, Mapping[str, NDArray[np.float64]]]
+#: Every measure of every question, by condition.
+STATISTICS = "statistics.safetensors"
+
+
+def _seed(
+    made: Mapping[str, Trained], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
+) -> Seed:
+    """What became of one seed's heads, by kind."""
+    trainings: dict[str, Any] = {
+        kind.replace("-", "_"): _training(made[f"{kind}-{number}"], drawn[number])
+        for kind, drawn in sets.items()
+    }
+    return Seed(seed=seed, **trainings)
+
+
+def _write_gates(
+    run: Run,
+    heads: HeadSet,
+    made: Mapping[str, Trained],
+    seeds: Sequence[int],
+    training: SoftGate,
+) -> tuple[int, HeadScores]:
+    """Write scores, heads and gates into the run; the seed whose gate is `gate/`, and the scores.
+
+    That is the seed whose training lowered the loss on its pairs held out for stopping the most:
+    test questions take no part in the choice. A head's score is how far its gate is from 1: mean,
+    lowest and highest over seeds.
+    """
+    settings = {name: getattr(training, name) for name in ("learning_rate", "epochs")}
+    origin = Origin("soft-gate", run.signature, configuration(settings), run.provenance)
+    trained = {seed: made[f"trained-{number}"] for number, seed in enumerate(seeds)}
+    best = max(trained, key=lambda seed: (_gain(trained[seed]), -seed))
+    places = {seed: run.path / "seeds" / str(seed) / "gate" for seed in seeds}
+    for seed, place in ((best, run.path / "gate"), *places.items()):
+        Gate(heads.geometry, trained[seed].gate.values, origin).save_pretrained(place)
+    HeadSet(heads.geometry, heads.heads, origin).save_pretrained(run.path / "heads")
+    gates = np.stack([each.gate.values for each in trained.values()]).astype(np.float64)
+    away = np.abs(gates - 1)
+    scores = HeadScores(
+        heads.geometry,
+        away.mean(axis=0),
+        origin.method,
+        away.min(axis=0),
+        away.max(axis=0),
+        extra={"gate": gates.mean(axis=0), "selected": heads.mask().astype(np.float64)},
+        statistics={"gates": gates},
+        config=origin.config,
+        provenance=origin.provenance,
+        signature=origin.signature,
+    )
+    save_scores(run.path, scores)
+    return best, scores
+
+
+def _write_answers(
+    run: Run, answers: Mapping[str, Answers], values: Values, tested: Sequence[Asked]
+) -> None:
+    """Write what was said to every question under every gate, and its measures."""
+    for name, said in answers.items():
+        measures = said.texts, said.right.tolist(), said.normalized.tolist(), said.losses.tolist()
+        rows = (
+            {
+                "id": asked.question.id,
+                "answers": asked.question.answers,
+                **dict(zip(("text", "right", "normalized", "nll"), row, strict=True)),
+            }
+            for asked, row in zip(tested, zip(*measures, strict=True), strict=True)
+        )
+        run.write_jsonl(f"outputs/{name}.jsonl", rows)
+    run.write_tensors(
+        STATISTICS,
+        {
+            f"{measure}.{condition}": numbers
+            for condition, measured in values.items()
+            for measure, numbers in measured.items()
+        },
+    )
+
+
+def _values(answers: Mapping[str, Answers]) -> Values:
+    """The measures of each condition, float64 (seeds, questions); names of answers end in a seed's
+    number."""
+    kinds: dict[str, list[Answers]] = {}
+    for name, said in answers.items():
+        kinds.setdefault(name.rpartition("-")[0], []).append(said)
+    fields = dict(zip(MEASURES, ("right", "normalized", "losses"), strict=True))
+    return {
+        kind: {
+            measure: np.array([getattr(said, name) for said in made], dtype=np.float64)
+            for measure, name in fields.items()
+        }
+        for kind, made in kinds.items()
+    }
+
+
+def effects(
+    values: Values, groups: Sequence[str], seed: int
+) -> tuple[dict[str, Measures], tuple[Difference, ...]]:
+    """The measures of each condition, and the differences of `COMPARED`.
+
+    Means over seeds with their intervals over questions, and what each seed gave. Differences are
+    the first condition minus the second, question by question, seed by seed.
+    """
+    places = {name: at for at, name in enumerate(values)}
+    pairs = [pair for pair in COMPARED if set(pair) <= set(values)]
+    conditions: dict[str, dict[str, Any]] = {name: {} for name in values}
+    differences: dict[tuple[str, str], dict[str, Any]] = {pair: {} for pair in pairs}
+    for measure in MEASURES:
+        measured = [of[measure] for of in values.values()]
+        sums = [group_sums(each.mean(axis=0), groups) for each in measured]
+        trial = Trial([Group(sums, seed=seed)])
+        for name, each, own in zip(values, measured, sums, strict=True):
+            low, high = bootstrap_score(own, counted_mean, seed=seed)
+            by_seed = each.mean(axis=1)
+            conditions[name][measure] = Measured(
+                mean=float(by_seed.mean()), low=float(low), high=float(high), **_by_seed(by_seed)
+            )
+        for a, b in pairs:
+            found = trial.difference(places[a], [places[b]])
+            by_seed = values[a][measure].mean(axis=1) - values[b][measure].mean(axis=1)
+            differences[a, b][measure] = Changed(**vars(found), **_by_seed(by_seed))
+    return (
+        {name: Measures(**each) for name, each in conditions.items()},
+        tuple(Difference(condition=a, minus=b, **differences[a, b]) for a, b in pairs),
+    )
+
+
+def _by_seed(values: NDArray[np.float64]) -> dict[str, Any]:
+    """What every seed gave, as fields."""
+    return {
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
+        "by_seed": tuple(values.tolist()),
+    }
+
+
+def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArray[np.float64]:
+    """For each group the sum of its questions' values and how many there are, (groups, 2)."""
+    places = {group: at for at, group in enumerate(dict.fromkeys(groups))}
+    sums = np.zeros((len(places), 2))
+    for group, value in zip(groups, values, strict=True):
+        sums[places[group]] += (value, 1.0)
+    return sums
+
+
+def _training(trained: Trained, draw: Draw) -> Training:
+    return Training(
+        heads=tuple(GatedHead(head.layer, head.head, trained.gate[head]) for head in draw.heads),
+        filled_up=draw.filled_up,
+        steps=len(trained.losses),
+        best_step=trained.step,
+        stopped_early=trained.stopped,
+        checks=tuple(Look(*check) for check in trained.checks),
+        loss=tuple(trained.losses.tolist()),
+    )
+
+
+def _gain(trained: Trained) -> float:
+    losses = [loss for _, loss in trained.checks]
+    return losses[0] - min(losses)
+
+
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindSoftGate | str:
+    if quick:
+        return "several trainings take their time: without --quick they are made"
+    heads = runs / "translation-score"
+    if not (heads / "DONE.json").exists():
+        return "it needs heads that another method found, those of translation-score"
+    questions = QuestionsChoice(data=data.questions)
+    config = FindSoftGate(
+        str(heads), model=model, questions=questions, seed=data.seed, rank=data.rank
+    )
+    return data.missing(model, data.questions, "--questions FILE") or config
+
+
+command = Study(FindSoftGate, find_soft_gate, result=SoftGateResult, show=_show, survey=_survey)

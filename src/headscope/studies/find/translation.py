@@ -7,19 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
+from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.translation import check_aligner, translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import (
     HeadScores,
     Rank,
     check_thresholds,
     count_words,
-    read_scores,
     save_scores,
 )
 from headscope.measure.baseline import Rules
@@ -52,6 +51,7 @@ from headscope.shown.words import (
     ranges,
 )
 from headscope.studies.baseline import check_translations
+from headscope.studies.find.head_scores import parts_of
 from headscope.studies.inputs import (
     ModelChoice,
     PairsChoice,
@@ -63,6 +63,7 @@ from headscope.studies.inputs import (
     resolved_chat,
     steps_of,
 )
+from headscope.studies.leakage import FOUND_ON
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -72,6 +73,9 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find translation-score"
 #: What results call links that were not made by an aligner.
@@ -105,10 +109,7 @@ def find_translation(
     from headscope.find.capture import check_peaks
 
     began = time.monotonic()
-    directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
-    for pairs in directions.values():
-        with naming(pairs.path):
-            check_aligner(pairs, config.score)
+    directions = checked_directions(config.pairs, config.model.model, config.score)
     lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
     settings = {"settings": config, "computed_in": dtype_name(lm)}
@@ -120,11 +121,8 @@ def find_translation(
         for pair, pairs in directions.items():
             report = steps_of(progress, pair)
             scores[pair] = translation_score(lm, pairs, config.score, run, report)
-        run.write_json(
-            "found_on.json",
-            {pair: text_digests(pairs.all_pairs) for pair, pairs in directions.items()},
-        )
-        save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
+        write_found_on(run, directions)
+        save_scores(run.path, parts_of(scores))
         how = config.threshold, config.rank, config.inactive
         parts = {pair: describe(part, *how) for pair, part in scores.items()}
         together = vars(describe_all(scores, *how))
@@ -136,6 +134,24 @@ def find_translation(
     )
     check_peaks(str(result.run), config.score.keep_peaks)
     return result
+
+
+def checked_directions(
+    choice: PairsChoice, model: str, *ways: TranslationScore
+) -> dict[str, PairFile]:
+    """The directions that heads are found on; InputError for pairs that cannot be aligned so."""
+    directions = read_directions(choice, model, "dev", seed=ways[0].seed)
+    for pairs in directions.values():
+        with naming(pairs.path):
+            for way in ways:
+                check_aligner(pairs, way)
+    return directions
+
+
+def write_found_on(run: Run, directions: Mapping[str, PairFile]) -> None:
+    """Digests of the sentences that heads are found on, by which leakage is counted."""
+    digests = {pair: text_digests(pairs.all_pairs) for pair, pairs in directions.items()}
+    run.write_json(FOUND_ON, digests)
 
 
 def describe_all(
@@ -172,11 +188,6 @@ def describe(
         ),
         **{name: scores.config[name] for name in kept if name in scores.config},
     )
-
-
-def stored_scores(run: Path) -> dict[str, HeadScores]:
-    """The scores of a finished run by direction and their `mean`; of one direction `mean` alone."""
-    return read_scores(run)
 
 
 def _show(result: TranslationResult, run: Path) -> Shown:
@@ -351,4 +362,12 @@ def every_head(
     )
 
 
-command = Study(FindTranslation, find_translation, result=TranslationResult, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindTranslation | str:
+    score = TranslationScore(seed=data.seed, chat=data.chat)
+    config = FindTranslation(model, data.pairs_choice(quick), score, rank=data.rank)
+    return data.missing(model, data.pairs, "--pairs en-de=FILE") or config
+
+
+command = Study(
+    FindTranslation, find_translation, result=TranslationResult, show=_show, survey=_survey
+)

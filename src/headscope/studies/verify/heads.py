@@ -49,6 +49,7 @@ from headscope.verify.removal.single import single_removal
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.
@@ -335,4 +336,14 @@ def _named(key: str) -> str:
     return key.replace("_", " ")
 
 
-command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> VerifyHeads | str:
+    if quick:
+        return "it reads the sentences twice for every head: without --quick it is run"
+    pairs = data.pairs_choice(quick)
+    if not data.pairs:  # twenty directions, each sentence read 193 times
+        pairs = replace(pairs, limit=10)
+    config = VerifyHeads(model, pairs, Removal(seed=data.seed, chat=data.chat))
+    return data.missing(model, data.pairs, "--pairs en-de=FILE") or config
+
+
+command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show, survey=_survey)

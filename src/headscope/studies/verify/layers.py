@@ -150,7 +150,7 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
     They are what the run told apart into specific and general heads. Any other set is one entry,
     called `NAMED`.
     """
-    from headscope.find.lahis import language_sets
+    from headscope.find.importance import language_sets
 
     if spec is None:
         return {}

@@ -1,9 +1,9 @@
-"""LAHIS: how much a language's text depends on each head, by gradients of its gate.
+"""How much text of a language depends on each head, by gradients of its gate.
 
-Liu et al. 2025 (arXiv 2511.07498): with g the gate of a head and L a document's mean next-token
-loss, a head's importance for a language is mean over documents of |g ∂L/∂g|, times the share of
-documents with g ∂L/∂g < 0 (those that raising the head would make likelier).  Heads above a
-quantile are a language's important heads; those important in nearly all languages are general,
+LAHIS, Liu et al. 2025 (arXiv 2511.07498): with g the gate of a head and L a document's mean
+next-token loss, a head's importance for a language is mean over documents of |g ∂L/∂g|, times the
+share of documents with g ∂L/∂g < 0 (those that raising the head would make likelier).  Heads above
+a quantile are a language's important heads; those important in nearly all languages are general,
 what is left of each language's is specific to it.
 """
 
@@ -21,32 +21,52 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.heads import Geometry, Head, HeadScores, HeadSet
+from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, scored, with_bounds
+from headscope.heads import Head, HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_score
-from headscope.runs.plain import plain
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import UNSIGNED, Option
 
 if TYPE_CHECKING:
-    from headscope.find.capture import Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-#: Below so many heads the default quantile is the lower one: 4 % of them would be too few.
-FEW_HEADS = 256
+#: The quantile above which heads are important (the paper), and that for models of fewer heads than
+#: so many, of which 4 % would be too few.
+QUANTILE, LOWER_QUANTILE, FEW_HEADS = 0.96, 0.9, 256
+Quantile = Annotated[
+    float | None,
+    Option(
+        f"Heads above this quantile are important; without it {QUANTILE}, or {LOWER_QUANTILE} in a "
+        f"model of fewer than {FEW_HEADS} heads.",
+        metavar="Q",
+    ),
+]
 
 
 @dataclass(frozen=True)
-class Lahis(Settings):
-    """How heads are scored.
+class FirstOrder(Resampled):
+    """How heads are scored by the gradients of documents.
+
+    Attributes:
+        seed: of the bootstrap over documents.
+        batch_tokens: padded tokens of a batch; no part of what is computed.
+        checkpoint: save memory by computing each layer twice, see `gate_gradients`.
+    """
+
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)
+    checkpoint: options.Checkpointing = field(default=False, metadata=UNSIGNED)
+
+
+@dataclass(frozen=True)
+class Lahis(Resampled):
+    """How heads are scored by LAHIS.
 
     Attributes:
         update_gate: as published: documents one at a time, in their order, each scored at the
             gate as it is before a step of AdamW lowers its loss; else the gate stays 1.
         learning_rate, weight_decay: of these steps.
-        bootstrap_draws, level: of the interval over documents.
-        seed: of its draws.
-        batch_tokens: padded tokens of a batch; no part of what is computed.
-        checkpoint: save memory by computing each layer twice, see `gate_gradients`.
+        seed, batch_tokens, checkpoint: as of `FirstOrder`.
     """
 
     update_gate: Annotated[
@@ -55,8 +75,6 @@ class Lahis(Settings):
     ] = False
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
-    bootstrap_draws: int = 1000
-    level: float = 0.95
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)
     checkpoint: options.Checkpointing = field(default=False, metadata=UNSIGNED)
@@ -68,10 +86,6 @@ class Lahis(Settings):
                 f"the learning rate is {self.learning_rate} and the weight decay "
                 f"{self.weight_decay}; give a positive rate and a decay of 0 or more"
             )
-        if self.bootstrap_draws < 1:
-            raise InputError("bootstrap_draws must be 1 or more")
-        if not 0 < self.level < 1:
-            raise InputError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")
 
 
 def lahis(
@@ -101,50 +115,65 @@ def lahis(
         InputError: if a loss is no finite number, naming the document, or there is nothing to
             predict.
     """
-    from headscope.find.capture import Part
+    products, statistics, about = _gradients(lm, documents, config, run, progress)
+    bounds = bootstrap_score(_counted(products), _importance_of_sums, *config.bootstrap)
+    extra = {
+        "magnitude": np.abs(products).mean(axis=0, dtype=np.float64),
+        "raising": (products < 0).mean(axis=0),
+    }
+    values = importance(products)
+    return with_bounds(lm, "lahis", config, run, values, bounds, extra, statistics, about)
+
+
+def first_order(
+    lm: LanguageModel,
+    documents: DocumentFile,
+    config: FirstOrder = FirstOrder(),
+    run: Run | None = None,
+    progress: Progress | None = None,
+) -> HeadScores:
+    """Score every head by the mean of |∂L/∂g| over documents, at gate 1.
+
+    Michel, Levy and Neubig 2019 (Are sixteen heads really better than one?, equation 2 in the form
+    of their section 4.1); unlike LAHIS it does not ask in which way the loss changes.  Arguments,
+    units, statistics and errors are those of `lahis`; of `extra` there is `raising`.
+    """
+    products, statistics, about = _gradients(lm, documents, config, run, progress)
+    extra = {"raising": (products < 0).mean(axis=0)}
+    sizes, ones = np.abs(products), np.ones(len(products))
+    return scored(lm, "first-order", config, run, sizes, ones, extra, statistics, about)
+
+
+def _gradients(
+    lm: LanguageModel,
+    documents: DocumentFile,
+    config: Lahis | FirstOrder,
+    run: Run | None,
+    progress: Progress | None,
+) -> tuple[NDArray[np.float32], Arrays, dict[str, Any]]:
+    """g ∂L/∂g of every document, what is kept of each, and what was counted."""
     from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients, texts_of
 
     texts = texts_of(lm, documents)
-    part = Part(run, documents.language or "documents")
-    if config.update_gate:
-        found = moving_gate_gradients(
-            lm,
-            texts,
-            config.learning_rate,
-            config.weight_decay,
-            config.checkpoint,
-            part,
-            progress,
-        )
+    part = RunPart(run, documents.language or "documents")
+    if isinstance(config, Lahis) and config.update_gate:
+        rates = config.learning_rate, config.weight_decay
+        found = moving_gate_gradients(lm, texts, *rates, config.checkpoint, part, progress)
     else:
         found = gate_gradients(lm, texts, config.batch_tokens, config.checkpoint, part, progress)
-    products = found.products
-    statistics = _statistics(products)
-    low, high = bootstrap_score(
-        statistics, _importance_of_sums, config.bootstrap_draws, config.seed, config.level
-    )
-    return HeadScores(
-        lm.geometry,
-        importance(products),
-        "lahis",
-        low.reshape(lm.geometry.shape),
-        high.reshape(lm.geometry.shape),
-        extra={
-            "magnitude": np.abs(products).mean(axis=0, dtype=np.float64),
-            "raising": (products < 0).mean(axis=0),
-        },
-        statistics={"products": products, "losses": found.losses, "tokens": found.tokens},
-        config={
-            **plain(config),
-            "language": documents.language,
-            "examples": len(texts),
-            "left_out": len(documents.documents) - len(texts),
-            "tokens": int(found.tokens.sum()),
-            "loss": float(found.losses.mean(dtype=np.float64)),
-        },
-        provenance=dict(run.provenance) if run is not None else {},
-        signature=run.signature if run is not None else "",
-    )
+    about = {
+        "language": documents.language,
+        "examples": len(texts),
+        "left_out": len(documents.documents) - len(texts),
+        "tokens": int(found.tokens.sum()),
+        "loss": float(found.losses.mean(dtype=np.float64)),
+    }
+    statistics: Arrays = {
+        "products": found.products,
+        "losses": found.losses,
+        "tokens": found.tokens,
+    }
+    return found.products, statistics, about
 
 
 def importance(products: NDArray[Any]) -> NDArray[np.float64]:
@@ -153,7 +182,7 @@ def importance(products: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(magnitude * (products < 0).mean(axis=0))
 
 
-def _statistics(products: NDArray[Any]) -> NDArray[np.float64]:
+def _counted(products: NDArray[Any]) -> NDArray[np.float64]:
     """By document, (documents, 3 × heads): |g ∂L/∂g|, whether it is below 0, and 1 for counting."""
     flat = products.reshape(len(products), -1).astype(np.float64)
     return np.concatenate([np.abs(flat), flat < 0, np.ones((len(flat), 1))], axis=1)
@@ -164,17 +193,13 @@ def _importance_of_sums(sums: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(magnitude * raising)
 
 
-def quantile_for(geometry: Geometry) -> float:
-    """The quantile above which heads are important: 0.96 (the paper), 0.9 for small models."""
-    return 0.9 if geometry.total < FEW_HEADS else 0.96
-
-
 @dataclass(frozen=True)
 class LanguageSets:
     """Heads by what they are to several languages.
 
     Attributes:
-        important: for each language its heads strictly above the quantile, by importance.
+        quantile: of a language's scores; heads strictly above it are important.
+        important: for each language its important heads, by importance.
         thresholds: for each language the score at that quantile.
         general: heads in at least `general_in` of these sets, those of most languages first, then
             by mean importance.
@@ -182,6 +207,7 @@ class LanguageSets:
         languages_of: in how many of the sets each head is, for heads in any.
     """
 
+    quantile: float
     important: dict[str, HeadSet]
     thresholds: dict[str, float]
     general: HeadSet
@@ -208,6 +234,11 @@ def check_sets(languages: int, quantile: float | None, general_in: int | None) -
         )
 
 
+def threshold(scores: HeadScores, quantile: float) -> float:
+    """The score above which heads are important."""
+    return float(np.quantile(scores.values[scores.geometry.mask()], quantile))
+
+
 def language_sets(
     scores: Mapping[str, HeadScores],
     quantile: float | None = None,
@@ -217,7 +248,7 @@ def language_sets(
 
     Args:
         scores: for each language, of one model.
-        quantile: None: `quantile_for` the model.
+        quantile: None: `QUANTILE`, or `LOWER_QUANTILE` of a small model.
         general_in: in how many languages' sets a general head is; None: max(2, n - 1) of n.  With
             one language no head can be told to be general, and none is.
 
@@ -229,11 +260,11 @@ def language_sets(
     first = next(iter(scores.values()))
     geometry = first.geometry
     check_sets(len(scores), quantile, general_in)
-    q = quantile_for(geometry) if quantile is None else quantile
+    usual = LOWER_QUANTILE if geometry.total < FEW_HEADS else QUANTILE
+    used = usual if quantile is None else quantile
     needed = max(2, len(scores) - 1) if general_in is None else general_in
-    mask = geometry.mask()
-    thresholds = {code: float(np.quantile(one.values[mask], q)) for code, one in scores.items()}
-    important = {code: one.select(thresholds[code]) for code, one in scores.items()}
+    thresholds = {code: threshold(part, used) for code, part in scores.items()}
+    important = {code: part.select(thresholds[code]) for code, part in scores.items()}
     counts = Counter(head for heads in important.values() for head in heads)
     mean = np.mean([one.values for one in scores.values()], axis=0)
     shared = [head for head, count in counts.items() if count >= needed]
@@ -245,7 +276,7 @@ def language_sets(
         )
         for code, heads in important.items()
     }
-    return LanguageSets(important, thresholds, general, needed, specific, dict(counts))
+    return LanguageSets(used, important, thresholds, general, needed, specific, dict(counts))
 
 
 def expected_general(sizes: list[int], heads: int, needed: int) -> float:

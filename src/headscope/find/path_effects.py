@@ -19,20 +19,119 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.concepts import ConceptFile
+from headscope.data.languages import language_name
 from headscope.data.prompts import TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
-from headscope.find.word_prompts import WORD_TEMPLATE, ReadyPair, encoded_pairs, word_pairs
+from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
-from headscope.measure.intervals import bootstrap_interval
-from headscope.runs import plain
-from headscope.settings import Option, Settings
+from headscope.settings import Option
 
 if TYPE_CHECKING:
     import torch
 
-    from headscope.find.capture import Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
+
+WORD_TEMPLATE = Template(
+    "Translate this word from {source_language} to {target_language}\nWord: {source}\nAnswer:"
+)
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """A clean prompt and another one.
+
+    Attributes:
+        source, target, other_target: language codes; both prompts translate out of `source`.
+        concepts: ids of the clean and the other meaning.
+        words: their words in `source`.
+        answers: of the clean and the other meaning, in `target` and in `other_target`: (clean in
+            target, clean in other, other in target, other in other).
+    """
+
+    source: str
+    target: str
+    other_target: str
+    concepts: tuple[str, str]
+    words: tuple[str, str]
+    answers: tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class ReadyPair:
+    """A pair as tokens: both prompts, and the first token of each of the four answers."""
+
+    pair: WordPair
+    clean: tuple[int, ...]
+    other: tuple[int, ...]
+    firsts: tuple[int, int, int, int]
+
+
+def word_pairs(concepts: ConceptFile, count: int, seed: int) -> list[WordPair]:
+    """Pairs of prompts drawn at random: two meanings, a source and two target languages.
+
+    No pair is drawn twice; there may be fewer where the words do not suffice.
+    """
+    rng = random.Random(f"patching {seed}")
+    found: dict[tuple[Any, ...], WordPair] = {}
+    able = [one for one in concepts.concepts if len(one.words) >= 3]
+    if len(able) < 2 or len(concepts.languages) < 3:
+        raise InputError(
+            f"{concepts.path} has {len(able)} meanings with words in three languages; patching "
+            "needs at least two"
+        )
+    for _ in range(20 * count):
+        first, second = rng.sample(able, 2)
+        common = [one for one in concepts.languages if one in first.words and one in second.words]
+        if len(common) < 3:
+            continue
+        source, target, other = rng.sample(common, 3)
+        answers = (
+            first.words[target], first.words[other], second.words[target], second.words[other]
+        )  # fmt: skip
+        words = (first.words[source], second.words[source])
+        if len(set(answers)) < 4 or words[0] == words[1]:
+            continue
+        pair = WordPair(source, target, other, (first.id, second.id), words, answers)
+        found.setdefault((source, target, other, first.id, second.id), pair)
+        if len(found) == count:
+            break
+    if not found:
+        raise InputError(
+            f"no two meanings of {concepts.path} have different words in the same three "
+            "languages; give more words"
+        )
+    return list(found.values())
+
+
+def encoded_pairs(
+    lm: LanguageModel, pairs: Sequence[WordPair], template: Template, chat: bool | None
+) -> list[ReadyPair]:
+    """The pairs whose four answers begin with four tokens after one and the same prompt."""
+    from headscope.lm.prompting import encode_answers
+
+    prompts, answers = [], []
+    for pair in pairs:
+        names = language_name(pair.source), language_name(pair.target)
+        clean = template.render(pair.words[0], *names).text
+        names = language_name(pair.source), language_name(pair.other_target)
+        other = template.render(pair.words[1], *names).text
+        prompts += [clean] * 4 + [other]
+        answers += [*pair.answers, pair.answers[3]]
+    encoded = encode_answers(lm, prompts, answers, chat)
+    ready = []
+    for at, pair in enumerate(pairs):
+        *four, other_one = encoded[5 * at : 5 * at + 5]
+        heads = {one.ids[: one.start] for one in four}
+        firsts = tuple(one.ids[one.start] for one in four)
+        same = other_one.ids[other_one.start] == firsts[3]
+        if len(heads) == 1 and len(set(firsts)) == 4 and same:
+            (clean_ids,) = heads
+            other_ids = tuple(other_one.ids[: other_one.start])
+            first = (firsts[0], firsts[1], firsts[2], firsts[3])
+            ready.append(ReadyPair(pair, tuple(clean_ids), other_ids, first))
+    return ready
+
 
 #: What is measured, by the place of the answer whose probability changes: the clean word in the
 #: other language, the other word in the clean language, the other word in the other language, and
@@ -41,7 +140,7 @@ EFFECTS = ("language", "concept", "both", "kept")
 
 
 @dataclass(frozen=True)
-class Patching(Settings):
+class Patching(Resampled):
     """How prompts are made and patched.
 
     Attributes:
@@ -52,8 +151,7 @@ class Patching(Settings):
         control: whether each head is also patched from a prompt that has nothing to do with the
             pair, which tells how much any foreign output changes.
         chat: whether prompts are wrapped in the model's chat template; None: where it has one.
-        seed: of the drawing and of the bootstrap.
-        bootstrap_draws, level: of the interval over pairs.
+        seed: of the drawing and of the bootstrap over pairs.
         batch_tokens: padded tokens of a batch.
     """
 
@@ -71,8 +169,6 @@ class Patching(Settings):
     ] = True
     chat: options.Chat = None
     seed: options.Seed = 0
-    bootstrap_draws: int = 1000
-    level: float = 0.95
     batch_tokens: options.BatchTokens = 8192
 
 
@@ -106,8 +202,6 @@ def patching(
     Raises:
         InputError: if the words do not suffice for a pair, or no pair is left.
     """
-    from headscope.find.capture import Part
-
     drawn = word_pairs(concepts, config.pairs, config.seed)
     ready = encoded_pairs(lm, drawn, config.template, config.chat)
     if not ready:
@@ -125,8 +219,8 @@ def patching(
         )
     chosen = [ready[i] for i in kept]
     donors = _unrelated(chosen, config.seed) if config.control else [None] * len(chosen)
-    part = Part(run, "patching")
-    done = {key: arrays for one in part.tensors("pairs") for key, arrays in _by_pair(one).items()}
+    part = RunPart(run, "patching")
+    done = {int(own["pair"][0]): own["effects"] for own in part.tensors("pairs")}
     rows = []
     for at, one in enumerate(chosen):
         if at not in done:
@@ -261,10 +355,6 @@ def _effects(
     return found
 
 
-def _by_pair(tensors: dict[str, NDArray[Any]]) -> dict[int, NDArray[np.float32]]:
-    return {int(tensors["pair"][0]): tensors["effects"]}
-
-
 def _scores(
     lm: LanguageModel,
     config: Patching,
@@ -274,50 +364,26 @@ def _scores(
     run: Run | None,
 ) -> dict[str, HeadScores]:
     """Means over pairs; `effects` is (P, 6, L, W)."""
-    totals = np.ones(len(effects), dtype=np.int32)
     names = (*EFFECTS, "control_language", "control_concept")
-    statistics: dict[str, NDArray[Any]] = {
-        name: effects[:, at].astype(np.float32) for at, name in enumerate(names)
+    statistics: Arrays = {name: effects[:, at].astype(np.float32) for at, name in enumerate(names)}
+    # A pair without a control counts in no mean of controls.
+    means = {
+        name: rate(values, np.asarray(~np.isnan(values).all(axis=(1, 2))))
+        for name, values in statistics.items()
     }
     statistics["clean"] = clean
-
-    def mean(name: str) -> NDArray[np.float64]:
-        values = statistics[name].astype(np.float64)
-        known = ~np.isnan(values).all(axis=(1, 2))
-        if not known.any():
-            return np.full(lm.geometry.shape, np.nan)
-        return np.asarray(values[known].mean(axis=0))
-
-    scores = {}
-    for name in ("language", "concept"):
-        low, high = bootstrap_interval(
-            np.nan_to_num(statistics[name]),
-            totals,
-            "macro",
-            config.bootstrap_draws,
-            config.seed,
-            config.level,
-        )
-        scores[name] = HeadScores(
-            lm.geometry,
-            mean(name),
+    about = {"examples": len(effects), "tokens": len(effects), "left_out": left_out}
+    return {
+        name: scored(
+            lm,
             "patching",
-            low,
-            high,
-            extra={
-                "chance": mean(f"control_{name}"),
-                "both": mean("both"),
-                "kept": mean("kept"),
-            },
-            statistics=statistics,
-            config={
-                **plain(config),
-                "effect": name,
-                "examples": len(effects),
-                "tokens": len(effects),
-                "left_out": left_out,
-            },
-            provenance=dict(run.provenance) if run is not None else {},
-            signature=run.signature if run is not None else "",
+            config,
+            run,
+            statistics[name],
+            np.ones(len(effects), dtype=np.int32),
+            {"chance": means[f"control_{name}"], "both": means["both"], "kept": means["kept"]},
+            statistics,
+            {"effect": name, **about},
         )
-    return scores
+        for name in ("language", "concept")
+    }

@@ -8,8 +8,8 @@ share keys and values dropped as a whole?
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.overlap import overlaps
+from headscope.compare.sets import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
 from headscope.results.masks import KeyGroups
 from headscope.results.overlap import PairOverlap
+from headscope.runs.reading import read_object
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,8 @@ def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
 
 
 def _read(one: Artifact) -> LearnedMask:
-    result = _result(Path(one.place))
+    file = Path(one.place) / "result.json"
+    result = read_object(file) if file.is_file() else {}
     if one.scores is None or one.heads is None or "selected" not in result:
         raise InputError(
             f"{one.place}: holds no learned mask; name runs of `headscope find mask` (sets of "
@@ -110,17 +112,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, Mapping):
         value = value.get("name")
     return value if isinstance(value, str) else None
-
-
-def _result(path: Path) -> Mapping[str, Any]:
-    file = path / "result.json"
-    if not file.is_file():
-        return {}
-    try:
-        result = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is damaged; run the same command again") from error
-    return result if isinstance(result, dict) else {}
 
 
 def against(
@@ -206,7 +197,7 @@ def _at_least(sizes: Sequence[int], kept: int, dropped: int) -> float:
     total = sum(sizes)
     # How many ways there are to name j groups that hold t heads together.
     ways = {(0, 0): 1}
-    for size, number in _counted(sizes):
+    for size, number in sorted(Counter(sizes).items()):
         more: dict[tuple[int, int], int] = {}
         for (j, t), count in ways.items():
             for i in range(number + 1):
@@ -220,12 +211,6 @@ def _at_least(sizes: Sequence[int], kept: int, dropped: int) -> float:
             sign = -1 if (j - dropped) % 2 else 1
             found += sign * comb(j - 1, dropped - 1) * count * comb(total - t, kept)
     return found / comb(total, kept)
-
-
-def _counted(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    values = list(sizes)
-    for size in sorted(set(values)):
-        yield size, values.count(size)
 
 
 def _sizes(geometry: Geometry, key_heads: Sequence[int]) -> list[int]:

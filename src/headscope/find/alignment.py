@@ -1,10 +1,14 @@
-"""The sentences of a direction with their peaks, for given and for generated translations."""
+"""Counting hits: peaks of one sentence against its word links, and against other sentences'.
+
+A sentence is reduced to tables over (target token, key token); every count for all heads at once
+is then one look-up of the peaks in such a table.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,26 +16,145 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import Alignment, AlignWords, align_words
+from headscope.data.links import Links
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, membership, within
-from headscope.find.capture import Captured, Part, Progress, capture_greedy, capture_reference
-from headscope.find.hits import Sentence, identical_links
+from headscope.find.capture import Captured, capture_greedy, capture_reference
+from headscope.find.scoring import Progress, RunPart
 from headscope.lm.prompting import chat_writer
 from headscope.lm.tokens import Encoded, encode, encode_output
 
 if TYPE_CHECKING:
-    from headscope.find.translation_config import TranslationScore
+    from headscope.find.translation import TranslationScore
     from headscope.lm import LanguageModel
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """Every pair with its words and links, its peaks, and how its words were aligned."""
+class Sentence:
+    """One pair as tokens and words.
 
-    sentences: list[Sentence]
-    captured: list[Captured]
-    alignment: Alignment
+    `target` (n, Wt): which target token belongs to which target word; `source` (T, Ws): which
+    token of the whole sequence belongs to which source word. `links` holds (source word, target
+    word); `identical` those of them whose words have the same surface form.
+    """
+
+    target: Bools
+    source: Bools
+    links: Links
+    identical: Links
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Number of source words and target words."""
+        return self.source.shape[1], self.target.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What one sentence contributes. Arrays over heads have the shape (L, W).
+
+    `hits` / `total`: all linked target tokens; `identical_hits` / `identical_total`: those with a
+    linked source word of the same surface form. `chance` is the expected score (macro) or the sum
+    of hits (micro) under other sentences' links, with `chance_total` the number of draws or the
+    sum of their denominators.
+    """
+
+    hits: NDArray[np.int32]
+    total: int
+    identical_hits: NDArray[np.int32]
+    identical_total: int
+    chance: NDArray[np.float64]
+    chance_total: float
+
+
+def identical_links(links: Links, source: Sequence[Word], target: Sequence[Word]) -> Links:
+    """The links between words of the same surface form."""
+    return frozenset((i, j) for i, j in links if source[i].text == target[j].text)
+
+
+def allowed_keys(sentence: Sentence, links: Links) -> Bools:
+    """Which keys are a hit for which target token under `links`, bool (n, T).
+
+    Links that fall outside the sentence's words are dropped.
+    """
+    sources, targets = sentence.lengths
+    matrix = np.zeros((targets, sources), dtype=np.int32)
+    for i, j in links:
+        if i < sources and j < targets:
+            matrix[j, i] = 1
+    reached = sentence.target.astype(np.int32) @ matrix @ sentence.source.T.astype(np.int32)
+    return np.asarray(reached > 0)
+
+
+def count_hits(
+    sentence: Sentence,
+    peaks: NDArray[np.integer],
+    others: Sequence[Links],
+    average: str,
+    skip_identical: bool,
+) -> Counts:
+    """Score one sentence.
+
+    Args:
+        sentence: its words and links.
+        peaks: (n, L, W), for each target token and head the token with the largest weight, an
+            index into the whole sequence, -1 for none.
+        others: links of other sentences, for chance.
+        average: "macro" or "micro"; decides how chance is summed.
+        skip_identical: leave out target tokens with a linked word of the same surface form, also
+            for chance.
+    """
+    own = allowed_keys(sentence, sentence.links)
+    linked = np.asarray(own.any(axis=1))
+    same = np.asarray(allowed_keys(sentence, sentence.identical).any(axis=1)) & linked
+    scored = ~same if skip_identical else np.ones_like(same)
+    own, linked, same = own & scored[:, None], linked & scored, same & scored
+    expected = np.zeros(own.shape, dtype=np.float64)
+    weight = 0.0
+    for links in others:
+        allowed = allowed_keys(sentence, links) & scored[:, None]
+        size = int(allowed.any(axis=1).sum())
+        if size:
+            expected += allowed if average == "micro" else allowed / size
+            weight += size if average == "micro" else 1
+    return Counts(
+        _look_up(own, peaks).astype(np.int32),
+        int(linked.sum()),
+        _look_up(own & same[:, None], peaks).astype(np.int32),
+        int(same.sum()),
+        _look_up(expected, peaks).astype(np.float64),
+        weight,
+    )
+
+
+def _look_up(table: NDArray[np.generic], peaks: NDArray[np.integer]) -> NDArray[np.generic]:
+    """Sum over target tokens of `table[token, peak]` for every head; -1 counts as 0."""
+    padded = np.concatenate([table, np.zeros((len(table), 1), table.dtype)], axis=1)
+    places = peaks.reshape(len(table), int(np.prod(peaks.shape[1:]))).astype(np.int64)
+    flat = np.take_along_axis(padded, places, axis=1)
+    total: NDArray[np.generic] = flat.sum(axis=0).reshape(peaks.shape[1:])
+    return total
+
+
+def similar_sentences(
+    lengths: Sequence[tuple[int, int]], draws: int, seed: int, pool: int = 3
+) -> list[list[int]]:
+    """For each sentence, `draws` others of similar lengths, by number of words on both sides.
+
+    Drawn without replacement from the `pool` × `draws` nearest; fewer where there are fewer.
+    """
+    sizes = np.array(lengths, dtype=np.int64).reshape(-1, 2)
+    chosen = []
+    for index in range(len(sizes)):
+        distance = np.abs(sizes - sizes[index]).sum(axis=1)
+        distance[index] = np.iinfo(np.int64).max
+        nearest = np.argsort(distance, kind="stable")[: min(pool * draws, len(sizes) - 1)]
+        rng = random.Random(f"{seed} {index}")
+        chosen.append(rng.sample(nearest.tolist(), min(draws, len(nearest))))
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +172,7 @@ class Given:
 
 
 def given_texts(
-    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: Part
+    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: RunPart
 ) -> tuple[list[Given], Alignment]:
     """Prompt and reference translation of every pair as one string, with its word links."""
     alignment = _alignment(lm, part, pairs, config, pairs.pairs)
@@ -68,29 +191,24 @@ def given_texts(
     return given, alignment
 
 
-def given_translations(
+def decoded(
     lm: LanguageModel,
     pairs: PairFile,
     config: TranslationScore,
-    part: Part,
-    progress: Progress | None,
-) -> Decoded:
-    """Prompt and reference translation as one string, one forward pass a batch."""
-    given, alignment = given_texts(lm, pairs, config, part)
-    scope = [one.source for one in given] if config.scope == "source" else None
-    ids, rows = [one.ids for one in given], [one.rows for one in given]
-    captured = capture_reference(lm, ids, rows, scope, config, part, progress)
-    return Decoded([one.words for one in given], captured, alignment)
+    part: RunPart,
+    progress: Progress | None = None,
+) -> tuple[list[Sentence], list[Captured], Alignment]:
+    """Every pair with its words and links, its peaks, and how its words were aligned.
 
-
-def own_translations(
-    lm: LanguageModel,
-    pairs: PairFile,
-    config: TranslationScore,
-    part: Part,
-    progress: Progress | None,
-) -> Decoded:
-    """The model's greedy outputs, captured while they are generated, then aligned."""
+    Of reference translations, one forward pass a batch; or of the model's greedy outputs, captured
+    while they are generated and then aligned.
+    """
+    if config.decode == "reference":
+        given, alignment = given_texts(lm, pairs, config, part)
+        scope = [text.source for text in given] if config.scope == "source" else None
+        ids, rows = [text.ids for text in given], [text.rows for text in given]
+        captured = capture_reference(lm, ids, rows, scope, config, part, progress)
+        return [text.words for text in given], captured, alignment
     prompts = prompts_of(lm, pairs, config)
     texts = [encode(lm.tokenizer, prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
@@ -100,21 +218,21 @@ def own_translations(
     ]
     scope = keys if config.scope == "source" else None
     captured = capture_greedy(lm, prompts, keys, scope, config, part, progress)
-    outputs = [encode_output(lm.tokenizer, one.output_ids) for one in captured]
+    outputs = [encode_output(lm.tokenizer, output.output_ids) for output in captured]
     one_line = bool(prompts) and prompts[0].special
     said = _own_pairs(pairs.pairs, [text for text, _ in outputs], one_line)
     alignment = _alignment(lm, part, pairs, config, said)
     sentences = []
     for index, words in enumerate(_words(alignment)):
-        text, spans = outputs[index]
+        written, spans = outputs[index]
         # Words were found in the output without the white space in front of it.
-        shift = len(text) - len(text.lstrip())
+        shift = len(written) - len(written.lstrip())
         target = membership(spans, words[1], shift)[: len(captured[index].peaks)]
         # A head may also look at what has been generated, where no source word is.
         places = np.concatenate([texts[index].spans, np.zeros_like(spans)])
         source = _source(places, prompts[index].source_span, words)
         sentences.append(_sentence(target, source, words))
-    return Decoded(sentences, captured, alignment)
+    return sentences, captured, alignment
 
 
 def prompts_of(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> list[Prompt]:
@@ -131,7 +249,7 @@ def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None
 
 def _alignment(
     lm: LanguageModel,
-    part: Part,
+    part: RunPart,
     pairs: PairFile,
     config: TranslationScore,
     said: Sequence[SentencePair],
@@ -147,7 +265,7 @@ def _alignment(
     extra: Sequence[SentencePair] = ()
     if config.decode == "greedy":
         aligner = aligner or "eflomal"
-        extra = [dataclasses.replace(pair, links=None) for pair in pairs.pairs]
+        extra = [replace(pair, links=None) for pair in pairs.pairs]
     spoken = [pair for pair in said if pair.target.strip()]
     tokens = partial(_tokens, lm) if aligner == "llm" else None
     options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
@@ -172,7 +290,7 @@ def _with_silent(alignment: Alignment, said: Sequence[SentencePair]) -> Alignmen
     rows = zip(alignment.source_words, alignment.target_words, alignment.links, strict=True)
     full = [next(rows) if pair.target.strip() else ((), (), None) for pair in said]
     sources, targets, links = zip(*full, strict=True)
-    return dataclasses.replace(alignment, source_words=sources, target_words=targets, links=links)
+    return replace(alignment, source_words=sources, target_words=targets, links=links)
 
 
 def _own_pairs(

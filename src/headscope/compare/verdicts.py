@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,21 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from headscope.compare.artifacts import Artifact
+from headscope.compare.artifacts import Artifact, check_one_geometry, saved_heads
 from headscope.errors import InputError
 from headscope.heads import (
     Amount,
-    Gate,
     Geometry,
     Head,
     HeadSet,
     Rank,
-    default_amount,
     read_scores,
 )
 from headscope.heads.resolve import MEAN
 from headscope.heads.store import check_finished, kind_of
 from headscope.results.methods import Agreement, HeadVerdicts, Verdict
+from headscope.runs.reading import read_object
 
 #: Of runs with several parts: what becomes a column. `parts`: the parts measure different things;
 #: `both`: their mean and each of them. Of any other method the mean alone.
@@ -83,15 +81,12 @@ def read_methods(
     runs = [_read(Path(folder), every_part) for folder in folders]
     if len(runs) < 2:
         raise InputError("a comparison of methods needs at least two runs; name another one")
-    first = runs[0][0]
-    for columns in runs:
-        one = columns[0]
-        if one.artifact.geometry != first.artifact.geometry:
-            raise InputError(
-                f"{first.artifact.place} is of a model of {first.artifact.geometry}, but "
-                f"{one.artifact.place} of one of {one.artifact.geometry}; methods are compared on "
-                "one model"
-            )
+    firsts = [columns[0] for columns in runs]
+    geometry = check_one_geometry(
+        ((column.artifact.place, column.artifact.geometry) for column in firsts),
+        "methods are compared on one model",
+    )
+    for one in firsts:
         other = next((c for cs in runs for c in cs if c.weights not in (None, one.weights)), None)
         if one.weights is not None and other is not None:
             raise InputError(
@@ -99,7 +94,7 @@ def read_methods(
                 f"{other.artifact.place} in {str(other.weights)[:12]}…; methods are compared on "
                 "one model: run both on the same"
             )
-    return _with_own_names(runs), first.artifact.geometry
+    return _with_own_names(runs), geometry
 
 
 def head_rows(
@@ -150,11 +145,6 @@ def selections(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> dict
     return found
 
 
-def amount(geometry: Geometry, k: Amount | None) -> Amount:
-    """How many top heads are compared: `k`, by default 20, or 15 % below 256 heads."""
-    return default_amount(geometry) if k is None else k
-
-
 def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     """The columns of one folder; their names are not yet made unlike others'."""
     if not path.is_dir():
@@ -173,7 +163,7 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     weights = provenance.get("weights")
     signature = str(run.get("signature") or "")
     scores = read_scores(path)
-    own = _own(path)
+    own = saved_heads(path)
     columns = []
 
     def add(label: str, part: str | None, chosen: HeadSet | None) -> None:
@@ -202,25 +192,8 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     return columns
 
 
-def _own(path: Path) -> HeadSet | None:
-    """The set that a method chose itself, if it saved one."""
-    for place in (path / "heads", path):
-        if kind_of(place) == "heads":
-            return HeadSet.from_pretrained(place)
-    for place in (path / "gate", path):
-        if kind_of(place) == "gate":
-            return Gate.from_pretrained(place).changed_heads()
-    return None
-
-
 def _object(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged; run the same command again") from error
-    return value if isinstance(value, dict) else {}
+    return read_object(path) if path.exists() else {}
 
 
 def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn]:

@@ -10,6 +10,7 @@ on the way the one with the lowest loss on pairs held out for stopping is kept.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,18 +20,122 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.errors import InputError
-from headscope.find.gate_fitting import Descent, Optimizer, Sample, descend, mean_losses
-from headscope.find.question_rows import Asked
+from headscope.data.question_prompts import QuestionTemplate
+from headscope.data.questions import Question
+from headscope.errors import InputError, naming
+from headscope.find.gating import (
+    Descent,
+    Optimizer,
+    Sample,
+    descend,
+    gate_maker,
+    mean_losses,
+)
 from headscope.heads import Gate, HeadSet, check_geometry
 from headscope.measure.answers import holds_answer, holds_normalized
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
-    import torch
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question with its prompt and the row of prompt and first answer; `cut`: see `ask`."""
+
+    question: Question
+    prompt: str
+    sample: Sample
+    cut: bool
+
+
+def ask(
+    lm: LanguageModel,
+    questions: Sequence[Question],
+    template: QuestionTemplate,
+    path: str,
+    new_tokens: int,
+    chat: bool | None = None,
+) -> list[Asked]:
+    """The prompts and rows of questions, in order; `path` is the file's, for messages.
+
+    A context too long for the model, with the answer or `new_tokens` generated ones after it, is
+    cut to a window around the first place of an answer. Where in the window the answer lies is
+    drawn from the question's id, so that its place tells nothing. Without an answer in it a
+    context is cut at its end.
+
+    Raises `InputError` if a question does not even fit with the answer as its whole context.
+    """
+    from headscope.lm.prompting import encode_answers
+
+    reader = _Reader(lm, template, new_tokens, chat)
+    asked = []
+    for question in questions:
+        name = f"{path}, {question.place}"
+        context, cut = reader.context(question, name)
+        prompt = template.render(question, context)
+        with naming(name):
+            (row,) = encode_answers(lm, [prompt], [question.answers[0]], chat)
+        asked.append(Asked(question, prompt, Sample(row.ids, row.start, name), cut))
+    return asked
+
+
+@dataclass(frozen=True)
+class _Reader:
+    lm: LanguageModel
+    template: QuestionTemplate
+    new_tokens: int
+    chat: bool | None
+
+    def context(self, question: Question, name: str) -> tuple[str, bool]:
+        """As much of the context as fits, and whether that is less than all."""
+        if self._fits(question, question.context):
+            return question.context, False
+        context = question.context
+        found = next(
+            ((context.index(one), one) for one in question.answers if one in context), (0, "")
+        )
+        shortest, longest = len(found[1]), len(context)
+        if not self._fits(question, _window(question, *found, shortest)):
+            raise InputError(
+                f"{name}: question and answer alone have more tokens than the model's context of "
+                f"{self.lm.context_length} holds; leave it out or take a model with a longer one"
+            )
+        while longest - shortest > 1:  # `shortest` fits and `longest` does not
+            middle = (shortest + longest) // 2
+            if self._fits(question, _window(question, *found, middle)):
+                shortest = middle
+            else:
+                longest = middle
+        return _window(question, *found, shortest), True
+
+    def _fits(self, question: Question, context: str) -> bool:
+        from headscope.lm.prompting import uses_chat, wrap_prompts
+
+        prompt = self.template.render(question, context)
+        (wrapped,) = wrap_prompts(self.lm, [prompt], self.chat)
+        special = not uses_chat(self.lm, self.chat)
+        # The space is what joins them at most; an answer is never less than one new token.
+        answered = len(self.lm.encode(f"{wrapped} {question.answers[0]}", special))
+        generated = len(self.lm.encode(wrapped, special)) + self.new_tokens
+        return max(answered, generated) <= self.lm.context_length
+
+
+def _window(question: Question, start: int, answer: str, size: int) -> str:
+    """`size` characters of the context around the answer, without words that are cut in two."""
+    context = question.context
+    digest = hashlib.sha256(f"{question.id} {question.question}".encode()).digest()
+    share = int.from_bytes(digest[:8], "big") / 2**64
+    before = int(share * (size - len(answer) + 1)) if answer else 0
+    first = max(0, min(start - before, len(context) - size))
+    last = first + size
+    if 0 < first < start and not context[first - 1].isspace():
+        first = next((at for at in range(first, start) if context[at].isspace()), first)
+    ending = start + len(answer)
+    if ending < last < len(context) and not context[last].isspace():
+        last = next((at for at in range(last, ending, -1) if context[at - 1].isspace()), last)
+    return context[first:last].strip()
 
 
 @dataclass(frozen=True)
@@ -131,7 +236,8 @@ def train_soft_gate(
             "give at least one of each"
         )
     steps = _batches(len(learn), config, seed)
-    make = _maker(heads)
+    width = lm.geometry.width
+    make = gate_maker(lm.geometry, [head.layer * width + head.head for head in heads])
     state = _State.read(run, name)
     optimizer = Optimizer(config.learning_rate, config.weight_decay)
 
@@ -146,13 +252,7 @@ def train_soft_gate(
         at = state.descent.steps
         some = steps[at : at + config.check_every]
         descent = descend(
-            lm,
-            learn,
-            some,
-            make,
-            optimizer,
-            state.descent,
-            checkpointing=config.checkpointing,
+            lm, learn, some, make, optimizer, state.descent, checkpointing=config.checkpointing
         )
         loss = look(descent.values)
         best = descent.values if loss < state.lowest else state.best
@@ -186,12 +286,11 @@ def answer(lm: LanguageModel, asked: Sequence[Asked], gate: Gate, config: SoftGa
 def scored(texts: Sequence[str], losses: NDArray[np.float64], asked: Sequence[Asked]) -> Answers:
     """Answers from the texts generated and the losses."""
     answers = [one.question.answers for one in asked]
-    return Answers(
-        tuple(texts),
-        np.array([holds_answer(*one) for one in zip(texts, answers, strict=True)], dtype=bool),
-        np.array([holds_normalized(*one) for one in zip(texts, answers, strict=True)], dtype=bool),
-        losses,
+    right, normalized = (
+        np.array(list(map(holds, texts, answers)), dtype=bool)
+        for holds in (holds_answer, holds_normalized)
     )
+    return Answers(tuple(texts), right, normalized, losses)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,17 +339,3 @@ def _batches(count: int, config: SoftGate, seed: int) -> list[list[int]]:
         rng.shuffle(order)
         steps += [order[at : at + config.batch_size] for at in range(0, count, config.batch_size)]
     return steps
-
-
-def _maker(heads: HeadSet) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Puts one number a head, (n,), into a gate (L, W) that is 1 elsewhere."""
-    import torch
-
-    shape = heads.geometry.shape
-    places = torch.tensor([head.layer * shape[1] + head.head for head in heads])
-
-    def make(values: torch.Tensor) -> torch.Tensor:
-        ones = torch.ones(shape[0] * shape[1])
-        return ones.index_put((places,), values).view(shape)
-
-    return make

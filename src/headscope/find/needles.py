@@ -8,6 +8,7 @@ head's peak, at the step that predicts it, is that same token in the needle (Wu 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.needles import NeedleFile
+from headscope.data.needles import Needle, NeedleFile
+from headscope.data.prompts import Prompt
+from headscope.data.words import within
 from headscope.errors import InputError
-from headscope.find.translation import rate
+from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
-from headscope.measure.intervals import bootstrap_interval
 from headscope.results.head_scores import Place
-from headscope.runs import plain
-from headscope.settings import Option, Settings
+from headscope.settings import Option
 
 if TYPE_CHECKING:
-    from headscope.find.capture import Captured, Progress
-    from headscope.find.hiding import Hidden
+    from headscope.find.capture import Captured
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -39,7 +39,7 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Retrieval(Settings):
+class Retrieval(Resampled):
     """How facts are hidden and answers read.
 
     Attributes:
@@ -54,8 +54,7 @@ class Retrieval(Settings):
         answered_only: leave out prompts whose known answer is not in what was generated: there
             was nothing to copy (prompts without a known answer always count).
         max_new_tokens: longest answer; None: twice the needle and 32.
-        seed: of the bootstrap.
-        bootstrap_draws, level: of the interval over needles.
+        seed: of the bootstrap over needles.
         batch_tokens: padded tokens of a batch.
     """
 
@@ -89,8 +88,6 @@ class Retrieval(Settings):
     answered_only: options.OnlyKnown = True
     max_new_tokens: options.MaxNewTokens = None
     seed: options.Seed = 0
-    bootstrap_draws: int = 1000
-    level: float = 0.95
     batch_tokens: options.BatchTokens = 8192
 
     # Read by `capture_greedy`: the step that predicts a token is looked at.
@@ -136,8 +133,7 @@ def retrieval(
     Raises:
         InputError: if a haystack is too short or too long, or no token of any needle is generated.
     """
-    from headscope.find.capture import Part, capture_greedy, keep_peaks
-    from headscope.find.hiding import hide
+    from headscope.find.capture import capture_greedy, keep_peaks
 
     hidden = hide(lm, needles, config)
     marked = []
@@ -145,7 +141,7 @@ def retrieval(
         mark = np.zeros(len(one.ids), dtype=bool)
         mark[one.needle] = True
         marked.append(mark)
-    part = Part(run, "retrieval")
+    part = RunPart(run, "retrieval")
     captured = capture_greedy(
         lm, [one.prompt for one in hidden], marked, None, config, part, progress
     )
@@ -153,7 +149,7 @@ def retrieval(
     texts = [
         lm.tokenizer.decode(list(seen.output_ids), skip_special_tokens=True) for seen in captured
     ]
-    statistics: dict[str, NDArray[Any]] = {
+    statistics: Arrays = {
         "hits": np.stack([one[0] for one in counts]).astype(np.uint16),
         "chance": np.stack([one[1] for one in counts]).astype(np.float32),
         "elsewhere": np.stack([one[2] for one in counts]).astype(np.uint16),
@@ -181,28 +177,20 @@ def retrieval(
     hits, chance, elsewhere, sizes = (
         _by_needle(statistics, name) for name in ("hits", "chance", "elsewhere", "totals")
     )
-    low, high = bootstrap_interval(
-        hits, sizes, "macro", config.bootstrap_draws, config.seed, config.level
-    )
-    scores = HeadScores(
-        lm.geometry,
-        rate(hits, sizes, "macro"),
+    scores = scored(
+        lm,
         "retrieval",
-        low,
-        high,
-        extra={
-            "chance": rate(chance, sizes, "macro"),
-            "elsewhere": rate(elsewhere, sizes, "macro"),
-        },
-        statistics=statistics,
-        config={
-            **plain(config),
+        config,
+        run,
+        hits,
+        sizes,
+        {"chance": rate(chance, sizes), "elsewhere": rate(elsewhere, sizes)},
+        statistics,
+        {
             "examples": int((totals > 0).sum()),
             "left_out": int((totals == 0).sum()),
             "tokens": int(totals.sum()),
         },
-        provenance=dict(run.provenance) if run is not None else {},
-        signature=run.signature if run is not None else "",
     )
     keep_peaks(part, captured, scores, config.seed)
     return scores
@@ -249,7 +237,7 @@ def _offsets(one: Hidden) -> NDArray[np.intp]:
     return np.arange(one.context[0] - first, one.context[1] - last)
 
 
-def _by_needle(statistics: dict[str, NDArray[Any]], name: str) -> NDArray[Any]:
+def _by_needle(statistics: Arrays, name: str) -> NDArray[Any]:
     """The sum of a statistic over the prompts that count of each needle, by needle."""
     values, needles = statistics[name], statistics["needles"]
     counted = (statistics["totals"] > 0).reshape(-1, *[1] * (values.ndim - 1))
@@ -270,3 +258,109 @@ def by_place(scores: HeadScores) -> tuple[Place, ...]:
         right = float(known.mean()) if known.size else None
         places.append(Place(length, depth, int(own.sum()), int(totals[own].sum()), right))
     return tuple(places)
+
+
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
+#: Room that question, answer and template are given where lengths follow from the context.
+_ROOM = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """One prompt: its tokens, and which of them are the needle's and the haystack's.
+
+    `number` is that of the needle, from 0; `needle` are places; `context` is the half-open span of
+    places of the haystack with its needle, which is the source of the prompt.
+    """
+
+    id: str
+    number: int
+    prompt: Prompt
+    ids: tuple[int, ...]
+    needle: NDArray[np.intp]
+    context: tuple[int, int]
+    length: int
+    depth: float
+    answer: str | None
+
+
+def hide(lm: LanguageModel, needles: NeedleFile, config: Retrieval) -> list[Hidden]:
+    """Every needle in its haystack, at every length and depth."""
+    from headscope.lm.tokens import encode
+
+    rooms = [len(encode(lm.tokenizer, one.haystack).ids) for one in needles.needles]
+    most = max(8, lm.context_length - _ROOM)
+    shortest = min(*rooms, most) if len(rooms) > 1 else min(rooms[0], most)
+    lengths = config.lengths or tuple(sorted({max(8, shortest // part) for part in (4, 2, 1)}))
+    found = []
+    for length in lengths:
+        for depth in config.depths:
+            for at, (one, room) in enumerate(zip(needles.needles, rooms, strict=True)):
+                if room < length and config.lengths:
+                    raise InputError(
+                        f"{needles.path}, line {one.line}: the haystack has {room} tokens and "
+                        f"--length asks for {length}; give longer texts or a smaller length"
+                    )
+                found.append(_hidden(lm, one, at, length, depth, config, needles.path))
+    return found
+
+
+def _hidden(
+    lm: LanguageModel,
+    one: Needle,
+    number: int,
+    length: int,
+    depth: float,
+    config: Retrieval,
+    path: str,
+) -> Hidden:
+    """One prompt; the needle stands at the end of a sentence, nearest to where it should."""
+    from headscope.lm.prompting import chat_writer
+    from headscope.lm.tokens import encode
+
+    size = len(encode(lm.tokenizer, one.needle).ids)
+    hay = _cut(lm, one.haystack, max(1, length - size))
+    ends = [0, *(match.end() for match in _SENTENCE.finditer(hay)), len(hay)]
+    at = min(ends, key=lambda end: (abs(end - depth * len(hay)), end))
+    before, after = hay[:at].rstrip(), hay[at:].lstrip()
+    context = " ".join(part for part in (before, one.needle, after) if part)
+    head, _, tail = config.template.partition("{context}")
+    # What is asked may hold braces, which mean nothing.
+    head, tail = (part.replace("{question}", one.question) for part in (head, tail))
+    prompt = Prompt(f"{head}{context}{tail}", len(head), len(head) + len(context))
+    writer = chat_writer(lm, config.chat, config.template)
+    if writer is not None:
+        prompt = prompt.in_chat(writer)
+    start, end = prompt.source_span
+    place = start + (len(before) + 1 if before else 0)
+    text = encode(lm.tokenizer, prompt.text, prompt.special)
+    if len(text.ids) >= lm.context_length:
+        raise InputError(
+            f"{path}, line {one.line}: the prompt has {len(text.ids)} tokens and the context of "
+            f"{lm.name} holds {lm.context_length}; make it shorter with --length"
+        )
+    inside = np.flatnonzero(within(text.spans, start, end))
+    needle = np.flatnonzero(within(text.spans, place, place + len(one.needle)))
+    if not needle.size:
+        raise InputError(
+            f"{path}, line {one.line}: no token of the needle {one.needle!r} is left in the "
+            "prompt; the model's tokenizer drops it"
+        )
+    span = int(inside[0]), int(inside[-1]) + 1
+    return Hidden(one.id, number, prompt, text.ids, needle, span, length, depth, one.answer)
+
+
+def _cut(lm: LanguageModel, text: str, tokens: int) -> str:
+    """The first `tokens` tokens of a text, cut back to a whole sentence, else to a whole word."""
+    from headscope.lm.tokens import encode
+
+    spans = encode(lm.tokenizer, text).spans
+    ends = spans[spans[:, 1] > spans[:, 0], 1]
+    if len(ends) <= tokens:
+        return text.strip()
+    limit = int(ends[tokens - 1])
+    sentences = [m.start() for m in _SENTENCE.finditer(text) if m.start() <= limit]
+    if sentences and sentences[-1]:
+        return text[: sentences[-1]].strip()
+    words = [m.start() for m in re.finditer(r"\s", text) if 0 < m.start() <= limit]
+    return text[: words[-1] if words else limit].strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.find.mask.config import MaskTraining
-from headscope.find.mask.history import History
-from headscope.find.mask.sampling import gumbel_noise, rows_of_step, straight_through
-from headscope.find.mask.state import TrainingState
+from headscope.find.gating import Sample, adam_after, answer_losses, check_finite
+from headscope.find.masking import History, MaskTraining
+from headscope.find.scoring import Arrays
 from headscope.heads import Gate, HeadSet
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.batching import length_buckets
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
-from headscope.lm.losses import checkpointed, frozen, row_losses
+from headscope.lm.losses import checkpointed, frozen
 from headscope.lm.memory import in_halves
 from headscope.lm.queries import check_queries, query_gated
 
@@ -28,6 +27,137 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
     from headscope.runs import Run
+
+# Streams of random numbers that have nothing to do with each other.
+_START, _ORDER, _NOISE = 0, 1, 2
+
+
+def starting_weights(seed: int, count: int, mean: float, spread: float) -> NDArray[np.float32]:
+    """Weights before the first step: normal, float32 (count,)."""
+    rng = np.random.default_rng((seed, _START))
+    return rng.normal(mean, spread, count).astype(np.float32)
+
+
+def rows_of_step(seed: int, step: int, batch: int, samples: int) -> list[int]:
+    """The samples of a step: all samples in a random order, then all in another, and so on."""
+    first = step * batch
+    rows: list[int] = []
+    for epoch in range(first // samples, (first + batch - 1) // samples + 1):
+        order = np.random.default_rng((seed, _ORDER, epoch)).permutation(samples)
+        begin, end = first - epoch * samples, first + batch - epoch * samples
+        rows += order[max(0, begin) : max(0, end)].tolist()
+    return rows
+
+
+def gumbel_noise(seed: int, step: int, batch: int, count: int) -> NDArray[np.float32]:
+    """Left-tailed Gumbel noise G = log(-log U), float32 (batch, count): each sample has its own U.
+
+    U is uniform between 0 and 1, both excluded.  The mean of G is -0.5772 (Euler's constant).
+    """
+    uniform = np.random.default_rng((seed, _NOISE, step)).random((batch, count))
+    tiny = np.finfo(np.float64).tiny
+    return np.log(-np.log(np.maximum(uniform, tiny))).astype(np.float32)
+
+
+def straight_through(
+    weights: torch.Tensor, noise: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Gates that are 0 or 1 forward and soft backward (Heads Up!, equation 3).
+
+    With p = σ((M + G) / τ) the value is exactly 1 where p ≥ 0.5 and 0 elsewhere; the gradient is
+    that of p.
+
+    Args:
+        weights: M, any shape.
+        noise: G, of the same shape or with further dimensions in front.
+        temperature: τ.
+    """
+    soft = torch.sigmoid((weights + noise) / temperature)
+    hard = (soft.detach() >= 0.5).to(soft.dtype)
+    # The bracket is exactly 0, so the value is exactly `hard`.
+    return hard + (soft - soft.detach())
+
+
+PART = "training"
+
+
+@dataclass(eq=False)
+class TrainingState:
+    """Where a training stands, kept so that it can go on at any step as if nothing had happened.
+
+    Attributes:
+        numbers: the weights, float32 (n,), a leaf that requires grad.
+        optimizer: Adam over them.
+        losses: loss of every step done.
+        steps, history: steps at which the weights were kept, and the weights then.
+    """
+
+    numbers: torch.Tensor
+    optimizer: torch.optim.AdamW
+    losses: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    history: list[NDArray[np.float32]] = field(default_factory=list)
+    _written: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def resume(
+        cls, run: Run | None, count: int, config: MaskTraining, device: torch.device
+    ) -> TrainingState:
+        """As the run's last kept part has it, or with `count` weights before the first step.
+
+        Raises `InputError` if a part in between is missing or of another training.
+        """
+        parts = [] if run is None else list(run.read_tensors(PART).values())
+        if not parts:
+            values = starting_weights(config.seed, count, config.mean, config.spread)
+            zeros = np.zeros_like(values)
+            parts = [{"weights": values, "first": zeros, "second": zeros}]
+        last, losses = parts[-1], [loss for part in parts for loss in part.get("losses", ())]
+        if len(losses) != int(last.get("step", [0])[0]) or last["weights"].shape != (count,):
+            raise InputError(
+                f"{run and run.path / 'parts' / PART}: its files do not follow one another; delete "
+                "this folder to train from the beginning"
+            )
+        numbers = torch.from_numpy(last["weights"].copy()).to(device).requires_grad_()
+        adam = adam_after(numbers, len(losses), last["first"], last["second"])
+        state = cls(numbers, adam, [float(loss) for loss in losses])
+        for part in parts:
+            state.steps += [int(step) for step in part.get("steps", ())]
+            state.history += list(part.get("history", ()))
+        state._written = (len(state.losses), len(state.steps))
+        if not state.steps:
+            state.keep()
+        return state
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return len(self.losses)
+
+    def keep(self) -> None:
+        """Add the weights as they are now to the history."""
+        self.steps.append(self.step)
+        self.history.append(self.numbers.detach().cpu().numpy().copy())
+
+    def write(self, run: Run) -> None:
+        """Add what happened since the last time to the run, with all that is needed to go on."""
+        losses, steps = self._written
+        if len(self.losses) == losses and len(self.steps) == steps:
+            return
+        moments = self.optimizer.state[self.numbers]
+        values = self.numbers.detach().cpu().numpy()
+        tensors: Arrays = {
+            "step": np.array([self.step], dtype=np.int64),
+            "weights": values,
+            "first": moments["exp_avg"].cpu().numpy(),
+            "second": moments["exp_avg_sq"].cpu().numpy(),
+            "losses": np.array(self.losses[losses:], dtype=np.float64),
+            "steps": np.array(self.steps[steps:], dtype=np.int64),
+            "history": np.array(self.history[steps:], np.float32).reshape(-1, len(values)),
+        }
+        run.append_tensors(PART, f"{self.step:08d}", tensors)
+        self._written = (len(self.losses), len(self.steps))
+
 
 Progress = Callable[[str, int, int], None]
 #: Steps, and seconds, after which a training is written down.
@@ -93,16 +223,9 @@ def train_mask(
         torch.OutOfMemoryError: if memory does not suffice for a single sample.
     """
     step = _step(lm, answered, config, names)
-    state = (
-        TrainingState.begin(step.count, config, lm.device)
-        if run is None
-        else TrainingState.resume(run, step.count, config, lm.device)
-    )
+    state = TrainingState.resume(run, step.count, config, lm.device)
     written = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(frozen(lm))
-        if config.checkpointing:
-            stack.enter_context(checkpointed(lm))
+    with frozen(lm), checkpointed(lm) if config.checkpointing else contextlib.nullcontext():
         while state.step < config.steps:
             try:
                 loss, gradient = step.gradient(state.numbers, state.step)
@@ -111,10 +234,8 @@ def train_mask(
                     state.write(run)
                 raise
             state.numbers.grad = gradient
-            for group in state.optimizer.param_groups:
-                group["lr"] = config.learning_rate_at(state.step)
+            state.optimizer.param_groups[0]["lr"] = config.learning_rate_at(state.step)
             state.optimizer.step()
-            state.step += 1
             state.losses.append(loss)
             if state.step % config.keep_every == 0 or state.step == config.steps:
                 state.keep()
@@ -139,11 +260,8 @@ def seconds_a_step(
     Nothing is trained by it. Arguments and errors are those of `train_mask`.
     """
     step = _step(lm, answered, config, names)
-    numbers = TrainingState.begin(step.count, config, lm.device).numbers
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(frozen(lm))
-        if config.checkpointing:
-            stack.enter_context(checkpointed(lm))
+    numbers = TrainingState.resume(None, step.count, config, lm.device).numbers
+    with frozen(lm), checkpointed(lm) if config.checkpointing else contextlib.nullcontext():
         step.gradient(numbers, 0)
         began = clock()
         for number in range(_TIMED):
@@ -158,35 +276,30 @@ def _step(
     names: Sequence[str] | None,
 ) -> _Step:
     """How steps are taken, of samples and a model that allow what is asked for."""
-    called = (
-        list(names) if names is not None else [f"sample {at + 1}" for at in range(len(answered))]
-    )
-    _check_samples(lm, answered, called)
+    if not answered:
+        raise InputError("there is no sample to train a mask on; give at least one")
+    called = names or [f"sample {at + 1}" for at in range(len(answered))]
+    if len(called) != len(answered):
+        raise InputError(
+            f"{len(called)} names were given for {len(answered)} samples; give one each"
+        )
+    samples = [Sample(row.ids, row.start, name) for row, name in zip(answered, called, strict=True)]
+    for sample in samples:
+        if len(sample.ids) > lm.context_length:
+            raise InputError(
+                f"{sample.name}: prompt and answer have {len(sample.ids)} tokens, but the model's "
+                f"context holds {lm.context_length}; shorten or leave it out"
+            )
+        if not 1 <= sample.start < len(sample.ids):
+            raise InputError(
+                f"{sample.name}: its answer begins at token {sample.start} of {len(sample.ids)}; "
+                "there must be a token before it and one in it"
+            )
     if config.on == "query":
         check_queries(lm)
     if config.feed_forward:
         feed_forward_sites(lm)
-    return _Step(lm, answered, called, config)
-
-
-def _check_samples(lm: LanguageModel, answered: Sequence[Answered], names: Sequence[str]) -> None:
-    if not answered:
-        raise InputError("there is no sample to train a mask on; give at least one")
-    if len(names) != len(answered):
-        raise InputError(
-            f"{len(names)} names were given for {len(answered)} samples; give one each"
-        )
-    for one, name in zip(answered, names, strict=True):
-        if len(one.ids) > lm.context_length:
-            raise InputError(
-                f"{name}: prompt and answer have {len(one.ids)} tokens, but the model's context "
-                f"holds {lm.context_length}; shorten or leave it out"
-            )
-        if not 1 <= one.start < len(one.ids):
-            raise InputError(
-                f"{name}: its answer begins at token {one.start} of {len(one.ids)}; there must be "
-                "a token before it and one in it"
-            )
+    return _Step(lm, samples, config)
 
 
 def _trained(lm: LanguageModel, state: TrainingState, config: MaskTraining) -> TrainedMask:
@@ -212,14 +325,8 @@ def _trained(lm: LanguageModel, state: TrainingState, config: MaskTraining) -> T
 class _Step:
     """One step's gradient with respect to all weights: heads, then feed-forward parts."""
 
-    def __init__(
-        self,
-        lm: LanguageModel,
-        answered: Sequence[Answered],
-        names: Sequence[str],
-        config: MaskTraining,
-    ) -> None:
-        self._lm, self._answered, self._names, self._config = lm, answered, names, config
+    def __init__(self, lm: LanguageModel, samples: Sequence[Sample], config: MaskTraining) -> None:
+        self._lm, self._samples, self._config = lm, samples, config
         self._heads = lm.geometry.layers * lm.geometry.width
         self.count = self._heads + (lm.geometry.layers if config.feed_forward else 0)
         exists = np.ones(self.count, dtype=np.float32)
@@ -229,23 +336,23 @@ class _Step:
     def gradient(self, numbers: torch.Tensor, step: int) -> tuple[float, torch.Tensor]:
         """Loss and gradient (n,) at the weights `numbers` (n,); InputError if not finite."""
         config = self._config
-        rows = rows_of_step(config.seed, step, config.batch, len(self._answered))
+        rows = rows_of_step(config.seed, step, config.batch, len(self._samples))
+        samples = [self._samples[row] for row in rows]
         noise = torch.from_numpy(gumbel_noise(config.seed, step, len(rows), self.count))
         temperature = config.temperature_at(step)
 
         def work(places: list[int]) -> tuple[float, torch.Tensor]:
             own = noise[places].to(numbers.device)
             gates = straight_through(numbers, own, temperature)
-            samples = [self._answered[rows[place]] for place in places]
+            some = [samples[place] for place in places]
             with self._gated(gates):
-                losses = row_losses(self._lm, *self._batch(samples))
+                losses = answer_losses(self._lm, some)
                 total = (losses.sum() + config.penalty * (gates * self._exists).sum()) / len(rows)
-                self._check_losses(losses, [rows[place] for place in places], step)
                 (found,) = torch.autograd.grad(total, numbers)
-            self._check_gradient(found, [rows[place] for place in places], step)
+            check_finite(some, losses, found)
             return float(total.detach()), found
 
-        lengths = [len(self._answered[row].ids) for row in rows]
+        lengths = [len(sample.ids) for sample in samples]
         loss, gradient = 0.0, torch.zeros_like(numbers)
         most = config.at_once(self._lm.device.type)
         # Parts of the size that `at_once` chose for the device, and no more than needed.
@@ -267,26 +374,3 @@ class _Step:
             if self._config.feed_forward:
                 stack.enter_context(feed_forward_gated(self._lm, gates[:, self._heads :]))
             yield
-
-    def _batch(self, samples: Sequence[Answered]) -> tuple[Batch, torch.Tensor]:
-        batch = collate([one.ids for one in samples], self._lm.pad_token_id)
-        learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-        for at, one in enumerate(samples):
-            learned[at, learned.shape[1] - len(one.ids) + one.start :] = True
-        return batch, learned
-
-    def _check_losses(self, losses: torch.Tensor, rows: Sequence[int], step: int) -> None:
-        for row, loss in zip(rows, losses.detach().tolist(), strict=True):
-            if not np.isfinite(loss):
-                raise InputError(
-                    f"{self._names[row]}: at step {step + 1} its loss is {loss}; leave it out, or "
-                    "compute in another --dtype; what is done so far is kept"
-                )
-
-    def _check_gradient(self, gradient: torch.Tensor, rows: Sequence[int], step: int) -> None:
-        if not bool(torch.isfinite(gradient).all()):
-            named = ", ".join(self._names[row] for row in rows)
-            raise InputError(
-                f"at step {step + 1} the gradient is not finite, for one of {named}; leave that "
-                "out, or compute in another --dtype; what is done so far is kept"
-            )

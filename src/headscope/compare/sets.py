@@ -13,11 +13,14 @@ from statistics import fmean
 
 import numpy as np
 
+from headscope.compare.artifacts import Artifact
 from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
 from headscope.heads import HeadScores, HeadSet, check_geometry
 from headscope.measure.correlation import mid_ranks
 from headscope.measure.statistics import overlap
+from headscope.results.classes import Classes, ClassShares
+from headscope.results.common import ScoredHead
 from headscope.results.overlap import Conditional, GroupOverlap, PairOverlap
 
 RELATIONS = ("same direction", "opposite", "same source", "same target", "other")
@@ -164,3 +167,39 @@ def _languages(codes: Sequence[str]) -> list[str]:
         if not any(same_language(code, one) for one in found):
             found.append(code)
     return found
+
+
+def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0.0) -> ClassShares:
+    """The classes of an artifact's scores; InputError if it has none.
+
+    Token alignment heads score above `threshold`, inactive ones at most `inactive`.
+    """
+    scores = artifact.scores
+    if scores is None:
+        raise InputError(
+            f"{artifact.place}: holds a set of heads without scores, and a set has no classes; "
+            "name a run that scored heads or saved scores"
+        )
+    counts = scores.classes(threshold, inactive)
+    above = scores.classes_above_chance(threshold, inactive)
+    total = scores.geometry.total
+    return ClassShares(
+        name=artifact.name,
+        place=artifact.place,
+        model=str(scores.provenance.get("model") or ""),
+        direction=artifact.direction,
+        method=scores.method,
+        layers=scores.geometry.layers,
+        total=total,
+        counted_over=scores.counted_over,
+        counts=Classes(**counts),
+        shares=_shares(counts, total),
+        counts_above_chance=None if above is None else Classes(**above),
+        shares_above_chance=None if above is None else _shares(above, total),
+        mean_score=float(scores.values[scores.geometry.mask()].mean()),
+        highest=ScoredHead.all_of(scores)[0],
+    )
+
+
+def _shares(counts: dict[str, float], total: int) -> Classes:
+    return Classes(**{name: count / total for name, count in counts.items()})

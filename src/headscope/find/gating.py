@@ -1,0 +1,431 @@
+"""Gradient descent on numbers that make a gate, while the model itself is frozen.
+
+Shared by the methods that fit soft gates: some numbers, a way to make a gate of them, rows of
+tokens whose ends are learned. A step that does not fit the memory is done in halves, a loss that
+is no number stops the fit, and `Descent` can be kept and gone on with at any step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headscope import options
+from headscope.errors import InputError
+from headscope.settings import Option, Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscope.heads import Gate, Geometry
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row of tokens of which those from `start` on are learned; `name` is for messages."""
+
+    ids: tuple[int, ...]
+    start: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How numbers are moved: Adam (Kingma & Ba 2015) with decoupled weight decay.
+
+    Attributes:
+        learning_rate: of the first step.
+        weight_decay: share of each number, times the learning rate, that a step takes off.
+        clip_norm: longest gradient; a longer one is scaled down to it. None: as it is.
+        last_rate: the learning rate falls or rises evenly to this one. None: it stays.
+        steps: after so many steps it is reached.
+    """
+
+    learning_rate: float
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    last_rate: float | None = None
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < float("inf"):
+            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise InputError(f"the weight decay is {self.weight_decay}; it must be 0 or more")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        if self.last_rate is None:
+            return self.learning_rate
+        done = min(1.0, step / self.steps)
+        return self.learning_rate + (self.last_rate - self.learning_rate) * done
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where a fit stands after so many steps; all that is needed to go on with it.
+
+    Attributes:
+        values: the numbers, float32 (n,).
+        first, second: Adam's two moments, float32 (n,).
+        losses: mean loss of each step's rows, before the step, float64 (steps,).
+    """
+
+    values: Floats
+    first: Floats
+    second: Floats
+    losses: NDArray[np.float64]
+
+    @classmethod
+    def begin(cls, values: Floats) -> Descent:
+        """Before the first step."""
+        zeros = np.zeros_like(values, dtype=np.float32)
+        return cls(values.astype(np.float32), zeros, zeros, np.zeros(0))
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        return len(self.losses)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As a run keeps it."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, arrays: dict[str, NDArray[Any]]) -> Descent:
+        """From what `arrays` gave, among others."""
+        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
+
+
+def descend(
+    lm: LanguageModel,
+    samples: Sequence[Sample],
+    batches: Sequence[Sequence[int]],
+    gate: Callable[[torch.Tensor], torch.Tensor],
+    optimizer: Optimizer,
+    begin: Descent,
+    penalty: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    checkpointing: bool = False,
+) -> Descent:
+    """One step for each batch, from `begin` on.
+
+    Args:
+        lm: the model; frozen meanwhile and afterwards as it was.
+        samples: all rows.
+        batches: which rows each step learns from, at least one.
+        gate: makes the gate, (L, W), of the numbers, (n,); differentiable.
+        optimizer: how the numbers move.
+        begin: where to start.
+        penalty: a number that is added to the mean loss of each step's rows.
+        checkpointing: compute layers again in the backward pass instead of keeping their values.
+
+    Raises:
+        InputError: if a loss or a gradient is no finite number; it names the row.
+        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    """
+    import torch
+
+    from headscope.lm.losses import checkpointed, frozen
+    from headscope.lm.memory import in_halves
+
+    numbers = torch.nn.Parameter(torch.from_numpy(begin.values.copy()))
+    adam = adam_after(numbers, begin.steps, begin.first, begin.second, optimizer.weight_decay)
+    losses = list(begin.losses)
+
+    def work(rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        with lm.gated(gate(numbers)):
+            found = answer_losses(lm, [samples[i] for i in rows])
+            (gradient,) = torch.autograd.grad(found.sum(), numbers)
+        return found.detach().cpu(), gradient
+
+    with frozen(lm), checkpointed(lm) if checkpointing else contextlib.nullcontext():
+        for rows in batches:
+            total, gradient = 0.0, torch.zeros_like(numbers)
+            for some, (found, part) in in_halves([rows], work):
+                check_finite([samples[i] for i in some], found, part)
+                total += float(found.sum())
+                gradient += part / len(rows)
+            if penalty is not None:
+                (part,) = torch.autograd.grad(penalty(numbers), numbers)
+                gradient += part
+            numbers.grad = gradient
+            if optimizer.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_([numbers], optimizer.clip_norm)
+            adam.param_groups[0]["lr"] = optimizer.rate(len(losses))
+            adam.step()
+            losses.append(total / len(rows))
+    state = adam.state[numbers]
+    return Descent(
+        numbers.detach().numpy().copy(),
+        state["exp_avg"].numpy().copy(),
+        state["exp_avg_sq"].numpy().copy(),
+        np.array(losses),
+    )
+
+
+def adam_after(
+    numbers: torch.Tensor, steps: int, first: Floats, second: Floats, weight_decay: float = 0.0
+) -> torch.optim.AdamW:
+    """AdamW over some numbers after so many steps, with its moments as they were then.
+
+    Its learning rate is to be set before each step.
+    """
+    import torch
+
+    adam = torch.optim.AdamW([numbers], lr=1.0, weight_decay=weight_decay)
+    moments = (torch.from_numpy(each.copy()).to(numbers.device) for each in (first, second))
+    kept = dict(zip(("exp_avg", "exp_avg_sq"), moments, strict=True))
+    adam.state[numbers] = {"step": torch.tensor(float(steps)), **kept}
+    return adam
+
+
+def gate_maker(geometry: Geometry, places: ArrayLike) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Puts numbers (n,) at these places of a flat gate into a gate (L, W) that is 1 elsewhere."""
+    import torch
+
+    at = torch.as_tensor(np.asarray(places))
+
+    def make(values: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(geometry.layers * geometry.width)
+        return ones.index_put((at,), values).view(geometry.shape)
+
+    return make
+
+
+def answer_losses(lm: LanguageModel, samples: Sequence[Sample]) -> torch.Tensor:
+    """The mean loss of each row's learned tokens, (rows,) with a graph, from one pass."""
+    import torch
+
+    from headscope.lm.batching import collate
+    from headscope.lm.losses import row_losses
+
+    batch = collate([sample.ids for sample in samples], lm.pad_token_id)
+    learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+    for at, sample in enumerate(samples):
+        learned[at, learned.shape[1] - len(sample.ids) + sample.start :] = True
+    return row_losses(lm, batch, learned)
+
+
+def check_finite(samples: Sequence[Sample], losses: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Stop before a number that is none reaches the gates; `InputError` naming the row."""
+    import torch
+
+    for sample, loss in zip(samples, losses.detach().tolist(), strict=True):
+        if not np.isfinite(loss):
+            raise _no_number(sample, loss)
+    if not bool(torch.isfinite(gradient).all()):
+        names = ", ".join(sample.name for sample in samples)
+        raise InputError(
+            f"{names}: the gradient is not finite; leave it out, lower the learning rate, or "
+            "compute in another --dtype; what is done so far is kept"
+        )
+
+
+def mean_losses(
+    lm: LanguageModel, samples: Sequence[Sample], gate: Gate, batch_tokens: int = 8192
+) -> NDArray[np.float64]:
+    """The mean loss of each row's learned tokens under a gate, in nats, float64 (rows,).
+
+    Raises `InputError` naming the first row whose loss is no finite number.
+    """
+    from headscope.lm.losses import token_losses
+
+    with lm.gated(gate):
+        found = token_losses(lm, [s.ids for s in samples], [s.start for s in samples], batch_tokens)
+    means = np.array([float(one.mean(dtype=np.float64)) for one in found])
+    for sample, mean in zip(samples, means, strict=True):
+        if not np.isfinite(mean):
+            raise _no_number(sample, mean)
+    return means
+
+
+def _no_number(sample: Sample, loss: float) -> InputError:
+    return InputError(
+        f"{sample.name}: the loss of its answer is {loss}; leave it out, or compute in another "
+        "--dtype; what is done so far is kept"
+    )
+
+
+Push = Literal["none", "keep", "remove"]
+PUSHES: tuple[Push, ...] = ("none", "keep", "remove")
+Role = Literal["facilitating", "interfering", "irrelevant"]
+ROLES: tuple[Role, ...] = ("facilitating", "interfering", "irrelevant")
+
+
+@dataclass(frozen=True)
+class CausalGating(Settings):
+    """How gates are fitted.
+
+    Attributes:
+        steps: of the first fit, without a push.
+        pushed_steps: of each of the two fits that go on from there.
+        batch_size: samples a step.
+        rates: Adam's learning rate, on logits, at the first and at the last step.
+        pushed_rates: likewise of the two pushed fits.
+        weight: λ, the weight of the push.
+        clip: logits beyond ± this are not pushed further.
+        clip_norm: longest gradient.
+        seeds: how many fits, with the seeds `seed`, `seed` + 1, …; each decides the gates at the
+            beginning and the order of the samples.
+        seed: the first one.
+        checkpointing: compute layers again in the backward pass instead of keeping their values.
+    """
+
+    steps: Annotated[int, Option("Steps of each of the three fits.", min=1, default=None)] = 500
+    pushed_steps: int = 500
+    batch_size: Annotated[
+        int, Option("Samples of a step.", flag="--batch", min=1, default=None)
+    ] = 64
+    rates: tuple[float, float] = (0.1, 0.01)
+    pushed_rates: tuple[float, float] = (0.5, 0.1)
+    weight: Annotated[float, Option("Weight of the push towards 1 or 0.")] = 0.1
+    clip: float = 4.0
+    clip_norm: float = 1.0
+    seeds: Annotated[
+        int, Option("How often to train, each time with another seed.", min=1, default=None)
+    ] = 10
+    seed: options.Seed = 0
+    checkpointing: options.Checkpointing = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pushed_steps < 1:
+            raise InputError(f"pushed_steps is {self.pushed_steps}; it must be at least 1")
+        for name in ("weight", "clip", "clip_norm"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0")
+        for first, last in (self.rates, self.pushed_rates):
+            Optimizer(first)
+            Optimizer(last)
+
+    @classmethod
+    def small(cls, **changes: Any) -> CausalGating:
+        """For models of fewer than 256 heads: shorter fits, fewer of them."""
+        return replace(cls(steps=150, pushed_steps=150, batch_size=16, seeds=3), **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class CausalGates:
+    """The gates of one seed, float32 (L, W) each, 1 where the model has no head.
+
+    `losses` holds for each fit the mean loss of every step's samples, before the step, in nats.
+    """
+
+    free: Floats
+    keep: Floats
+    remove: Floats
+    losses: dict[str, NDArray[np.float64]]
+
+
+def fit_causal_gates(
+    lm: LanguageModel,
+    samples: Sequence[Sample],
+    config: CausalGating,
+    seed: int,
+    run: Run | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    every: int = 25,
+) -> CausalGates:
+    """Fit gates over all heads without a push, then towards keeping and towards removing.
+
+    With a run, the fit is kept in it every so many steps and goes on from there. Raises
+    `InputError` if there is no sample, or naming the one whose loss is no finite number.
+    """
+    import torch
+
+    if not samples:
+        raise InputError("there is no example to fit gates on; give at least one")
+    geometry = lm.geometry
+    total = config.steps + 2 * config.pushed_steps
+    fits: dict[Push, Descent] = {}
+    place = gate_maker(geometry, np.flatnonzero(geometry.mask()))
+
+    def make(logits: torch.Tensor) -> torch.Tensor:
+        return place(torch.sigmoid(logits))
+
+    done = 0
+    for push in PUSHES:
+        steps = config.steps if push == "none" else config.pushed_steps
+        batches = _batches(len(samples), steps, config.batch_size, f"{seed} {push}")
+        start = _begin(geometry, seed) if push == "none" else fits["none"].values
+        first, last = config.rates if push == "none" else config.pushed_rates
+        optimizer = Optimizer(first, 0.0, config.clip_norm, last, steps)
+        file = f"parts/fits/{push}-{seed}.safetensors"
+        kept = run is not None and (run.path / file).exists()
+        at = Descent.of(run.read_written(file)) if run and kept else Descent.begin(start)
+        while at.steps < steps:
+            at = descend(
+                lm,
+                samples,
+                batches[at.steps : at.steps + every],
+                make,
+                optimizer,
+                at,
+                _push(push, config),
+                config.checkpointing,
+            )
+            if run is not None:
+                run.write_tensors(file, at.arrays())
+            if progress:
+                progress(done + at.steps, total)
+        fits[push] = at
+        done += steps
+    gates = {push: make(torch.from_numpy(at.values)).numpy() for push, at in fits.items()}
+    losses: dict[str, NDArray[np.float64]] = {push: at.losses for push, at in fits.items()}
+    return CausalGates(gates["none"], gates["keep"], gates["remove"], losses)
+
+
+def role_scores(keep: NDArray[Any], remove: NDArray[Any]) -> dict[Role, NDArray[np.float64]]:
+    """The scores of the three roles (table 1 of the paper) from G+ and G−, each in [0, 1].
+
+    Arrays of any one shape. A head may score high in two: G+ and G− are fitted apart.
+    """
+    kept, removed = np.asarray(keep, dtype=np.float64), np.asarray(remove, dtype=np.float64)
+    return {
+        "facilitating": removed,
+        "interfering": 1 - kept,
+        "irrelevant": kept * (1 - removed),
+    }
+
+
+def _push(push: Push, config: CausalGating) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    if push == "none":
+        return None
+    weight = config.weight if push == "keep" else -config.weight
+
+    def term(logits: torch.Tensor) -> torch.Tensor:
+        return -weight * logits.clamp(-config.clip, config.clip).mean()
+
+    return term
+
+
+def _begin(geometry: Geometry, seed: int) -> Floats:
+    """Logits of gates drawn evenly from (0, 1)."""
+    drawn = np.random.default_rng([seed, geometry.total]).uniform(1e-4, 1 - 1e-4, geometry.total)
+    return np.log(drawn / (1 - drawn)).astype(np.float32)
+
+
+def _batches(count: int, steps: int, size: int, name: str) -> list[list[int]]:
+    """Which samples each step learns from: all of them in turn, in a new order every time."""
+    rng = random.Random(f"causal gating {name}")
+    size = min(size, count)
+    waiting: list[int] = []
+    batches = []
+    for _ in range(steps):
+        while len(waiting) < size:
+            order = list(range(count))
+            rng.shuffle(order)
+            waiting += order
+        batches.append(waiting[:size])
+        waiting = waiting[size:]
+    return batches
