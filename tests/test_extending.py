@@ -75,7 +75,7 @@ def test_the_page_makes_a_command(
 
 
 def naive(
-    lm: headscope.lm.LanguageModel, distance: int, limit: int
+    lm: LanguageModel, distance: int, limit: int
 ) -> dict[tuple[int, int], float]:
     """The score from the attention weights of plain transformers, document by document."""
     from headscope.pocket.sample import sample_documents
