@@ -46,7 +46,7 @@ from headscope.studies.inputs import ModelChoice, PairsChoice, kept_model
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 AIM = 1.5
 WORDS = (

@@ -25,7 +25,7 @@ from headscope.data.segmenters import segmenter_name
 from headscope.measure.identify import identifier_name, identify
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import KINDS
-from headscope.verify.failures.classify import Case, Row, Rules, classify
+from headscope.verify.failure.classify import Case, Row, Rules, classify
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 THRESHOLDS = ("unsupported", "added", "dropped", "left_out")

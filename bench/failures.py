@@ -29,7 +29,7 @@ from headscope.pocket.world.languages import language
 from headscope.pocket.world.sampling import Split, sentences
 from headscope.pocket.world.sentences import PRONOUNS, Piece, Rendered, Sentence, render
 from headscope.results.failures import KINDS
-from headscope.verify.failures.classify import Case, Row, Rules, classify
+from headscope.verify.failure.classify import Case, Row, Rules, classify
 
 DIRECTIONS = ("en-de", "de-en", "en-ru", "ru-es", "es-tr", "tr-de", "de-ru", "ru-en")
 CONTENT = ("noun", "adjective", "verb", "adverb", "predicate")

@@ -20,7 +20,7 @@ import numpy as np
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.compare import rank_correlation
+from headscope.compare.sets import rank_correlation
 from headscope.heads import HeadScores
 from headscope.results.lahis import LahisLanguage
 from headscope.runs import encode

@@ -32,7 +32,7 @@ from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.pocket.sample import sample_pairs
-from headscope.verify.one_by_one import Prepared, Step, Subject, Walk, order_gates, prepare, walk
+from headscope.verify.successive import Prepared, Step, Subject, Walk, order_gates, prepare, walk
 
 #: What seconds are: of the wall, or of this process on all its cores (for a busy machine).
 

@@ -27,7 +27,7 @@ from headscope.pocket.sample import sample_pairs
 from headscope.pocket.world.knowledge import word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import sentences
-from headscope.verify.removal import translate
+from headscope.verify.translation import translate
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from headscope.runs import encode
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import PairsChoice
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 ALL = PairsChoice(pair=("all",))
 FEW = replace(ALL, limit=10)

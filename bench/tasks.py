@@ -22,7 +22,7 @@ from headscope.runs import encode
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import PairsChoice
 from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 CROSS = {task.name for task in CROSS_LINGUAL}
 KEPT = ("value", "stderr", "low", "high", "change", "above_chance", "p_examples", "p_draws")

@@ -22,11 +22,12 @@ from verify_helpers import write_data
 
 
 class CommandRun(NamedTuple):
-    """A command, the folder of its run, and what it printed."""
+    """A command, the folder of its run, what it printed, and its arguments."""
 
     command: str
     folder: Path
     terminal: str
+    arguments: tuple[str, ...] = ()
 
 
 def tiny_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
@@ -171,7 +172,7 @@ def _made(
     out = folder / (to or name.replace(" ", "-"))
     said = run(*name.split(), *arguments, "--out", out)
     assert said.code == 0, f"{name}: {said.err}"
-    return CommandRun(name, out, said.out)
+    return CommandRun(name, out, said.out, tuple(map(str, arguments)))
 
 
 def _trater(out: Path) -> Path:

@@ -72,10 +72,13 @@ def command_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> li
             with contextlib.chdir(shared):
                 for name, runs in (("tiny", tiny_runs), ("pocket", pocket_runs)):
                     Path(name).mkdir()
-                    made += [(a, str(shared / b), c) for a, b, c in runs(Path(name), run)]
+                    made += [(a, str(shared / b), *c) for a, b, *c in runs(Path(name), run)]
             index.write_text(json.dumps(made), "utf-8")
     found = json.loads(index.read_text("utf-8"))
-    return [CommandRun(name, Path(path), said) for name, path, said in found]
+    return [
+        CommandRun(name, Path(path), said, tuple(arguments))
+        for name, path, said, arguments in found
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headscope.cli.commands import build, command_of, options_of
+from headscope.cli.commands import command_of
 from headscope.errors import InputError
-from headscope.settings import MadeBy, Option, Part, Settings
+from headscope.settings import MadeBy, Option, Part, Settings, build, options_in
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice, PairsChoice
 from headscope.studies.study import Study
@@ -70,7 +70,7 @@ def made(*arguments: str) -> Any:
 
 def test_options_stand_where_their_fields_stand_and_shared_ones_once() -> None:
     names = ["name", "width", "seed", "mode", "size", "first", "second", "as_", "text", "chat"]
-    assert options_of(Outer) == names
+    assert list(dict.fromkeys(each.name for each in options_in(Outer))) == names
 
 
 def test_settings_are_built_from_what_is_typed() -> None:
@@ -123,5 +123,5 @@ def test_a_part_lacks_and_makes_what_it_says() -> None:
 
 @pytest.mark.parametrize("kind", [ModelChoice, PairsChoice, TaskChoice, DocumentsChoice])
 def test_options_left_out_give_the_defaults(kind: type) -> None:
-    given = dict.fromkeys(options_of(kind))
+    given = dict.fromkeys(each.name for each in options_in(kind))
     assert build(kind, given) == kind()

@@ -15,7 +15,7 @@ from headscope.results.failures import KINDS
 from headscope.results.removal import Condition, Label
 from headscope.runs import encode, open_run
 from headscope.studies.verify.removal import describe_conditions
-from headscope.verify.removal.measures import Translations, output_rows
+from headscope.verify.translation.measures import Translations, output_rows
 
 Command = Callable[..., Any]
 GOOD = {

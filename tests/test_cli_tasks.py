@@ -16,7 +16,7 @@ from headscope.results.tasks import TasksResult
 from headscope.runs import decode
 from headscope.shown.blocks import Table, p_cell
 from headscope.studies.verify.tasks_show import show
-from headscope.verify.tasks import library as task_library
+from headscope.verify.other_tasks import library as task_library
 
 Command = Callable[..., Any]
 CHOICE, WRITTEN = "pocket_capitals", "pocket_repeat_generated"

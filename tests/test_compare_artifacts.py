@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope.compare import class_shares, read_artifacts
-from headscope.compare.artifacts import check_one_geometry
+from headscope.compare.artifacts import check_one_geometry, read_artifacts
+from headscope.compare.sets import class_shares
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.classes import Classes
@@ -125,7 +125,7 @@ def test_class_shares_are_those_of_the_scores() -> None:
     values = np.array([[0.5, 0.2, 0.1, 0.0], [0.06, 0.05, 0.04, 0.0], [0, 0, 0, 0.9]])
     chance = np.full((3, 4), 0.05)
     made = HeadScores(GEOMETRY, values, "m", extra={"chance": chance}, provenance={"model": "x"})
-    from headscope.compare import Artifact
+    from headscope.compare.artifacts import Artifact
 
     row = class_shares(Artifact("a", "a", GEOMETRY, made))
     assert row.counts.each == (3, 4, 5)

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.compare import group_overlaps, overlaps, rank_correlation
+from headscope.compare.sets import group_overlaps, overlaps, rank_correlation
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
 
 GEOMETRY = Geometry((3, 0, 3, 2))

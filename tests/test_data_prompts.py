@@ -22,7 +22,7 @@ from headscope.studies.find.soft_gate import FindSoftGate
 from headscope.studies.verify.off_target import VerifyOffTarget
 from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.summaries import VerifySummaries
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 
 def test_the_default_prompt() -> None:

@@ -27,8 +27,8 @@ from headscope.results.failures import KINDS
 from headscope.runs import open_run
 from headscope.studies.verify import failures_show
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
-from headscope.verify.failures.backing import akin, plain_words, size
-from headscope.verify.failures.classify import Case, Row, classify
+from headscope.verify.failure.backing import akin, plain_words, size
+from headscope.verify.failure.classify import Case, Row, classify
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(os.environ.get("HEADSCOPE_SEEDS", ROOT.parent / "shared" / "seeds"))

@@ -10,7 +10,7 @@ import torch
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
-from headscope.find import TranslationScore, translation_score
+from headscope.find.translation import TranslationScore, translation_score
 from headscope.lm.model import LanguageModel
 
 PLACES = 32

@@ -17,9 +17,9 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import Prompt
 from headscope.data.words import within
 from headscope.errors import InputError, MissingExtra
-from headscope.find import TranslationScore, translation_score
 from headscope.find.alignment import prompts_of, similar_sentences
 from headscope.find.capture import capture_greedy
+from headscope.find.translation import TranslationScore, translation_score
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.generation import GenerateConfig, generate

@@ -16,9 +16,9 @@ import find_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
 from headscope.errors import InputError
-from headscope.find import TranslationScore, translation_score
 from headscope.find.alignment import prompts_of, similar_sentences
 from headscope.find.capture import capture_greedy
+from headscope.find.translation import TranslationScore, translation_score
 from headscope.heads import HeadScores
 from headscope.lm.model import LanguageModel
 from naive_translation_score import Naive, naive_translation_score

@@ -15,7 +15,7 @@ import pytest
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.find import TranslationScore
+from headscope.find.translation import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
 from headscope.papers.paper import PaperData, Setting
@@ -29,7 +29,7 @@ from headscope.studies.inputs import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.verify.languages.sets import language_heads
-from headscope.verify.one_by_one import Order
+from headscope.verify.successive import Order
 
 #: The best head by each ranking; the other one is second.
 BEST: dict[Rank, str] = {"above-chance": "1.3", "score": "1.1"}

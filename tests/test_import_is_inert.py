@@ -115,7 +115,7 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Installed
 import headscope
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.use.rating import rate_texts
-from headscope.verify.removal import translate
+from headscope.verify.translation import translate
 
 lm = headscope.load(sys.argv[1], device="cpu")
 heads = headscope.HeadSet(lm.geometry, (headscope.Head(0, 1),))

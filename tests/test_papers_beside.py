@@ -36,15 +36,15 @@ from headscope.measure.statistics import (
 )
 from headscope.papers import beside, registry
 from headscope.papers.beside import PAPER
-from headscope.papers.listing import listing
+from headscope.papers.command import listing
 from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.reproduce import Reproduce, reproduce
 from headscope.papers.token_alignment_heads.setting import THRESHOLD
 from headscope.runs.parts import read_records
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.verify.loss_experiments import copies_written
-from headscope.verify.removal.losses import ReferenceLosses
-from headscope.verify.removal.single import interactions, pairs_of, planned_pairs
+from headscope.verify.translation.losses import ReferenceLosses
+from headscope.verify.translation.single import interactions, pairs_of, planned_pairs
 from lm_helpers import folded
 from loss_helpers import data, of_sentence
 from verify_helpers import naive

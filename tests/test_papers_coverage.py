@@ -12,8 +12,8 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
+from headscope.papers.command import listing
 from headscope.papers.heads_up.tasks import directions
-from headscope.papers.listing import listing
 from headscope.papers.paper import PaperData, Setting
 from headscope.papers.plan import Coverage, make_plan
 from headscope.papers.published import paper_tasks

@@ -27,7 +27,7 @@ from headscope.papers.heads_up.prompts import target_first
 from headscope.papers.heads_up.tasks import word_tasks
 from headscope.papers.paper import Setting, Steering
 from headscope.papers.published import PaperTask, examples_digest, paper_tasks
-from headscope.papers.results import _table
+from headscope.papers.reproduce import _table
 from headscope.results.one_by_one import OneByOneResult
 from headscope.runs.codec import decode
 from headscope.studies.inputs import ModelChoice

@@ -26,7 +26,7 @@ from headscope.papers.claims import answer_of, judged, of_removal
 from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published
-from headscope.papers.results import describe, typeset
+from headscope.papers.reproduce import describe, typeset
 from headscope.papers.token_alignment_heads import PAPER, steps, told
 from headscope.papers.token_alignment_heads.paper import group_of
 from headscope.papers.token_alignment_heads.setting import (
@@ -407,7 +407,7 @@ def test_other_tasks_are_of_all_kinds_of_the_paper(
 
 def test_the_tasks_that_are_named_are_those_of_the_harness(large: Setting) -> None:
     pytest.importorskip("lm_eval")
-    from headscope.verify.tasks.library import resolve
+    from headscope.verify.other_tasks.library import resolve
 
     missing = experiment("figure-9").steps(large)
     assert isinstance(missing, Missing)

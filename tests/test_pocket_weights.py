@@ -13,7 +13,7 @@ from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.lexicon import concepts
-from headscope.verify.removal import translate
+from headscope.verify.translation import translate
 
 
 def test_its_size(pocket: LanguageModel) -> None:

@@ -19,10 +19,9 @@ from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
 from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
-from headscope.find import TranslationScore
 from headscope.find.alignment import prompts_of
 from headscope.find.needles import Retrieval, hide
-from headscope.find.translation import translation_score
+from headscope.find.translation import TranslationScore, translation_score
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
@@ -30,7 +29,7 @@ from headscope.pocket.facts import sample_needles
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 CHATML = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}</s>\n"

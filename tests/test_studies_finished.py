@@ -36,7 +36,7 @@ from headscope.studies.survey_plans import SurveyData
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 from lm_helpers import VARIED, saved
 
 Step = tuple[Callable[..., Any], Any]

@@ -33,7 +33,7 @@ from writing_helpers import language_run
 
 Command = Callable[..., Any]
 #: The module: its package has a function of this name.
-CONDITIONS = importlib.import_module("headscope.verify.removal.conditions")
+CONDITIONS = importlib.import_module("headscope.verify.translation.conditions")
 HOSTILE = "<script>window.hacked=1</script>"
 
 

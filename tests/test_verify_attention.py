@@ -18,7 +18,7 @@ from headscope.heads import Geometry, Head
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.studies.report import write_report
-from headscope.verify.attention import Placed, describe, place_candidates, target_shares
+from headscope.verify.looking import Placed, describe, place_candidates, target_shares
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
 

@@ -8,8 +8,8 @@ from bench_helpers import bench_module
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.runs import encode
-from headscope.verify.failures.backing import Frequencies, Lexicon, akin, matches, plain_words
-from headscope.verify.failures.classify import Row, classify, shares
+from headscope.verify.failure.backing import Frequencies, Lexicon, akin, matches, plain_words
+from headscope.verify.failure.classify import Row, classify, shares
 
 
 def background(direction: str = "en-de", count: int = 60) -> list[Row]:

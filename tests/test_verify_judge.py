@@ -14,8 +14,8 @@ import pytest
 from chat_helpers import KEY, Endpoint, Reply, failed, said
 from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError
-from headscope.verify.failures.classify import Row
-from headscope.verify.failures.judge import judge, question, read_verdict
+from headscope.verify.failure.classify import Row
+from headscope.verify.failure.judge import judge, question, read_verdict
 
 pytest.importorskip("openai")
 

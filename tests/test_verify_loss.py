@@ -23,9 +23,9 @@ from headscope.runs import encode
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
-from headscope.verify.removal.evidence import loss_evidence
-from headscope.verify.removal.losses import ReferenceLosses
+from headscope.verify.translation import Removal
+from headscope.verify.translation.evidence import loss_evidence
+from headscope.verify.translation.losses import ReferenceLosses
 from lm_helpers import folded
 from loss_helpers import CHATML, TEMPLATE, data, of_sentence
 from verify_helpers import rows_of

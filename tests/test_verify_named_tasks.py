@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from headscope.lm import LanguageModel
-from headscope.verify.tasks.context import compute_exact, compute_f1, standing_in
-from headscope.verify.tasks.evaluate import run_task
-from headscope.verify.tasks.library import load_tasks
+from headscope.verify.other_tasks.context import compute_exact, compute_f1, standing_in
+from headscope.verify.other_tasks.evaluate import run_task
+from headscope.verify.other_tasks.library import load_tasks
 
 Rows = list[dict[str, Any]]
 ROWS = 3

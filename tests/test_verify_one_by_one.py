@@ -21,7 +21,7 @@ from headscope.runs import encode
 from headscope.studies.inputs import PairsChoice
 from headscope.studies.verify import walks as recipe
 from headscope.studies.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
-from headscope.verify.one_by_one import (
+from headscope.verify.successive import (
     Prepared,
     Step,
     Subject,

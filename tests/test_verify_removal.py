@@ -29,9 +29,9 @@ from headscope.runs.folder import reopen_run
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, read_test_directions, verify_removal
-from headscope.verify.removal import Removal, conditions, measures
-from headscope.verify.removal.evidence import evidence, statistics
-from headscope.verify.removal.measures import Measures, Translations, kept_from, measure
+from headscope.verify.translation import Removal, conditions, measures
+from headscope.verify.translation.evidence import evidence, statistics
+from headscope.verify.translation.measures import Measures, Translations, kept_from, measure
 from lm_helpers import folded, saved
 from verify_helpers import label, naive, rows_of, write_data
 

@@ -29,7 +29,7 @@ def config(model: str, data: str) -> UseAdapt:
 
 def main() -> None:
     model, data, out, blocks = sys.argv[1:]
-    conditions = importlib.import_module("headscope.verify.removal.conditions")
+    conditions = importlib.import_module("headscope.verify.translation.conditions")
     conditions.KEPT_AT_ONCE = 2  # so that a few prompts make several blocks
     calls = 0
 

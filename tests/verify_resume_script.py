@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headscope.studies.inputs import ModelChoice, PairsChoice
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 
 def config(model: str, data: str) -> VerifyRemoval:

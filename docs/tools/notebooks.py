@@ -38,7 +38,8 @@ def _output(output: Notebook) -> str:
     if output["output_type"] == "stream":
         return f"```text\n{''.join(output['text']).rstrip()}\n```"
     markup = "".join(output["data"]["text/html"])
-    return f'<div class="output">{" ".join(markup.split())}</div>'
+    # A blank line would end the element in Markdown.
+    return f'<div class="output">{markup.replace(chr(10), "&#10;")}</div>'
 
 
 def executed(file: Path, folder: Path, seconds: int = 300) -> Notebook:

@@ -1,8 +1,9 @@
 """headscope finds, proves, compares and uses single attention heads of decoder language models.
 
     lm = headscope.load("pocket")
-    scores = headscope.find.translation_score(lm, pairs)
-    with lm.gated(scores.top(20).removed()):
+    found = headscope.find.translation_score(lm, "pairs.tsv", pair="en-de")
+    result = headscope.verify.removal(lm, "test.tsv", found, pair="en-de", draws=20)
+    with lm.gated(found.scores.top(20).removed()):
         ...
 
 Importing the package loads nothing heavy: every name is fetched from its room when first used.
@@ -14,10 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscope import find
+    from headscope import compare, find, use, verify
     from headscope.errors import InputError
     from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
     from headscope.lm import load
+    from headscope.studies.views import read_run
 
     __version__: str
 
@@ -29,8 +31,12 @@ __all__ = [
     "HeadSet",
     "InputError",
     "__version__",
+    "compare",
     "find",
     "load",
+    "read_run",
+    "use",
+    "verify",
 ]
 
 #: Where each public name lives.
@@ -42,14 +48,17 @@ _ROOMS = {
     "HeadSet": "headscope.heads",
     "InputError": "headscope.errors",
     "load": "headscope.lm",
+    "read_run": "headscope.studies.views",
 }
+
+_VERBS = ("compare", "find", "use", "verify")
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("headscope.heads.store").installed_version()
-    if name == "find":
-        return import_module("headscope.find")
+    if name in _VERBS:
+        return import_module(f"headscope.{name}")
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_ROOMS[name]), name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 
 class Caution(UserWarning):
@@ -57,3 +59,14 @@ class MissingExtra(InputError):
             f"{purpose} needs the package {package}, which is not installed; "
             f"install it with: pip install 'headscope[{extra}]'"
         )
+
+
+def need(module: str, purpose: str, extra: str) -> Any:
+    """Import a module, or raise `MissingExtra` with the line that installs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise MissingExtra.needed(purpose, package, extra) from None

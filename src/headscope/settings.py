@@ -15,10 +15,13 @@ Fields without an `Option`, and with a type that is no settings class, have no o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+import inspect
+import keyword
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from numbers import Real
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from headscope.errors import InputError
 
@@ -132,3 +135,101 @@ def marked(
             mark = next((one for one in extras if isinstance(one, Option | Part | MadeBy)), None)
         found[name] = (hint, mark)
     return found
+
+
+class Asked(NamedTuple):
+    """An option of some settings: its name, its type, how it is given, and the field's default."""
+
+    name: str
+    hint: Any
+    option: Option
+    default: Any
+
+
+def options_in(owner: Any, part: Part = Part()) -> Iterator[Asked]:
+    """The options of a settings class or of a function, in their order; names may come twice."""
+    for name, hint, mark, default in _members(owner, part):
+        if isinstance(mark, MadeBy):
+            yield from options_in(mark.function)
+        elif isinstance(mark, Option):
+            yield Asked(_option_name(name, mark), hint, mark, default)
+        elif is_dataclass(kind := _settings(hint, mark)):
+            yield from options_in(kind, mark if isinstance(mark, Part) else Part())
+
+
+def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
+    """Settings, or what a function makes, from the values of their options.
+
+    Values are what a command line gives, texts and numbers for the option's reader; `Final` ones
+    are the field's own.
+    """
+    values = {}
+    for name, hint, mark, default in _members(owner, part):
+        if isinstance(mark, MadeBy):
+            values[name] = build(mark.function, given)
+        elif isinstance(mark, Option):
+            value = given[_option_name(name, mark)]
+            if isinstance(value, Final):
+                values[name] = value.value
+                continue
+            if isinstance(value, list):
+                value = tuple(value) or None
+            elif mark.single and value is not None:
+                value = (value,)
+            if value is not None:
+                values[name] = value if mark.read is None else mark.read(value)
+            elif default is MISSING:
+                values[name] = None
+        elif is_dataclass(kind := _settings(hint, mark)):
+            inside = mark if isinstance(mark, Part) else Part()
+            if next(options_in(kind, inside), None) is not None:
+                values[name] = build(kind, given, inside)
+    return (part.make or owner)(**values)
+
+
+class Final(NamedTuple):
+    """The value of a field as it is, not as it is typed."""
+
+    value: Any
+
+
+def _members(
+    owner: Any,
+    part: Part = Part(),
+) -> Iterator[tuple[str, Any, Option | Part | MadeBy | None, Any]]:
+    """The fields of a class or the parameters of a function: name, type, mark and default."""
+    found = marked(owner)
+    if isinstance(owner, type):
+        defaults = {
+            each.name: each.default if each.default_factory is MISSING else ()
+            for each in fields(owner)
+            if each.init
+        }
+    else:
+        defaults = {
+            each.name: MISSING if each.default is each.empty else each.default
+            for each in inspect.signature(owner).parameters.values()
+        }
+    for name, default in defaults.items():
+        if name not in part.without:
+            hint, mark = found[name]
+            yield name, hint, part.changed.get(name, mark), default
+
+
+def _option_name(field: str, option: Option) -> str:
+    """The name under which the value of an option is given."""
+    name = option.flag.partition("/")[0].lstrip("-").replace("-", "_") or field
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _settings(hint: Any, mark: Part | None) -> Any:
+    """The settings that a field holds, or those whose options it shows."""
+    return mark.of if mark is not None and mark.of is not None else plain_type(hint)
+
+
+def plain_type(hint: Any) -> Any:
+    """A type without `None`."""
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [each for each in get_args(hint) if each is not NoneType]
+        return kinds[0] if len(kinds) == 1 else hint
+    return hint

@@ -25,48 +25,17 @@ app = typer.Typer(
     name="headscope",
     pretty_exceptions_enable=False,
     help="Find, prove, compare and use single attention heads of decoder language models.",
-    cls=group_of(
-        "",
-        "atlas",
-        "align",
-        "find",
-        "compare",
-        "verify",
-        "use",
-        "survey",
-        "reproduce",
-        "methods",
-        "report",
-        "check",
-        "costs",
-        "architectures",
-        "pocket",
-    ),
+    cls=group_of(""),
 )
 GROUPS = {
-    "find": (
-        "Score heads: one method a command.",
-        ("translation-score", "key-tokens", "soft-gate", "causal-gating", "lahis", "first-order",
-         "mask", "induction", "retrieval", "patching"),
-    ),
-    "compare": (
-        "Compare sets of heads, methods, checkpoints and models.",
-        ("overlap", "methods", "formation", "classes", "masks", "states"),
-    ),
-    "verify": (
-        "Prove heads: what the model does without them, beside controls.",
-        ("removal", "heads", "tasks", "attention", "one-by-one", "perplexity", "layers",
-         "summaries", "off-target", "transfer", "measure", "failures", "mask", "scaling",
-         "families"),
-    ),
-    "use": (
-        "Put heads to use: rate and mix a corpus, apply gates, export them.",
-        ("adapt", "export", "rate", "mix"),
-    ),
-    "pocket": ("The bundled model and its world.", ("sample", "tasks", "train", "trater")),
-}  # fmt: skip
-for _name, (_help, _commands) in GROUPS.items():
-    app.add_typer(typer.Typer(help=_help, cls=group_of(_name, *_commands)), name=_name)
+    "find": "Score heads: one method a command.",
+    "compare": "Compare sets of heads, methods, checkpoints and models.",
+    "verify": "Prove heads: what the model does without them, beside controls.",
+    "use": "Put heads to use: rate and mix a corpus, apply gates, export them.",
+    "pocket": "The bundled model and its world.",
+}
+for _name, _help in GROUPS.items():
+    app.add_typer(typer.Typer(help=_help, cls=group_of(_name)), name=_name)
 
 
 def _version(wanted: bool) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import keyword
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, is_dataclass, replace
-from dataclasses import fields as fields_of
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperGroup
@@ -21,7 +18,7 @@ from typer.models import CommandInfo
 
 from headscope.cli.output import emit, note, progress, tell
 from headscope.errors import InputError
-from headscope.settings import MadeBy, Option, Part, marked
+from headscope.settings import Option, build, options_in, plain_type
 from headscope.studies.registry import COMMANDS
 from headscope.studies.study import Study
 
@@ -42,10 +39,10 @@ def command_of(study: Study) -> Callable[..., None]:
     Of options with the same name the first one counts.
     """
     typed: dict[str, _Typed] = {}
-    for each in _of(study.settings):
-        typed.setdefault(each.name, each)
+    for each in options_in(study.settings):
+        typed.setdefault(each.name, _typed(*each))
     if study.out is not None:
-        typed["out"] = _typed("out", Path, study.out, MISSING)
+        typed["out"] = _typed("out", Path, study.out)
     typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
@@ -93,75 +90,8 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         raise InputError(why)
 
 
-def options_of(owner: Any) -> list[str]:
-    """The names of the options of a settings class or of a function."""
-    return list(dict.fromkeys(each.name for each in _of(owner)))
-
-
-def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
-    """Settings, or what a function makes, from the values of their options."""
-    values = {}
-    for name, hint, mark, default in _members(owner, part):
-        if isinstance(mark, MadeBy):
-            values[name] = build(mark.function, given)
-        elif isinstance(mark, Option):
-            value = given[_name(name, mark)]
-            if isinstance(value, list):
-                value = tuple(value) or None
-            elif mark.single and value is not None:
-                value = (value,)
-            if value is not None:
-                values[name] = value if mark.read is None else mark.read(value)
-            elif default is MISSING:
-                values[name] = None
-        elif is_dataclass(kind := _settings(hint, mark)):
-            inside = mark if isinstance(mark, Part) else Part()
-            if next(_of(kind, inside), None) is not None:
-                values[name] = build(kind, given, inside)
-    return (part.make or owner)(**values)
-
-
-def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:
-    for name, hint, mark, default in _members(owner, part):
-        if isinstance(mark, MadeBy):
-            yield from _of(mark.function)
-        elif isinstance(mark, Option):
-            yield _typed(_name(name, mark), hint, mark, default)
-        elif is_dataclass(kind := _settings(hint, mark)):
-            yield from _of(kind, mark if isinstance(mark, Part) else Part())
-
-
-def _members(
-    owner: Any,
-    part: Part = Part(),
-) -> Iterator[tuple[str, Any, Option | Part | MadeBy | None, Any]]:
-    """The fields of a class or the parameters of a function: name, type, mark and default."""
-    found = marked(owner)
-    if isinstance(owner, type):
-        defaults = {
-            each.name: each.default if each.default_factory is MISSING else ()
-            for each in fields_of(owner)
-            if each.init
-        }
-    else:
-        defaults = {
-            each.name: MISSING if each.default is each.empty else each.default
-            for each in inspect.signature(owner).parameters.values()
-        }
-    for name, default in defaults.items():
-        if name not in part.without:
-            hint, mark = found[name]
-            yield name, hint, part.changed.get(name, mark), default
-
-
-def _name(field: str, option: Option) -> str:
-    """The name under which the value of an option is given."""
-    name = option.flag.partition("/")[0].lstrip("-").replace("-", "_") or field
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
-def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
-    kind = _plain(hint)
+def _typed(name: str, hint: Any, option: Option, default: Any = MISSING) -> _Typed:
+    kind = plain_type(hint)
     several = get_origin(kind) is tuple
     typed: Any = option.typed or (get_args(kind)[0] if several else kind)
     if option.single:
@@ -184,32 +114,23 @@ def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
     )
 
 
-def _settings(hint: Any, mark: Part | None) -> Any:
-    """The settings that a field holds, or those whose options it shows."""
-    return mark.of if mark is not None and mark.of is not None else _plain(hint)
-
-
-def _plain(hint: Any) -> Any:
-    """A type without `None`."""
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [each for each in get_args(hint) if each is not NoneType]
-        return kinds[0] if len(kinds) == 1 else hint
-    return hint
-
-
 def commands_of(group: Any) -> dict[str, Any]:
     """The commands and groups of a group by name, all of them read."""
     return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
-def group_of(verb: str, *names: str) -> type[TyperGroup]:
+def group_of(verb: str) -> type[TyperGroup]:
     """A group of commands, each in the module that `COMMANDS` names, read when it is asked for.
 
-    A module's `command` is a `Study` or a function that Typer can read.
+    Their order is that of `COMMANDS`. A module's `command` is a `Study` or a function that Typer
+    can read.
     """
 
     class Commands(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
+            inside = len(verb.split())
+            words = [each.split() for each in COMMANDS]
+            names = [each[inside] for each in words if each[:inside] == verb.split()]
             unread: dict[str, Any] = dict.fromkeys(names)
             self.commands = {**unread, **self.commands}
             return list(self.commands)

@@ -1,18 +1,10 @@
 """Comparing what was found: sets of heads of one geometry, models of any geometry.
 
-`overlap` and `classes` compare sets and class shares, `methods` what several methods say of every
-head of one model, `masks` learned masks, `states` the hidden states under a mask and an
-instruction; `artifacts` reads what runs and folders hold.
+A module compares one thing: sets of heads, class shares of models, what several methods say of
+every head of one model, learned masks, hidden states; `artifacts` reads what runs and folders hold.
+Served here by name are the studies of the commands `compare NAME`.
 """
 
-from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.sets import class_shares, group_overlaps, overlaps, rank_correlation
+from headscope.verbs import served
 
-__all__ = [
-    "Artifact",
-    "class_shares",
-    "group_overlaps",
-    "overlaps",
-    "rank_correlation",
-    "read_artifacts",
-]
+__getattr__, __dir__ = served(__name__, "compare")

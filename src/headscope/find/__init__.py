@@ -1,19 +1,10 @@
 """Finding heads: each method is a plain function over one configuration.
 
 `registry` knows all methods by name and imports one where it is used; `scoring` is what they share.
+Served here by name are the studies of the commands `find METHOD`, such as
+`headscope.find.lahis(lm, documents)`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from headscope.verbs import served
 
-if TYPE_CHECKING:
-    from headscope.find.translation import TranslationScore, translation_score
-
-__all__ = ["TranslationScore", "translation_score"]
-
-
-def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("headscope.find.translation"), name)
+__getattr__, __dir__ = served(__name__, "find")

@@ -161,7 +161,7 @@ register(
 )
 register(
     "single-removal",
-    "headscope.verify.removal.single",
+    "headscope.verify.translation.single",
     "Removal",
     "single_removal",
     "sentence pairs",

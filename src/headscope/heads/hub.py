@@ -9,8 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from headscope.errors import InputError, first_line
 from headscope.heads import store
@@ -33,6 +35,17 @@ class Artifact(ABC):
     @abstractmethod
     def save_pretrained(self, directory: str | PathLike[str]) -> None:
         """Write the artifact into a folder."""
+
+    def to_frame(self) -> Any:
+        """Every head with its numbers as a pandas frame, a row a head."""
+        return import_module("headscope.report.notebook").frame(self)
+
+    def figure(self) -> Any:
+        """The map of heads as a matplotlib figure."""
+        return import_module("headscope.report.notebook").figure(self)
+
+    def _repr_html_(self) -> str:
+        return str(import_module("headscope.report.notebook").framed(self))
 
     def push_to_hub(
         self,

@@ -35,7 +35,7 @@ from headscope.studies.verify.loss_experiments import (
     verify_together,
 )
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 #: Directions of the pocket world in which every language is once the source and once the target.
 RING = ("en-de", "de-es", "es-ru", "ru-tr", "tr-en")

@@ -27,7 +27,7 @@ from headscope.studies.places import place_digests
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 from headscope.studies.tasks import Instruction
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 

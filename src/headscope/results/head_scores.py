@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headscope.errors import InputError
 from headscope.estimates import Estimate
+from headscope.heads import HeadScores
+from headscope.heads.resolve import MEAN, read_scores
 from headscope.results.common import Checked, ModelResult, ScoredHead
 from headscope.runs import Record, entry
 
@@ -45,8 +48,22 @@ class ScoredHeads(Record):
         return left_out if isinstance(left_out, int) else sum(left_out.values())
 
 
+class Scored:
+    """The result of a run that holds scores."""
+
+    run: str | None
+
+    @property
+    def scores(self) -> HeadScores:
+        """The scores that the run holds; of several directions or languages their mean."""
+        scores = {} if self.run is None else read_scores(self.run)
+        if MEAN not in scores:
+            raise InputError(f"{self.run}: holds no scores")
+        return scores[MEAN]
+
+
 @dataclass(frozen=True, kw_only=True)
-class HeadsResult(ScoredHeads, ModelResult):
+class HeadsResult(ScoredHeads, ModelResult, Scored):
     """The result of any command that gives every head a score."""
 
 

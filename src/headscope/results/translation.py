@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headscope.results.classes import Classes
 from headscope.results.common import Checked, Ranking
-from headscope.results.head_scores import ScoredHeads
+from headscope.results.head_scores import Scored, ScoredHeads
 from headscope.runs import Result, entry
 
 
@@ -32,7 +32,7 @@ class TranslationScores(Ranking, ScoredHeads):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationResult(TranslationScores, Checked, Result):
+class TranslationResult(TranslationScores, Checked, Result, Scored):
     """The result of the command; of several directions the mean, and each of them."""
 
     directions: Mapping[str, TranslationScores] | None = entry(absent=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from math import inf
 from types import NoneType, UnionType
 from typing import (
@@ -51,6 +52,17 @@ class Result(Record):
     def pending(self) -> bool:
         """Whether the work goes on elsewhere, so that the run stays unfinished."""
         return False
+
+    def to_frame(self) -> Any:
+        """What the run shows as a tidy pandas frame; of several tables a dictionary by title."""
+        return import_module("headscope.studies.views").frames(self)
+
+    def figure(self, title: str = "") -> Any:
+        """A picture of the run as a matplotlib figure: the first, or the one of this title."""
+        return import_module("headscope.studies.views").figure(self, title)
+
+    def _repr_html_(self) -> str:
+        return str(import_module("headscope.studies.views").framed(self))
 
 
 class _Entry(NamedTuple):

@@ -50,7 +50,7 @@ from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal import removal_run
-from headscope.verify.removal import Removal, conditions
+from headscope.verify.translation import Removal, conditions
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -12,7 +12,7 @@ from headscope.errors import Caution, MissingExtra
 from headscope.measure.baseline import Baseline, Rules, answers_right, translates
 from headscope.runs.plain import plain
 from headscope.studies.inputs import Progress
-from headscope.verify.removal.conditions import Translating, continuations
+from headscope.verify.translation.conditions import Translating, continuations
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -45,6 +45,8 @@ Steps = Callable[[int, int], None]
 AnyResult = TypeVar("AnyResult", bound=ModelResult)
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
+#: The model that `given_model` stands for, with its choice.
+_GIVEN: ContextVar[tuple[ModelChoice, LanguageModel] | None] = ContextVar("given", default=None)
 
 
 _MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
@@ -102,7 +104,9 @@ class ModelChoice(Settings):
         from headscope.lm import load
         from headscope.lm.weights import memory_limits
 
-        kept = _KEPT.get()
+        kept, given = _KEPT.get(), _GIVEN.get()
+        if given is not None and self == given[0]:
+            return given[1]
         if kept is not None and self in kept:
             return kept[self]
         if kept is not None:
@@ -140,7 +144,8 @@ class ModelChoice(Settings):
             self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
         )
         done = any((folder / "DONE.json").exists() for folder in folders)
-        if self == named and self not in (_KEPT.get() or ()) and done:
+        loaded = self in (_KEPT.get() or ()) or self == (_GIVEN.get() or (None,))[0]
+        if self == named and not loaded and done:
             lm = waiting_model(
                 self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
             )
@@ -161,6 +166,23 @@ def kept_model() -> Iterator[None]:
         yield
     finally:
         _KEPT.reset(before)
+
+
+@contextmanager
+def given_model(lm: Any) -> Iterator[dict[str, str]]:
+    """Let commands take a loaded model where they ask for one of its name and revision.
+
+    Gives the options that name it; none, where `lm` is no loaded model.
+    """
+    if not hasattr(lm, "gated"):
+        yield {}
+        return
+    named = {"model": lm.name} | ({"revision": lm.revision} if lm.revision else {})
+    before = _GIVEN.set((ModelChoice(**named), lm))
+    try:
+        yield named
+    finally:
+        _GIVEN.reset(before)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,11 @@ from headscope.errors import InputError
 from headscope.find.registry import methods
 from headscope.studies.study import Study
 
-#: The module of each study by the words of its command; its study is the module's `command`.
+#: The module of each study by the words of its command, in the order of help; its study is the
+#: module's `command`.
 COMMANDS = {
     "atlas": "headscope.studies.atlas",
     "align": "headscope.studies.align",
-    "survey": "headscope.studies.survey",
-    "reproduce": "headscope.papers.command",
-    "methods": "headscope.studies.methods",
-    "report": "headscope.studies.report",
-    "check": "headscope.studies.check",
-    "costs": "headscope.studies.costs.costs",
-    "architectures": "headscope.studies.architectures",
     "find translation-score": "headscope.studies.find.translation",
     "find key-tokens": "headscope.studies.find.key_tokens",
     "find soft-gate": "headscope.studies.find.soft_gate",
@@ -55,6 +49,13 @@ COMMANDS = {
     "use export": "headscope.studies.use.export",
     "use rate": "headscope.studies.use.rate",
     "use mix": "headscope.studies.use.mix",
+    "survey": "headscope.studies.survey",
+    "reproduce": "headscope.papers.command",
+    "methods": "headscope.studies.methods",
+    "report": "headscope.studies.report",
+    "check": "headscope.studies.check",
+    "costs": "headscope.studies.costs.costs",
+    "architectures": "headscope.studies.architectures",
     "pocket sample": "headscope.studies.pocket.sample",
     "pocket tasks": "headscope.studies.pocket.tasks",
     "pocket train": "headscope.studies.pocket.train",

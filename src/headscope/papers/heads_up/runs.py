@@ -34,7 +34,7 @@ from headscope.studies.verify.mask import VerifyMask
 from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.scaling import VerifyScaling
 from headscope.verify.masks.asking import Asking
-from headscope.verify.one_by_one import Order
+from headscope.verify.successive import Order
 
 #: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
 #: feed-forward layers, or on prompts with five examples.

@@ -59,7 +59,7 @@ from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.use.rating import Rating
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 #: Random sets of heads of each kind beside those that are removed: with fewer than 19 p over draws
 #: cannot be 0.05.

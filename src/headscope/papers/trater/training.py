@@ -238,7 +238,7 @@ def _under_prompt(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     from headscope.heads import HeadSet
     from headscope.measure.metrics import chrf
     from headscope.pocket.sample import sample_pairs
-    from headscope.verify.removal import translate
+    from headscope.verify.translation import translate
 
     directions = [f"{one}-{other}" for one, other in permutations(config.languages, 2)]
     files = [sample_pairs(one, "test", config.sentences, config.seed) for one in directions]

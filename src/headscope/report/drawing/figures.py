@@ -115,7 +115,7 @@ def _heatmap(identifier: str, one: Heatmap) -> Html:
     )
 
 
-def _marks(names: Sequence[str]) -> list[str]:
+def marks_of(names: Sequence[str]) -> list[str]:
     """The colour of each series: of what it is, unless an earlier one has it, or a free one."""
     found: list[str] = []
     meant = [next((mark for word, mark in MEANT.items() if word in name), "") for name in names]
@@ -169,7 +169,7 @@ def _said(one: Heatmap, known: Sequence[float], empty: int) -> str:
 
 
 def _lines(identifier: str, one: Lines) -> Html:
-    marks = _marks([line.name for line in one.series])
+    marks = marks_of([line.name for line in one.series])
     drawn = [
         Series(line.name, sorted(line.points), mark, sorted(line.band) or None)
         for line, mark in zip(one.series, marks, strict=True)
@@ -209,7 +209,7 @@ def _bars(identifier: str, one: Bars) -> Html:
     end = max(0.0, *known, 0.0) if one.end is None else one.end
     if end == start:
         end = 1.0
-    single, marks = len(one.series) == 1, _marks(one.series)
+    single, marks = len(one.series) == 1, marks_of(one.series)
     several, unit = range(len(one.series)), "\u00a0%" if "%" in one.y else ""
 
     def row(at: int, place: int) -> BarRow:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.compare import class_shares, read_artifacts
+from headscope.compare.artifacts import read_artifacts
+from headscope.compare.sets import class_shares
 from headscope.errors import InputError
 from headscope.heads import check_thresholds
 from headscope.results.classes import Classes, ClassesResult, ClassShares

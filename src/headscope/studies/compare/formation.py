@@ -69,7 +69,7 @@ from headscope.studies.inputs import (
     resolved_chat,
 )
 from headscope.studies.study import Study
-from headscope.verify.removal import translate
+from headscope.verify.translation import translate
 
 COMMAND = "compare formation"
 CHECKPOINT = "formation checkpoint"

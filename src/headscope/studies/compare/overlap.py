@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Annotated, Any
 
 from headscope import options
-from headscope.compare import Artifact, group_overlaps, overlaps, read_artifacts
 from headscope.compare.agreement import importance_agreement
-from headscope.compare.artifacts import check_one_geometry
+from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
+from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, read_scores
 from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap

@@ -210,7 +210,7 @@ def written(
     progress: Progress | None = None,
 ) -> list[str]:
     """What the model writes as it stands, kept in the run under `name` as it comes."""
-    from headscope.verify.removal.conditions import Pass, kept_texts
+    from headscope.verify.translation.conditions import Pass, kept_texts
 
     made: dict[int, str] = {}
     # Whether the tokenizer adds its special tokens holds for a whole pass.

@@ -36,7 +36,7 @@ from headscope.studies.shows import interval, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
-from headscope.verify.attention import Placed, describe, place_candidates, target_shares
+from headscope.verify.looking import Placed, describe, place_candidates, target_shares
 from headscope.verify.masks.asking import Condition, random_conditions
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
 

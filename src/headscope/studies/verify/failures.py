@@ -36,9 +36,9 @@ from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.inputs import Progress, steps_of
 from headscope.studies.study import Study
 from headscope.studies.verify.failures_show import show
-from headscope.verify.failures.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
-from headscope.verify.failures.judge import Verdicts, judge
-from headscope.verify.removal.measures import read_outputs
+from headscope.verify.failure.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
+from headscope.verify.failure.judge import Verdicts, judge
+from headscope.verify.translation.measures import read_outputs
 
 COMMAND = "verify failures"
 UNSEGMENTED = (

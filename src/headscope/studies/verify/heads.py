@@ -42,9 +42,9 @@ from headscope.studies.shows import (
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
-from headscope.verify.removal import Removal
-from headscope.verify.removal.losses import reference_alignment
-from headscope.verify.removal.single import single_removal
+from headscope.verify.translation import Removal
+from headscope.verify.translation.losses import reference_alignment
+from headscope.verify.translation.single import single_removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

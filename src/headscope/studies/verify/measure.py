@@ -16,7 +16,7 @@ from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import COMMAND, describe_conditions, read_losses
 from headscope.studies.verify.removal_show import show_removal
-from headscope.verify.removal.measures import read_outputs
+from headscope.verify.translation.measures import read_outputs
 
 
 @dataclass(frozen=True)

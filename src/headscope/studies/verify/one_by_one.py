@@ -55,7 +55,7 @@ from headscope.studies.verify.walks import (
     task_subjects,
     walk_all,
 )
-from headscope.verify.one_by_one import (
+from headscope.verify.successive import (
     Order,
     Seen,
     Step,
@@ -66,7 +66,7 @@ from headscope.verify.one_by_one import (
     rank_changes,
     reordered,
 )
-from headscope.verify.removal.conditions import check_gate
+from headscope.verify.translation.conditions import check_gate
 
 if TYPE_CHECKING:
     import numpy as np

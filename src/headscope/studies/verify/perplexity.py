@@ -58,7 +58,7 @@ from headscope.studies.verify.removal import alignment_heads
 from headscope.verify.languages.conditions import LanguageRemoval, plan
 from headscope.verify.languages.evidence import describe_languages, matrices
 from headscope.verify.languages.sets import LanguageHeads, language_heads
-from headscope.verify.removal import Removal
+from headscope.verify.translation import Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

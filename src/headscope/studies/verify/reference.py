@@ -20,7 +20,7 @@ from headscope.results.common import ReferenceText
 from headscope.results.removal import Ablate
 from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import check_reference
-from headscope.verify.removal.conditions import Translating
+from headscope.verify.translation.conditions import Translating
 
 if TYPE_CHECKING:
     import numpy as np

@@ -57,11 +57,15 @@ from headscope.studies.leakage import check_leakage
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal_show import show_removal
-from headscope.verify.removal import Condition as Planned
-from headscope.verify.removal import Removal, conditions, generate
-from headscope.verify.removal.evidence import evidence, loss_evidence, statistics
-from headscope.verify.removal.losses import ReferenceLosses, reference_alignment, reference_losses
-from headscope.verify.removal.measures import Translations, kept_from, measure, output_rows
+from headscope.verify.translation import Condition as Planned
+from headscope.verify.translation import Removal, conditions, generate
+from headscope.verify.translation.evidence import evidence, loss_evidence, statistics
+from headscope.verify.translation.losses import (
+    ReferenceLosses,
+    reference_alignment,
+    reference_losses,
+)
+from headscope.verify.translation.measures import Translations, kept_from, measure, output_rows
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -46,7 +46,7 @@ from headscope.studies.verify.writing import (
     token_count,
     written,
 )
-from headscope.verify.removal.conditions import check_gate
+from headscope.verify.translation.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.measures import (
     GENERAL,

@@ -25,9 +25,9 @@ from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import show
-from headscope.verify.removal import Condition, Removal, conditions
-from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
-from headscope.verify.tasks.library import GROUPS, Example, LoadedTask, load_tasks
+from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, summarise
+from headscope.verify.other_tasks.library import GROUPS, Example, LoadedTask, load_tasks
+from headscope.verify.translation import Condition, Removal, conditions
 
 if TYPE_CHECKING:
     import numpy as np

@@ -43,7 +43,7 @@ from headscope.studies.verify.writing import (
     writing_heads,
 )
 from headscope.verify.languages.sets import NAMED
-from headscope.verify.removal.conditions import check_gate
+from headscope.verify.translation.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.measures import (
     DOWN,

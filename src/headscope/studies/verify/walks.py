@@ -22,7 +22,7 @@ from headscope.runs import Run
 from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.masked_tasks import MaskedTask, mask_result, read_masked_task
 from headscope.studies.tasks import TaskChoice, answers
-from headscope.verify.one_by_one import Prepared, Seen, Step, Subject, Walk, order_gates, walk
+from headscope.verify.successive import Prepared, Seen, Step, Subject, Walk, order_gates, walk
 
 if TYPE_CHECKING:
     import torch

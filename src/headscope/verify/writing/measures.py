@@ -34,7 +34,7 @@ from headscope.measure.rouge import rouge_l
 from headscope.measure.statistics import counted
 from headscope.results.writing import Comparison, Written
 from headscope.verify.languages.sets import NAMED, LanguageHeads
-from headscope.verify.removal.measures import Distinct, Translations, measure
+from headscope.verify.translation.measures import Distinct, Translations, measure
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Arm, Group, Name, Texts, as_is, beside, output_rows
 

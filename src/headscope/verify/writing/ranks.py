@@ -20,7 +20,7 @@ from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
 from headscope.results.writing import LensCondition, LensLayer
-from headscope.verify.removal.conditions import Pass
+from headscope.verify.translation.conditions import Pass
 from headscope.verify.writing.texts import Arm, Progress
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.verify.removal.conditions import Pass, gate_key, kept_texts
+from headscope.verify.translation.conditions import Pass, gate_key, kept_texts
 
 if TYPE_CHECKING:
     import numpy as np

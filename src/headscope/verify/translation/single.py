@@ -23,8 +23,8 @@ from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
 from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
-from headscope.verify.removal.conditions import Condition, Progress, Removal
-from headscope.verify.removal.losses import CLASSES, ReferenceLosses, reference_losses
+from headscope.verify.translation.conditions import Condition, Progress, Removal
+from headscope.verify.translation.losses import CLASSES, ReferenceLosses, reference_losses
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -20,8 +20,8 @@ from typing import Any
 
 from headscope.data.extras import need
 from headscope.errors import InputError
-from headscope.verify.tasks.context import quiet, seeded
-from headscope.verify.tasks.files import TaskFile, close_to, read_folder, read_task_file
+from headscope.verify.other_tasks.context import quiet, seeded
+from headscope.verify.other_tasks.files import TaskFile, close_to, read_folder, read_task_file
 
 #: Multilingual groups of the harness and what they ask for.
 GROUPS = {

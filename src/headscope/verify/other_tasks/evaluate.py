@@ -21,9 +21,9 @@ from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.removal import CONTROLS
 from headscope.results.tasks import Measured, Metric, TaskCondition
-from headscope.verify.removal import Condition
-from headscope.verify.tasks.context import quiet, seeded
-from headscope.verify.tasks.library import LoadedTask
+from headscope.verify.other_tasks.context import quiet, seeded
+from headscope.verify.other_tasks.library import LoadedTask
+from headscope.verify.translation import Condition
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -61,7 +61,7 @@ def run_task(
     `limit`, `seed` and `allow_code` are those that the task was loaded with. `report` is told how
     many requests each batch answered.
     """
-    from headscope.verify.tasks.harness import HarnessModel
+    from headscope.verify.other_tasks.harness import HarnessModel
 
     model = HarnessModel(lm, batch_tokens, report)
     task = loaded.task

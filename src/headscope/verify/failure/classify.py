@@ -18,7 +18,7 @@ from headscope.data.languages import is_known, language_tag
 from headscope.data.links import Links
 from headscope.measure.metrics import sentence_chrf, source_copies
 from headscope.results.failures import KINDS, Evidence, Kind
-from headscope.verify.failures.backing import Sentences, back, learn
+from headscope.verify.failure.backing import Sentences, back, learn
 
 #: A sentence is good from this sentence chrF++ on, and fails where it loses this much of it.
 GOOD = 50.0

@@ -38,8 +38,8 @@ from headscope.results.removal import (
     Tokens,
     main_p,
 )
-from headscope.verify.removal.losses import CLASSES, ReferenceLosses
-from headscope.verify.removal.measures import UNKNOWN, Measures
+from headscope.verify.translation.losses import CLASSES, ReferenceLosses
+from headscope.verify.translation.measures import UNKNOWN, Measures
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

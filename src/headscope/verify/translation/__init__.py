@@ -4,6 +4,12 @@
 heads alone and in pairs; `measures` and `evidence` need no model.
 """
 
-from headscope.verify.removal.conditions import Condition, Removal, conditions, generate, translate
+from headscope.verify.translation.conditions import (
+    Condition,
+    Removal,
+    conditions,
+    generate,
+    translate,
+)
 
 __all__ = ["Condition", "Removal", "conditions", "generate", "translate"]

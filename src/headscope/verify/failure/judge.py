@@ -14,7 +14,7 @@ from headscope.data.chat import Chat, ChatModel, cache_file
 from headscope.data.files import write_text_atomically
 from headscope.data.languages import is_known, language_name
 from headscope.results.failures import KINDS, Verdict
-from headscope.verify.failures.classify import Row
+from headscope.verify.failure.classify import Row
 
 #: Part of the cache key: change it with any change of the prompt or of the schema.
 PROMPT_VERSION = "1"

@@ -1,0 +1,231 @@
+"""Blocks as matplotlib figures, for papers and slides, in the colours of the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any
+
+from headscope.errors import InputError, need
+from headscope.report.drawing.figures import marks_of
+from headscope.shown.blocks import (
+    Bars,
+    HeadMap,
+    HeadMaps,
+    HeadTable,
+    Heatmap,
+    Histograms,
+    Lines,
+    Shown,
+)
+from headscope.shown.words import arrow
+
+#: The light colours of `assets/report.css` by the names of their marks.
+COLOURS = {
+    "key-top": "#c2410c",
+    "key-base": "#1f4080",
+    "key-random": "#6b7680",
+    "key-matched": "#aab2b9",
+    "key-ta": "#1f4080",
+    "key-low": "#68bace",
+    "key-off": "#8a939b",
+    "key-s9": "#2e8fba",
+    "key-rose": "#b0326b",
+    "key-ochre": "#8f6a00",
+    "key-violet": "#7a4f9e",
+}
+RAMP = ("#eaf2f3", "#abdce1", "#68bace", "#2e8fba", "#205f9f", "#1f4080", "#1a2261")
+DIVERGING = ("#1f4080", "#68bace", "#fdfdfc", "#f0a377", "#c2410c")
+Drawable = Heatmap | Lines | Bars | HeadMaps | HeadTable | Histograms
+
+
+def figure_of(shown: Shown, title: str = "") -> Any:
+    """The first block that can be drawn, or the one of this title, as a matplotlib figure.
+
+    `InputError` if there is none.
+    """
+    blocks = {
+        block.title: block
+        for section in reversed(shown.sections)
+        for block in reversed(section.blocks)
+        if isinstance(block, Drawable)
+    }
+    if not blocks or (title and title not in blocks):
+        known = "; ".join(reversed(blocks)) or "none"
+        raise InputError(f"there is no figure {title!r}; this run shows: {known}")
+    return drawn(blocks[title] if title else next(reversed(blocks.values())))
+
+
+def drawn(block: Drawable) -> Any:
+    """A block as a matplotlib figure with its title, axes and legend."""
+    need("matplotlib", "a figure", "plot")
+    match block:
+        case HeadTable():
+            return _maps(_as_maps(block))
+        case HeadMaps():
+            return _maps(block)
+        case Heatmap():
+            return _heatmap(block)
+        case Lines():
+            return _lines(block)
+        case Bars():
+            return _bars(block)
+        case Histograms():
+            return _histograms(block)
+
+
+def _panels(panels: int, columns: int = 2, size: tuple[float, float] = (6.4, 4.0)) -> Any:
+    """A figure and its axes, as many as there are panels; pyplot keeps no record of it."""
+    from matplotlib.figure import Figure
+
+    columns = min(columns, panels)
+    rows = -(-panels // columns)
+    figure = Figure((size[0] * columns**0.5, size[1] * rows / columns**0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in axes[panels:]:
+        unused.set_axis_off()
+    return figure, axes[:panels]
+
+
+def _titled(figure: Any, title: str) -> Any:
+    figure.suptitle(title, fontsize="medium")
+    return figure
+
+
+def _colours(diverging: bool) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("headscope", DIVERGING if diverging else RAMP)
+    return colours.with_extremes(bad="#ffffff00")
+
+
+def _ends(
+    low: float | None, high: float | None, values: Sequence[float], diverging: bool
+) -> dict[str, float]:
+    low = min(values, default=0.0) if low is None else low
+    high = max(values, default=1.0) if high is None else high
+    if diverging:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
+    return {"vmin": low, "vmax": high}
+
+
+def _as_maps(table: HeadTable) -> HeadMaps:
+    """The maps of a table of heads: what they are ranked by, of each part."""
+    layers = 1 + max(layer for layer, _ in table.heads)
+    maps = []
+    for part, numbers in table.parts.items():
+        rows: list[list[float | None]] = [[] for _ in range(layers)]
+        for (layer, _), value in zip(table.heads, numbers[table.ranked_by], strict=True):
+            rows[layer].append(value)
+        dots = zip(table.heads, table.dots(part), strict=True)
+        marked = tuple(place for place, dot in dots if dot)
+        maps.append(HeadMap(part, tuple(map(tuple, rows)), marked))
+    scale = next(column.title for column in table.columns if column.key == table.ranked_by)
+    low = min((v for each in maps for row in each.values for v in row if v), default=0.0)
+    return HeadMaps(table.title, tuple(maps), scale, min(0.0, low), table.high)
+
+
+def _maps(block: HeadMaps) -> Any:
+    known = [v for each in block.maps for row in each.values for v in row if v is not None]
+    ends = _ends(block.low, block.high, known, block.diverging)
+    wide, tall = (
+        max(len(row) for each in block.maps for row in each.values),
+        len(block.maps[0].values),
+    )
+    figure, axes = _panels(len(block.maps), size=(6.4, 1.2 + 5.2 * tall / wide))
+    for each, axis in zip(block.maps, axes, strict=True):
+        width = max(map(len, each.values))
+        filled = [[*row, *[None] * (width - len(row))] for row in each.values]
+        image = _image(axis, filled, ends, block.diverging)
+        axis.set(xlabel="head", ylabel="layer", title=arrow(each.name) if len(axes) > 1 else "")
+        if each.marked:
+            layers_down, heads_across = zip(*each.marked, strict=True)
+            axis.scatter(heads_across, layers_down, s=7, c="white", edgecolors=RAMP[-1], lw=0.6)
+    figure.colorbar(image, ax=list(axes), label=block.scale, shrink=0.8)
+    return _titled(figure, block.title)
+
+
+def _image(
+    axis: Any, rows: Sequence[Sequence[Any]], ends: dict[str, float], diverging: bool
+) -> Any:
+    values = [[nan if value is None else value for value in row] for row in rows]
+    axis.set_facecolor("#eceff1")
+    return axis.imshow(values, cmap=_colours(diverging), aspect="equal", **ends)
+
+
+def _heatmap(block: Heatmap) -> Any:
+    known = [value for row in block.values for value in row if value is not None]
+    figure, (axis,) = _panels(1)
+    ends = _ends(block.low, block.high, known, block.diverging)
+    image = _image(axis, block.values, ends, block.diverging)
+    axis.set_xticks(range(len(block.columns)), block.columns, rotation=45, ha="right")
+    axis.set_yticks(range(len(block.rows)), block.rows)
+    axis.set(xlabel=block.column_axis, ylabel=block.row_axis)
+    figure.colorbar(image, ax=axis, label=block.scale, shrink=0.8)
+    return _titled(figure, block.title)
+
+
+def _lines(block: Lines) -> Any:
+    figure, (axis,) = _panels(1)
+    marks = marks_of([line.name for line in block.series])
+    for line, mark in zip(block.series, marks, strict=True):
+        points = sorted(line.points)
+        axis.plot(*zip(*points, strict=True), marker="o", ms=3.5, lw=1.4, color=COLOURS[mark],
+                  ls="--" if mark == "key-matched" else "-", label=line.name)  # fmt: skip
+        if band := sorted(line.band):
+            axis.fill_between(*zip(*band, strict=True), color=COLOURS[mark], alpha=0.14, lw=0)
+    axis.set(xlabel=block.x, ylabel=block.y)
+    if block.logarithmic:
+        axis.set_xscale("log")
+    if block.logarithmic_y:
+        axis.set_yscale("log")
+    return _titled(_plain(figure, axis, len(block.series) > 1), block.title)
+
+
+def _bars(block: Bars) -> Any:
+    figure, (axis,) = _panels(1, size=(6.4, 1.2 + 0.24 * len(block.groups) * len(block.series)))
+    height = 0.8 / len(block.series)
+    marks = marks_of(block.series)
+    for at, (series, mark) in enumerate(zip(block.series, marks, strict=True)):
+        places = [group + at * height for group in range(len(block.groups))]
+        values = [_number(row[at]) for row in block.values]
+        hatch = "///" if mark == "key-matched" else None
+        axis.barh(places, values, height, color=COLOURS[mark], label=series, hatch=hatch)
+        ends = [
+            (place, _number(low[at]), _number(high[at]))
+            for place, low, high in zip(places, block.low, block.high, strict=False)
+        ]
+        axis.hlines(*zip(*ends, strict=True), color="#1d2328", lw=1) if ends else None
+        for place, draws in zip(places, block.draws, strict=False):
+            axis.plot(draws[at], [place] * len(draws[at]), "|", color="#1d2328", ms=5)
+    middle = height * (len(block.series) - 1) / 2
+    axis.set_yticks([group + middle for group in range(len(block.groups))], block.groups)
+    axis.invert_yaxis()
+    axis.set_xlim(block.start, block.end)
+    axis.set_xlabel(block.y)
+    return _titled(_plain(figure, axis, len(block.series) > 1), block.title)
+
+
+def _histograms(block: Histograms) -> Any:
+    figure, axes = _panels(len(block.panels))
+    for panel, axis in zip(block.panels, axes, strict=True):
+        axis.stairs(panel.counts, panel.edges, fill=True, color=COLOURS["key-base"])
+        if panel.line is not None:
+            axis.axvline(panel.line, color=COLOURS["key-top"], lw=1.2)
+        axis.set(xlabel=block.x, ylabel=f"{block.counted}s", title=panel.name)
+        _plain(figure, axis, False)
+    return _titled(figure, block.title)
+
+
+def _plain(figure: Any, axis: Any, legend: bool) -> Any:
+    """Without the frame's upper and right side."""
+    axis.spines[["top", "right"]].set_visible(False)
+    if legend:
+        figure.legend(*axis.get_legend_handles_labels(), frameon=False, fontsize="small",
+                      loc="outside lower center", ncols=2)  # fmt: skip
+    return figure
+
+
+def _number(value: float | None) -> float:
+    return nan if value is None else value

@@ -1,0 +1,117 @@
+"""Blocks as tidy pandas frames: a row an observation, numbers as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headscope.errors import InputError, need
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    HeadMaps,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Histograms,
+    Lines,
+    Sentences,
+    Shown,
+    Table,
+)
+
+#: The columns of a cell beside its value, where any cell of its column has one.
+_BESIDE = ("low", "high", "published", "difference")
+
+
+def frames_of(shown: Shown) -> Any:
+    """Every block of numbers or sentences as a frame, by title; the frame itself if it is one."""
+    frames: dict[str, Any] = {}
+    for section in shown.sections:
+        for block in section.blocks:
+            if (rows := list(_rows(block))) or isinstance(block, Table):
+                title = str(getattr(block, "title", ""))
+                name = f"{section.title}: {title}" if title in frames else title
+                frames[name] = _framed(rows)
+    if not frames:
+        raise InputError("this run shows no tables")
+    return next(iter(frames.values())) if len(frames) == 1 else frames
+
+
+def frame_of(block: Block) -> Any:
+    """A block as a pandas frame."""
+    return _framed(list(_rows(block)))
+
+
+def _framed(rows: list[dict[str, Any]]) -> Any:
+    return need("pandas", "a data frame", "plot").DataFrame(rows)
+
+
+def _rows(block: Block) -> Iterator[dict[str, Any]]:
+    cells: dict[str, Any]
+    match block:
+        case Table():
+            yield from _table(block)
+        case HeadTable():
+            for part, numbers in block.parts.items():
+                for at, (layer, head) in enumerate(block.heads):
+                    yield {"part": part, "layer": layer, "head": head} | {
+                        key: values[at] for key, values in numbers.items()
+                    }
+        case HeadMaps():
+            for each in block.maps:
+                for layer, row in enumerate(each.values):
+                    for head, value in enumerate(row):
+                        yield {"map": each.name, "layer": layer, "head": head, block.scale: value}
+        case HeadSets():
+            for name, heads in block.sets.items():
+                for rank, (layer, head) in enumerate(heads, 1):
+                    yield {"set": name, "rank": rank, "layer": layer, "head": head}
+        case Heatmap():
+            ends = {"low": block.lowest, "high": block.highest}
+            for at, row_name in enumerate(block.rows):
+                for place, column in enumerate(block.columns):
+                    value = block.values[at][place]
+                    cells = {"row": row_name, "column": column, block.scale: value}
+                    yield cells | {name: known[at][place] for name, known in ends.items() if known}
+        case Bars():
+            ends = {"low": block.low, "high": block.high}
+            for at, group in enumerate(block.groups):
+                for place, series in enumerate(block.series):
+                    cells = {"group": group, "series": series, block.y: block.values[at][place]}
+                    yield cells | {name: known[at][place] for name, known in ends.items() if known}
+        case Lines():
+            for line in block.series:
+                known = {n: v for n, v in (("low", line.low), ("high", line.high)) if v}
+                for at, (x, y) in enumerate(line.points):
+                    cells = {"series": line.name, block.x: x, block.y: y}
+                    yield cells | {name: values[at] for name, values in known.items()}
+        case Histograms():
+            for panel in block.panels:
+                edges = zip(panel.edges, panel.edges[1:], panel.counts, strict=False)
+                for low, high, count in edges:
+                    yield {"panel": panel.name, "from": low, "to": high, "count": count}
+        case Sentences():
+            for sentence in block.sentences:
+                about = ("direction", "id", "source", "reference")
+                cells = {name: getattr(sentence, name) for name in about}
+                scores = {f"{name} chrF++": score for name, score in sentence.chrf.items()}
+                yield cells | dict(sentence.outputs) | scores
+        case _:  # texts, and what was not measured
+            return
+
+
+def _table(table: Table) -> Iterator[dict[str, Any]]:
+    for row in table.rows:
+        cells: dict[str, Any] = {"name": row.name}
+        for at, column in enumerate(table.columns):
+            cells[column] = row.cells[at].value
+            for part in _BESIDE:
+                if any(_has(other.cells[at], part) for other in table.rows):
+                    cells[f"{column} {part}"] = getattr(row.cells[at], part)
+        yield cells
+
+
+def _has(cell: Cell, part: str) -> bool:
+    return getattr(cell, part) is not None

@@ -1,0 +1,225 @@
+"""Every study as a Python function: `headscope.verify.removal(lm, pairs, heads, draws=20)`.
+
+Its options are keyword arguments, its subject, data and heads may also be named by their place,
+and may be held in memory: what is given so is written below `runs/inputs`, so that a run
+can be made again from its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, is_dataclass
+from dataclasses import fields as fields_of
+from functools import partial
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from headscope.errors import InputError
+from headscope.heads import HeadScores
+from headscope.heads.hub import Artifact
+from headscope.heads.resolve import save_scores
+from headscope.heads.store import write_bytes
+from headscope.runs import Result, file_digest
+from headscope.settings import Asked, Final, build, options_in, plain_type
+from headscope.studies.inputs import given_model
+from headscope.studies.registry import study_of
+
+#: Where data and heads in memory are written.
+INPUTS = Path("runs", "inputs")
+_KINDS = {
+    bool: (bool, "True or False"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+}
+
+
+def function_of(command: str) -> Callable[..., Any]:
+    """The study of a command such as `verify removal` as a function that returns its result.
+
+    The function takes `out`, the run folder, and `progress`, called with a title, how much is done
+    and of how much, besides the command's options. Model, arguments, data and heads, those that the
+    command has, may be given by place in this order; comparisons of runs begin with the runs.
+
+    A model is a loaded one, or what `--model` takes. Data are what `--data` takes, or in memory a
+    `PairFile`, a data frame, or rows (mappings, sentence pairs or documents); of several languages
+    or directions a mapping of names to any of these, or to texts. Heads are what `--heads` takes,
+    or `HeadScores`, a `HeadSet`, a `Gate`, or the result that found them.
+    """
+    study = study_of(command)
+    options: dict[str, Asked] = {}
+    for option in options_in(study.settings):
+        options.setdefault(option.name, option)
+    names = _places(command, options)
+
+    def call(*values: Any, **given: Any) -> Any:
+        if len(values) > len(names):
+            raise InputError(f"by place come {', '.join(names)}; name the rest, as in draws=20")
+        if doubled := [name for name in names[: len(values)] if name in given]:
+            raise InputError(f"{doubled[0]} is given twice, by place and by name")
+        given = {**dict(zip(names, values, strict=False)), **given}
+        helpers = {name: given.pop(name, None) for name in ("out", "progress")}
+        helpers["out"] = None if helpers["out"] is None else Path(helpers["out"])
+        helpers["tell"] = print
+        if unknown := [name for name in given if name not in options]:
+            raise InputError(f"there is no {unknown[0]}; there are {', '.join(sorted(options))}")
+        takes = inspect.signature(study.run).parameters
+        with given_model(given.get("model")) as model:
+            settings = build(study.settings, _typed(options, {**given, **model}))
+            return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
+
+    described: Any = call
+    described.__name__ = described.__qualname__ = command.rpartition(" ")[2].replace("-", "_")
+    described.__doc__ = f"{study.settings.__doc__}\n\nOptions:\n" + "\n".join(
+        f"    {name}: {option.option.help}" for name, option in options.items()
+    )
+    described.__signature__ = _signature(options, names)
+    return call
+
+
+def _places(command: str, options: Mapping[str, Asked]) -> list[str]:
+    """The names that may be given by place."""
+    arguments = [name for name, each in options.items() if each.option.argument]
+    runs_first = command.startswith("compare ") and arguments
+    order = [*arguments, "model"] if runs_first else ["model", *arguments]
+    return [name for name in dict.fromkeys((*order, "data", "heads")) if name in options]
+
+
+def _signature(options: Mapping[str, Asked], names: Iterable[str]) -> inspect.Signature:
+    def parameter(name: str, kind: Any) -> inspect.Parameter:
+        default = _default(options[name])
+        return inspect.Parameter(name, kind, default=None if default is MISSING else default)
+
+    placed = [parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    named = [
+        parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in options if name not in names
+    ]
+    return inspect.Signature([*placed, *named])
+
+
+def _default(option: Asked) -> Any:
+    return option.default if option.option.default is ... else option.option.default
+
+
+def _typed(options: Mapping[str, Asked], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of every option as the command line has it; `InputError` for those that lack."""
+    given = _with_direction(given) if "pair" in options else dict(given)
+    if lacking := [
+        n for n, each in options.items() if _default(each) is MISSING and n not in given
+    ]:
+        raise InputError(f"{lacking[0]} is missing: {options[lacking[0]].option.help}")
+    left_out = {
+        name: None if each.option.default is ... else each.option.default
+        for name, each in options.items()
+    }
+    return left_out | {name: _value(options[name], value) for name, value in given.items()}
+
+
+def _value(option: Asked, value: Any) -> Any:
+    """A value as the command line has it, or `Final` where it is the field's own."""
+    kind = plain_type(option.hint)
+    several = get_origin(kind) is tuple and not option.option.single
+    if value is None:
+        return None
+    value = _named(value)
+    if several:
+        values = [value] if isinstance(value, (str, Real)) else list(value)
+        return [_plain(option, get_args(kind)[0], each) for each in values]
+    return _plain(option, kind, value)
+
+
+def _plain(option: Asked, kind: Any, value: Any) -> Any:
+    if kind in _KINDS and option.option.typed is None and option.option.read is None:
+        wanted, words = _KINDS[kind]
+        if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
+            raise InputError(f"{option.name} is {value!r}; it is {words}")
+        return value
+    if not isinstance(value, (str, Real)) and not isinstance(value, NoneType):
+        return Final(value)
+    if Path in (kind, option.option.typed):
+        return Path(str(value))
+    return str(value) if option.option.typed is str or option.option.read is not None else value
+
+
+def _named(value: Any) -> Any:
+    """Data and heads in memory as the names of files; a mapping as `NAME=VALUE`, several."""
+    if isinstance(value, Result):
+        if value.run is None:
+            raise InputError("this result has no run folder; name a run")
+        return value.run
+    if isinstance(value, Mapping):
+        scores = all(isinstance(each, HeadScores) for each in value.values())
+        if scores and value:
+            return _stored_heads(partial(save_scores, scores=dict(value)))
+        return [f"{name}={_named(_texts(name, each))}" for name, each in value.items()]
+    if isinstance(value, Artifact):
+        return _stored_heads(value.save_pretrained)
+    if isinstance(value, PathLike):
+        return str(value)
+    rows = _rows(value)
+    return value if rows is None else _stored_rows(rows)
+
+
+def _texts(name: str, value: Any) -> Any:
+    """Plain texts of a language as rows."""
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], str):
+        return [{"text": text, "language": name} for text in value]
+    return value
+
+
+def _rows(value: Any) -> list[dict[str, Any]] | None:
+    """The rows of data in memory; None if it is none."""
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a data frame
+        rows: list[dict[str, Any]] = value.to_dict("records")
+        return rows
+    if getattr(value, "shots", None):
+        raise InputError("shots are not taken from sentence pairs; give shots= and shots_data=")
+    for part in ("pairs", "documents"):
+        value = getattr(value, part, value)
+    if isinstance(value, (str, bytes)) or not isinstance(value, (list, tuple)) or not value:
+        return None
+    if not all(isinstance(row, Mapping) or is_dataclass(row) for row in value):
+        return None
+    return [dict(row) if isinstance(row, Mapping) else _row(row) for row in value]
+
+
+def _row(record: Any) -> dict[str, Any]:
+    """A sentence pair, a document or the like by the names of its columns."""
+    row = {each.name: getattr(record, each.name) for each in fields_of(record)}
+    if row.get("links") is not None:
+        row["links"] = " ".join(f"{source}-{target}" for source, target in sorted(row["links"]))
+    return {name: cell for name, cell in row.items() if cell is not None and name != "line"}
+
+
+def _stored_rows(rows: list[dict[str, Any]]) -> str:
+    content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+    file = INPUTS / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+    INPUTS.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, content)
+    return str(file)
+
+
+def _stored_heads(save: Callable[[Path], None]) -> str:
+    INPUTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=INPUTS) as folder:
+        place = Path(folder, "heads")
+        place.mkdir()
+        save(place)
+        digests = [file_digest(file) for file in sorted(place.rglob("*")) if file.is_file()]
+        target = INPUTS / hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+        if not target.exists():
+            shutil.move(place, target)
+    return str(target)
+
+
+def _with_direction(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of sentence pairs in memory the direction, where none is named."""
+    data: Any = given.get("data")
+    return {"pair": str(data.direction), **given} if hasattr(data, "direction") else dict(given)

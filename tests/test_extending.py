@@ -1,0 +1,92 @@
+"""The method of docs/extending.md, made from the page: command, help, resume, JSON, page, views."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import headscope
+from conftest import Said
+from headscope.lm import LanguageModel
+from headscope.runs import Run
+from headscope.studies.registry import COMMANDS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text("utf-8")
+STUDY, LINE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The study and the line of the page, the study as a module of another package."""
+    (tmp_path / "reach_of_the_page.py").write_text(STUDY, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    (name,) = json.loads(f"{{{LINE}}}")
+    monkeypatch.setitem(COMMANDS, name, "reach_of_the_page")
+    yield
+    sys.modules.pop("reach_of_the_page", None)
+
+
+def test_the_page_makes_a_command(
+    method: None, command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "reach" in command("find", "--help").out
+    told = command("find", "reach", "--help").out
+    assert "--distance" in told and "--limit" in told and "far back" in told
+    refused = command("find", "reach", "--distance", 0)
+    assert refused.code == 2 and "distance" in refused.err
+
+    out = tmp_path / "run"
+    asked = ("find", "reach", "--language", "en", "--limit", 6, "--batch-tokens", 30, "--out", out)
+    kept, batches = Run.append_tensors, []
+
+    def stopped(self: Run, *given: object) -> None:
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        batches.append(given)
+        kept(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "append_tensors", stopped)
+        assert command(*asked).code == 130
+    made = command(*asked, "--json")
+    result = json.loads(made.out)
+    assert (out / "DONE.json").exists() and result["examples"] == 6
+    assert command(*asked, "--json").out == made.out
+
+    lm = headscope.load("pocket")
+    documents = headscope.read_run(out)
+    expected = naive(lm, 16, 6)
+    ours = {(head["layer"], head["head"]): head["score"] for head in result["heads"]}
+    assert ours == {place: pytest.approx(value) for place, value in expected.items()}
+    shown = command(*asked).out
+    assert "The highest score is that of head" in shown and "run: " in shown
+    assert command("report", out).code == 0
+    assert "Which attention heads look far back?" in (out / "report.html").read_text("utf-8")
+    assert documents._repr_html_().startswith("<iframe")
+    again = headscope.find.reach(lm, language="en", limit=6, distance=4, out=tmp_path / "other")
+    assert again.scores.top(1).heads[0].layer < lm.geometry.layers
+
+
+def naive(lm: LanguageModel, distance: int, limit: int) -> dict[tuple[int, int], float]:
+    """The score from the attention weights of plain transformers, document by document."""
+    from headscope.pocket.sample import sample_documents
+
+    shares = []
+    lm.model.set_attn_implementation("eager")
+    for document in sample_documents("en", "dev", limit, 0).documents:
+        ids = torch.tensor([lm.encode(document.text)])
+        with torch.no_grad():
+            weights = lm.model(ids, output_attentions=True).attentions
+        peaks = np.stack([layer[0].argmax(-1).T.numpy() for layer in weights], axis=1)
+        at = np.arange(ids.shape[1])[:, None, None]
+        if ids.shape[1] > distance:
+            shares.append((at - peaks >= distance)[distance:].mean(axis=0))
+    mean = np.mean(shares, axis=0)
+    return {(layer, head): mean[layer, head] for layer, head in np.ndindex(mean.shape)}

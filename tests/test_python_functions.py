@@ -1,0 +1,155 @@
+"""Every study as a Python function, and results as frames, figures and pages."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+import headscope
+from command_runs import CommandRun
+from headscope.cli.app import app
+from headscope.data.pairs import PairSource, read_pairs
+from headscope.errors import InputError
+from headscope.heads import Gate, HeadScores, HeadSet
+from headscope.runs import Result, encode
+from headscope.studies.functions import function_of
+from headscope.studies.registry import COMMANDS
+from verify_helpers import write_data
+
+VERBS = ("find", "verify", "compare", "use")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_module_is_imported() -> None:
+    """A module of the name of a function would hide it."""
+    for module in pkgutil.walk_packages(headscope.__path__, "headscope."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def options(made: CommandRun) -> dict[str, Any]:
+    """The options of a command line as a function takes them."""
+    command: Any = get_command(app)
+    for word in made.command.split():
+        command = command.get_command(None, word)
+    given = command.make_context(made.command, list(made.arguments)).params
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in ("json", "out") and value not in (None, ())
+    }
+
+
+def test_every_study_of_a_verb_is_served_by_its_name() -> None:
+    for command in COMMANDS:
+        verb, _, name = command.partition(" ")
+        if verb in VERBS:
+            served = getattr(getattr(headscope, verb), name.replace("-", "_"))
+            assert callable(served), command
+            assert served.__name__ in dir(getattr(headscope, verb))
+
+
+def test_a_function_finds_the_run_that_the_command_made(command_runs: list[CommandRun]) -> None:
+    called = set()
+    for made in command_runs:
+        verb, _, name = made.command.partition(" ")
+        if verb not in VERBS:
+            continue
+        function = getattr(getattr(headscope, verb), name.replace("-", "_"))
+        with contextlib.chdir(made.folder.parent.parent):
+            result = function(**options(made), out=made.folder)
+        stored = json.loads((made.folder / "result.json").read_text("utf-8"))
+        assert encode(result) == {**stored, "run": str(made.folder)}
+        called.add(made.command)
+    left = {command for command in COMMANDS if command.partition(" ")[0] in VERBS} - called
+    assert left == {"verify measure"}  # it measures a finished run anew
+
+
+def test_results_are_frames_figures_and_pages(command_runs: list[CommandRun]) -> None:
+    for made in command_runs:
+        result = headscope.read_run(made.folder)
+        assert isinstance(result, Result)
+        frames = result.to_frame()
+        for frame in frames.values() if isinstance(frames, dict) else [frames]:
+            assert len(frame.columns), made.command
+        page = result._repr_html_()
+        assert page.startswith("<iframe srcdoc=") and "<script" not in page
+        with contextlib.suppress(InputError):  # some runs show tables alone
+            figure = result.figure()
+            figure.savefig(made.folder / "figure.svg")
+            assert figure.axes
+
+
+def test_the_frame_of_a_run_holds_its_scores(command_runs: list[CommandRun]) -> None:
+    made = next(each for each in command_runs if each.command == "find first-order")
+    result = headscope.read_run(made.folder)
+    frames = result.to_frame()
+    table = next(each for each in frames.values() if {"layer", "head", "score"} <= {*each.columns})
+    ours = {
+        (row.layer, row.head): row.score for row in table[table.part == table.part[0]].itertuples()
+    }
+    assert ours == {(head.layer, head.head): pytest.approx(head.score) for head in result.heads}
+
+
+def test_data_and_heads_in_memory_stand_for_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lm = headscope.load("pocket")
+    file = write_data(tmp_path / "pairs.tsv")
+    pairs = read_pairs(PairSource(str(file), pair="en-de"))
+    found = headscope.find.translation_score(lm, str(file), pair="en-de")
+    from_memory = headscope.find.translation_score(lm, pairs)
+    assert [(h.layer, h.head, h.score) for h in from_memory.heads] == [
+        (h.layer, h.head, h.score) for h in found.heads
+    ]
+    rows = [{"source": pair.source, "target": pair.target} for pair in pairs.pairs]
+    by_set, by_result = (
+        headscope.verify.removal(lm, rows, heads, pair="en-de", k=3, draws=2, measure=["loss"],
+                                 allow_overlap=True)
+        for heads in (found.scores, found)
+    )  # fmt: skip
+    assert by_set.conditions[0].heads == by_result.conditions[0].heads
+    texts = {"en": ["The dog sees a cat.", "A man goes."] * 3, "de": ["Der Hund."] * 6}
+    scores = headscope.find.first_order(lm, texts)
+    assert scores.scores.geometry == lm.geometry
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"drawz": 3}, "there is no drawz"),
+        ({"draws": "3"}, "draws is '3'; it is a whole number"),
+        ({"draws": 0}, "at least"),
+        ({}, "heads is missing"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: dict[str, Any], words: str) -> None:
+    heads = {} if not given else {"heads": "0.1"}
+    with pytest.raises(InputError, match=words):
+        function_of("verify removal")("pocket", **heads, **given)
+
+
+def test_heads_show_themselves() -> None:
+    geometry = headscope.Geometry.uniform(2, 3)
+    values = np.arange(6, dtype=float).reshape(2, 3) / 10
+    scores = HeadScores(geometry, values, "induction")
+    chosen = scores.top(2)
+    for shown in (scores, chosen, chosen.removed()):
+        assert shown._repr_html_().startswith("<iframe srcdoc=")
+        assert shown.figure().axes
+    frame = scores.to_frame()
+    assert frame.pivot(index="layer", columns="head", values="score").to_numpy().tolist() == (
+        values.tolist()
+    )
+    gates = Gate.of(geometry, {headscope.Head(1, 2): 0.5}).to_frame()
+    assert gates[gates.gate != 1][["layer", "head", "gate"]].to_numpy().tolist() == [[1, 2, 0.5]]
+    assert HeadSet.parse("1.2", geometry).to_frame().selected.sum() == 1
