@@ -12,11 +12,11 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Head
 from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.attention import scores as arithmetic
-from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.attention.scores import Block, _Running, softmax_of_chosen
 from headscope.lm.attention.weights import WeightRequest, attention_weights
 from headscope.lm.inputs import forward_inputs
+from headscope.lm.interpose import observing
 from headscope.lm.model import LanguageModel
 from lm_helpers import full_weights, hooks_of, sample_batch, whole_text
 

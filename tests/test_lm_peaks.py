@@ -13,12 +13,12 @@ from headscope.heads import Gate, Head
 from headscope.lm.architectures import build
 from headscope.lm.attention import plans
 from headscope.lm.attention import scores as arithmetic
-from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.attention.plans import Rows
 from headscope.lm.attention.scores import Block, largest
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.inputs import forward_inputs
+from headscope.lm.interpose import observing
 from headscope.lm.model import LanguageModel
 from lm_helpers import full_weights, hooks_of, sample_batch, whole_text
 

@@ -12,9 +12,9 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import Head
 from headscope.lm.architectures import ARCHITECTURES, WINDOW
-from headscope.lm.attention.interpose import Call, changing_queries, observing
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.inputs import forward_inputs
+from headscope.lm.interpose import Call, changing_queries, observing
 from headscope.lm.queries import check_queries, query_gated
 from lm_helpers import logits, sample_batch, wrapped
 

@@ -21,10 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.lm.attention.interpose import Call, observing
 from headscope.lm.batching import Batch
 from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
+from headscope.lm.interpose import Call, observing
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

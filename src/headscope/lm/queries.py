@@ -23,12 +23,12 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.attention.interpose import Call, changing_queries, observing
 from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.inputs import probe_pass
+from headscope.lm.interpose import Call, changing_queries, observing
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from headscope.heads import Geometry
-from headscope.lm.attention.interpose import Call
 from headscope.lm.attention.plans import Plans, columns_of
 from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
 from headscope.lm.attention.scores import largest
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.interpose import Call
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

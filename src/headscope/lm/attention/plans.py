@@ -18,8 +18,8 @@ from typing import Any, Literal
 import torch
 
 from headscope.errors import InputError
-from headscope.lm.attention.interpose import Call
 from headscope.lm.attention.scores import Block, block_height
+from headscope.lm.interpose import Call
 
 Kernel = Literal["sdpa", "eager", "flash", "flex", "unknown"]
 

@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.attention.interpose import Call, observing
 from headscope.lm.attention.plans import Mask, Plans, Rows, columns_of
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import hooked
 from headscope.lm.inputs import probe_pass
+from headscope.lm.interpose import Call, observing
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

@@ -24,11 +24,11 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Head
-from headscope.lm.attention.interpose import Call
 from headscope.lm.attention.plans import Plans
 from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
 from headscope.lm.attention.scores import Chosen, softmax_of_chosen
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.interpose import Call
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
