@@ -69,7 +69,8 @@ def tell(study: Study, result: Result, as_json: bool) -> None:
         from headscope.studies.study import shown_of
 
         shown = shown_of(study, result, Path(result.run or "."))
-        _print(text_of(shown, result.run, written.get("report")))
+        report = written.get("report")
+        _print(text_of(shown, result.run, report if isinstance(report, str) else None))
 
 
 def _print(text: str) -> None:
