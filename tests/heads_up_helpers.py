@@ -21,7 +21,7 @@ from headscope.results.mask_tests import FamilyTests, MaskTests, ScalingTests
 from headscope.results.masks import MasksResult
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
-from headscope.runs import codec
+from headscope.runs import codec, file_digest
 from headscope.shown.blocks import Cell, Findings, Table
 from headscope.studies.inputs import ModelChoice
 
@@ -102,7 +102,8 @@ def put(setting: Setting, step: str, result: Mapping[str, Any]) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     kind = next((KINDS[name] for name in KINDS if step.startswith(name)), MaskTests)
     (place / "result.json").write_text(json.dumps(whole(kind, result)), encoding="utf-8")
-    (place / "DONE.json").write_text("{}", encoding="utf-8")
+    done = json.dumps({"result": file_digest(place / "result.json")})
+    (place / "DONE.json").write_text(done, encoding="utf-8")
     return place
 
 

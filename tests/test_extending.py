@@ -19,7 +19,9 @@ from headscope.runs import Run
 from headscope.studies.registry import COMMANDS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text("utf-8")
-STUDY, LINE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+STUDY, LINE = (
+    re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[0] for kind in ("python", "text")
+)
 
 
 @pytest.fixture
