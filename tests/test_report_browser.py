@@ -452,7 +452,7 @@ def test_the_page_of_every_command_fits_a_phone(
         page.on("console", lambda one: seen.append(one.text) if one.type == "error" else None)
         page.on("pageerror", lambda error: seen.append(str(error)))
         wrong = []
-        for name, run, _ in command_runs:
+        for name, run, *_ in command_runs:
             report = write_report(run, tmp_path / "page.html")
             page.goto(report.resolve().as_uri())
             page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")

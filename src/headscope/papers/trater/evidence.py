@@ -7,8 +7,10 @@ begin with, and they are measured on the same sentences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +19,23 @@ from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.papers.published import published, value
 
-if TYPE_CHECKING:
-    from headscope.papers.trater.experiment import Mixture
+
+@dataclass(frozen=True)
+class Mixture:
+    """One mixture to train on; `digest` is that of its texts in order, which a training sees.
+
+    `share` is what was selected of every language's tokens, None for a baseline; `about` is what
+    the result tells of it.
+    """
+
+    name: str
+    kind: str
+    share: float | None
+    seed: int
+    folder: Path
+    digest: str
+    about: dict[str, Any]
+
 
 #: What the published figures call the models of Table 1.
 TRAINED = "1.5B trained on mixtures"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope.errors import InputError
 from headscope.heads.store import writing
-from headscope.papers.trater.evidence import describe
+from headscope.papers.trater.evidence import Mixture, describe
 from headscope.papers.trater.result import TraterResult, show
 from headscope.papers.trater.training import (
     Evaluation,
@@ -118,23 +118,6 @@ class TraterExperiment(Settings):
         for share in self.shares:
             selected_share(share, 0.5)
         super().__post_init__()
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """One mixture to train on; `digest` is that of its texts in order, which a training sees.
-
-    `share` is what was selected of every language's tokens, None for a baseline; `about` is what
-    the result tells of it.
-    """
-
-    name: str
-    kind: str
-    share: float | None
-    seed: int
-    folder: Path
-    digest: str
-    about: dict[str, Any]
 
 
 def trater_experiment(
