@@ -19,7 +19,6 @@ from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from types import NoneType
 from typing import Any, get_args, get_origin
 
 from headscope.errors import InputError
@@ -141,7 +140,9 @@ def _plain(option: Asked, kind: Any, value: Any) -> Any:
         if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
             raise InputError(f"{option.name} is {value!r}; it is {words}")
         return value
-    if not isinstance(value, (str, Real)) and not isinstance(value, NoneType):
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (str, Real)):
         return Final(value)
     if Path in (kind, option.option.typed):
         return Path(str(value))

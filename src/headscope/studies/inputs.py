@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 POCKET = "pocket"
+#: Sentences, documents, facts and pairs of prompts of a quick survey.
+QUICK = 20
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 #: What `--split` calls the two halves of a single file.
 HALVES = ("find", "verify")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headscope.studies.survey_plans import SurveyData
 
 RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
-#: Sentences, documents, facts and pairs of prompts of a quick survey.
-QUICK = 20
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
 
 

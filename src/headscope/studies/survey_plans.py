@@ -8,8 +8,7 @@ from typing import Annotated
 from headscope import options
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import POCKET, ModelChoice, PairsChoice
-from headscope.studies.study import QUICK
+from headscope.studies.inputs import POCKET, QUICK, ModelChoice, PairsChoice
 from headscope.studies.tasks import TaskChoice
 
 #: The direction that masks and gates are trained on where no task is named, for the pocket model.

@@ -13,7 +13,7 @@ from headscope.shown.blocks import Column, Section, Shown
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.find.head_scores import scores_run
-from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.inputs import QUICK, ModelChoice, Progress
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -23,7 +23,7 @@ from headscope.studies.shows import (
     significant_sets,
     spread,
 )
-from headscope.studies.study import QUICK, Study
+from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.studies.survey_plans import SurveyData

@@ -18,7 +18,7 @@ from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, HeadTable, Row, Section, Shown, Table
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import POCKET, ModelChoice, Progress, resolved_chat
+from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress, resolved_chat
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -28,7 +28,7 @@ from headscope.studies.shows import (
     significant_sets,
     spread,
 )
-from headscope.studies.study import QUICK, Study
+from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.studies.survey_plans import SurveyData

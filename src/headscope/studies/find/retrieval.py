@@ -17,7 +17,7 @@ from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, Table, table_of
 from headscope.shown.words import count
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import POCKET, ModelChoice, Progress
+from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -27,7 +27,7 @@ from headscope.studies.shows import (
     significant_sets,
     spread,
 )
-from headscope.studies.study import QUICK, Study
+from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.studies.survey_plans import SurveyData
