@@ -13,7 +13,7 @@ from typing import Any
 
 import find_helpers
 import headscope.data.align
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import ModelChoice, PairsChoice
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.inputs import PairsChoice

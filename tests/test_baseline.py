@@ -17,7 +17,7 @@ import find_helpers
 from headscope.cli import main
 from headscope.data.links import format_links
 from headscope.errors import Caution, InputError
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.measure.baseline import (
     Rules,
     answers_right,

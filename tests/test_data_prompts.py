@@ -16,7 +16,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, Template
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.runs.signature import configuration
 from headscope.studies.find.soft_gate import FindSoftGate
 from headscope.studies.verify.off_target import VerifyOffTarget

@@ -10,7 +10,8 @@ import torch
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
-from headscope.find.translation import TranslationScore, translation_score
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.lm.model import LanguageModel
 
 PLACES = 32

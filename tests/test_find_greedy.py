@@ -19,7 +19,8 @@ from headscope.data.words import within
 from headscope.errors import InputError, MissingExtra
 from headscope.find.alignment import prompts_of, similar_sentences
 from headscope.find.capture import capture_greedy
-from headscope.find.translation import TranslationScore, translation_score
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.generation import GenerateConfig, generate

@@ -11,7 +11,7 @@ import pytest
 
 import find_helpers
 from headscope.errors import InputError
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, resolve_heads
 from headscope.results.translation import TranslationResult
 from headscope.studies.find.translation import FindTranslation, find_translation

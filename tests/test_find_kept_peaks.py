@@ -17,7 +17,8 @@ from headscope.find import capture
 from headscope.find.alignment import count_hits, decoded
 from headscope.find.capture import Captured, stored_peaks
 from headscope.find.scoring import NOWHERE
-from headscope.find.translation import TranslationScore, translation_score
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.lm import LanguageModel
 from headscope.runs import Run, open_run
 

@@ -16,7 +16,7 @@ from headscope.find.key_attention import KeyTokens
 from headscope.find.masking import MaskTraining
 from headscope.find.needles import Retrieval
 from headscope.find.trained_gates import SoftGate
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find.alignment import prompts_of, similar_sentences
 from headscope.find.capture import capture_greedy
-from headscope.find.translation import TranslationScore, translation_score
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
 from headscope.lm.model import LanguageModel
 from naive_translation_score import Naive, naive_translation_score

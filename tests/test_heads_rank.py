@@ -15,7 +15,7 @@ import pytest
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
 from headscope.papers.paper import PaperData, Setting

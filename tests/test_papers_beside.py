@@ -22,7 +22,8 @@ from headscope.data.align.llm import LlmLinks
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
-from headscope.find.translation import TranslationScore, attention_mass, translation_score
+from headscope.find.translation import attention_mass, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, read_scores
 from headscope.heads.resolve import read_parts
 from headscope.lm import load

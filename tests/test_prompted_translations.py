@@ -21,7 +21,8 @@ from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
 from headscope.find.alignment import prompts_of
 from headscope.find.needles import Retrieval, hide
-from headscope.find.translation import TranslationScore, translation_score
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise

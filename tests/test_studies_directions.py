@@ -14,7 +14,7 @@ from headscope.data.align import LlmAligner
 from headscope.data.links import format_links
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.lm.model import LanguageModel
 from headscope.runs import Signature, encode
 from headscope.studies.atlas import Atlas, atlas

@@ -17,7 +17,7 @@ from find_helpers import pairs
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching
 from headscope.find.repeated import Induction
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.lm import load
 from headscope.lm.loading import WaitingModel, waiting_model
 from headscope.runs import encode

@@ -15,7 +15,7 @@ import formation_resume_script as script
 import process_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import read_scores
 from headscope.measure import chrf
 from headscope.pocket import weights

@@ -26,7 +26,7 @@ from headscope.lm.prompting import chat_writer
 from headscope.lm.tokens import Encoded, encode, encode_output
 
 if TYPE_CHECKING:
-    from headscope.find.translation import TranslationScore
+    from headscope.find.translation_config import TranslationScore
     from headscope.lm import LanguageModel
 
 Bools = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.compare.agreement import Choice, links_agreement, scores_agreement, stability
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm

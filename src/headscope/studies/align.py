@@ -24,7 +24,7 @@ from headscope.data.align import (
 from headscope.data.files import write_text_atomically
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
 from headscope.errors import InputError, naming
-from headscope.find.translation import llm_aligner
+from headscope.find.translation_config import llm_aligner
 from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
 from headscope.settings import MadeBy, Option, Settings
 from headscope.studies.study import OUT_FILE, Study

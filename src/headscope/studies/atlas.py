@@ -18,7 +18,7 @@ from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
     HeadScores,
@@ -91,7 +91,7 @@ class Atlas(Settings):
 def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = None) -> AtlasResult:
     """Make the atlas and its report; a run that was stopped goes on where it was."""
     from headscope.find.capture import check_peaks
-    from headscope.find.translation import check_aligner
+    from headscope.find.translation_config import check_aligner
 
     began = time.monotonic()
     apart = reference_number(config.ablate)

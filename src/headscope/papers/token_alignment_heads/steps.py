@@ -17,7 +17,7 @@ from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
 from headscope.find.key_attention import KeyTokens
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import write_bytes

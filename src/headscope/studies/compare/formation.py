@@ -25,7 +25,7 @@ from headscope.data.pairs import PairFile
 from headscope.errors import InputError, MissingExtra, naming
 from headscope.estimates import Estimate
 from headscope.find.scoring import RunPart
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
     Geometry,
@@ -145,7 +145,7 @@ def formation(
         InputError: for a checkpoint that cannot be read (unless `skip_unreadable`), fewer than
             two readable ones, differing geometries, or data that cannot be used.
     """
-    from headscope.find.translation import check_aligner
+    from headscope.find.translation_config import check_aligner
 
     began = time.monotonic()
     # The sentences of the pocket model's world are for a series of its checkpoints alone.

@@ -12,11 +12,8 @@ from typing import Any
 
 from headscope.data.align import LlmAligner
 from headscope.errors import InputError
-from headscope.find.translation import (
-    TranslationScore,
-    attention_mass,
-    translation_score,
-)
+from headscope.find.translation import attention_mass, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import save_scores
 from headscope.measure.baseline import Rules
 from headscope.results.head_scores import ScoresResult

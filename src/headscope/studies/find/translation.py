@@ -13,7 +13,8 @@ from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.find.translation import translation_score
+from headscope.find.translation_config import TranslationScore, check_aligner
 from headscope.heads import (
     HeadScores,
     Rank,

@@ -1,0 +1,93 @@
+"""How translation scores are made: the settings, and which aligner they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from headscope import options
+from headscope.data.align import LlmAligner, choose_aligner
+from headscope.data.align.llm import default_cache
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
+from headscope.errors import InputError
+from headscope.find.scoring import Resampled
+from headscope.settings import UNSIGNED, MadeBy
+
+
+def llm_aligner(
+    aligner: options.Aligner = None,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
+    confidence: options.Confidence = 0.9,
+    cache: Path | None = None,
+) -> LlmAligner | None:
+    """The annotator that `--aligner llm` asks; None for every other aligner."""
+    if aligner != "llm":
+        return None
+    if llm_model is None:
+        raise InputError("--aligner llm needs the name of a model; add --llm-model NAME")
+    return LlmAligner(llm_model, base_url, cache or default_cache(), threshold=confidence)
+
+
+@dataclass(frozen=True)
+class TranslationScore(Resampled):
+    """How to score.
+
+    Attributes:
+        decode: "reference", the reference translation in one forward pass (teacher forcing), or
+            "greedy", the model's own output, captured while it is generated (the paper).
+        scope: "all" keys a query can see, or the "source" tokens only.
+        query: "predict", the row that predicts the target token (the paper), or "read", its own.
+        average: "macro", the mean of sentence scores (the paper), or "micro", over all tokens.
+        aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
+        llm: the annotator for "llm".
+        template: the prompt up to where the target begins.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one.
+        skip_identical: leave out target tokens whose aligned word has the same surface form.
+        max_new_tokens: limit of "greedy"; None: twice the source tokens and 32.
+        chance_draws: other sentences whose links give each sentence's chance.
+        seed: of the draws.
+        batch_tokens: padded tokens of a batch.
+        keep_peaks: keep all peaks in the run folder when it is finished, so that it can be scored
+            again without the model; else those of few heads (`headscope.find.capture.keep_peaks`).
+    """
+
+    decode: options.Decode = "reference"
+    scope: options.Scope = "all"
+    query: options.Query = "predict"
+    average: options.Average = "macro"
+    skip_identical: options.SkipIdentical = False
+    aligner: options.Aligner = None
+    llm: Annotated[LlmAligner | None, MadeBy(llm_aligner)] = None
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    chat: options.Chat = None
+    max_new_tokens: options.MaxNewTokens = None
+    chance_draws: int = 20
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    keep_peaks: options.KeepPeaks = field(default=False, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chance_draws < 0:
+            raise InputError("chance_draws must be 0 or more")
+
+
+def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
+    """Raise `InputError` if these pairs cannot be aligned as the configuration asks.
+
+    `MissingExtra` if it asks for an aligner that is not installed.
+    """
+    if config.decode != "greedy":
+        choose_aligner(pairs.pairs, config.aligner)
+    elif config.aligner == "links":
+        raise InputError(
+            "greedy decoding scores the model's own output, which the data's links do not cover; "
+            "use --aligner eflomal or llm, or --decode reference"
+        )
+    elif config.aligner is None:
+        choose_aligner((), "eflomal")
