@@ -135,18 +135,16 @@ def _value(option: Asked, value: Any) -> Any:
 
 
 def _plain(option: Asked, kind: Any, value: Any) -> Any:
-    if kind in _KINDS and option.option.typed is None and option.option.read is None:
-        wanted, words = _KINDS[kind]
-        if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
+    """One value as it is typed: `read` is given what the command line would give it."""
+    typed = option.option.typed or kind
+    if typed in _KINDS:
+        wanted, words = _KINDS[typed]
+        if not isinstance(value, wanted) or (typed is not bool and isinstance(value, bool)):
             raise InputError(f"{option.name} is {value!r}; it is {words}")
-        return value
-    if isinstance(value, bool):
         return value
     if not isinstance(value, (str, Real)):
         return Final(value)
-    if Path in (kind, option.option.typed):
-        return Path(str(value))
-    return str(value) if option.option.typed is str or option.option.read is not None else value
+    return Path(str(value)) if typed is Path else str(value) if typed is str else value
 
 
 def _named(value: Any) -> Any:
