@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of, judged
 from headscope.papers.heads_up import PAPER
-from headscope.papers.heads_up.runs import StudyRun
-from headscope.papers.paper import PaperData, Setting
+from headscope.papers.paper import PaperData, Setting, StudyRun
 from headscope.papers.plan import make_plan
 from headscope.results.attention import AttentionResult
 from headscope.results.mask import FoundMask
@@ -203,5 +202,5 @@ def settings_of(setting: Setting, command: str) -> dict[str, Any]:
     return {
         step.name: step.run.settings(setting)
         for step in steps
-        if isinstance(step.run, StudyRun) and step.run.command == command
+        if isinstance(step.run, StudyRun) and step.run.study == command
     }

@@ -292,7 +292,7 @@ def test_sentences_without_linked_tokens_are_left_out_and_counted() -> None:
 def test_a_sentence_longer_than_the_context_is_named(
     decode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.find.translation.choose_aligner", lambda *a: "eflomal")
+    monkeypatch.setattr("headscope.find.translation_config.choose_aligner", lambda *a: "eflomal")
     lm = find_helpers.wrapped("gpt2", n_positions=40)
     pairs = find_helpers.pairs("en-de", 3)
     with pytest.raises(InputError, match=r"line \d+: has \d+ tokens .* context holds (40|39)"):

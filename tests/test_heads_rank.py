@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,22 +183,11 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_papers_rank_by_the_score_itself(
-    name: str, pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_papers_rank_by_the_score_itself(name: str, pocket: LanguageModel, tmp_path: Path) -> None:
     setting = Setting(ModelChoice(), pocket.geometry, pocket.digest, PaperData(), tmp_path)
-    ranks: dict[str, str] = {}
-
-    def keep(config: Any, place: Path, progress: object = None) -> dict[str, Any]:
-        ranks[place.name] = config.rank
-        return {}
-
-    for one in make_plan(paper_named(name).experiments, setting).steps:
-        if one.step.name in STEPS[name]:
-            module = sys.modules[getattr(one.step.run, "func", one.step.run).__module__]
-            for recipe, found in list(vars(module).items()):
-                of_studies = getattr(found, "__module__", "").startswith("headscope.studies.")
-                if of_studies and "config" in getattr(found, "__annotations__", ()):
-                    monkeypatch.setattr(module, recipe, keep)
-            one.step.run(setting, setting.at(one.step.name), None)
+    ranks = {
+        one.step.name: one.step.run.settings(setting).rank
+        for one in make_plan(paper_named(name).experiments, setting).steps
+        if one.step.name in STEPS[name]
+    }
     assert ranks == dict.fromkeys(STEPS[name], "score")

@@ -46,7 +46,7 @@ from headscope.results.classes import ClassShares
 from headscope.results.overlap import Conditional, PairOverlap
 from headscope.results.removal import RemovalResult
 from headscope.results.translation import TranslationResult
-from headscope.runs import decode
+from headscope.runs import decode, file_digest
 from headscope.shown.blocks import Claim
 from headscope.studies.inputs import ModelChoice
 
@@ -85,7 +85,8 @@ def put(setting: Setting, step: str, result: dict[str, Any]) -> None:
     folder = setting.at(step)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    (folder / "DONE.json").write_text("{}", encoding="utf-8")
+    done = json.dumps({"result": file_digest(folder / "result.json")})
+    (folder / "DONE.json").write_text(done, encoding="utf-8")
 
 
 def words_of(setting: Setting) -> dict[str, str]:

@@ -13,11 +13,10 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, StudyRun
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
-from headscope.runs import encode
 from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
 from headscope.studies.find.links import (
     FindAttentionMass,
@@ -120,7 +119,7 @@ def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> M
         ),
     }
     run, settings = runs[name]
-    return dict(encode(run(settings, out, progress)))
+    return StudyRun(run, lambda _: settings)(setting, out, progress)
 
 
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)

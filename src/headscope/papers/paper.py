@@ -6,6 +6,7 @@ a folder of its own, which several experiments may share; and it tells what they
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
-from headscope.runs.codec import Result, decode
+from headscope.runs.codec import Result, decode, encode
 from headscope.runs.reading import naming, read_object, read_result, result_of
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Findings, Shown
@@ -257,6 +258,20 @@ class Step:
     after: tuple[str, ...] = ()
     extended: bool = False
     stored: str | None = None
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study, or the command of one, with the settings that follow from those of the paper."""
+
+    study: str | Callable[..., Any]
+    settings: Callable[[Setting], Any]
+
+    def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+        run = study_of(self.study).run if isinstance(self.study, str) else self.study
+        helpers = {"progress": progress} if "progress" in inspect.signature(run).parameters else {}
+        result: Mapping[str, Any] = encode(run(self.settings(setting), out, **helpers))
+        return result
 
 
 #: What a table or figure needs that is not there.

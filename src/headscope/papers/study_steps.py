@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from headscope.papers.paper import Setting, Step
-from headscope.runs import encode
+from headscope.papers.paper import Setting, Step, StudyRun
 from headscope.shown.blocks import (
     Block,
     Figure,
@@ -21,7 +19,6 @@ from headscope.shown.blocks import (
     Table,
 )
 from headscope.studies.costs.work import Work
-from headscope.studies.inputs import Progress
 
 
 def study_step(
@@ -33,11 +30,7 @@ def study_step(
     after: tuple[str, ...] = (),
 ) -> Step:
     """A step that runs a study with the settings that follow from those of the paper's run."""
-
-    def run(setting: Setting, folder: Path, progress: Progress | None) -> Mapping[str, Any]:
-        return dict(encode(study(settings(setting), folder, progress)))
-
-    return Step(name, title, run, work, after)
+    return Step(name, title, StudyRun(study, settings), work, after)
 
 
 def shown_by(setting: Setting, step: str, *sections: str) -> Findings:

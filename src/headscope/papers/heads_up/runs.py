@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from headscope.papers.heads_up.cells import NAME
@@ -19,15 +17,13 @@ from headscope.papers.heads_up.tasks import (
     first_task,
     of_printed,
 )
-from headscope.papers.paper import Setting, Step
+from headscope.papers.paper import Setting, Step, StudyRun
 from headscope.papers.published import paper_model
-from headscope.runs import encode
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
 from headscope.studies.costs.work import Work
 from headscope.studies.find.mask import FindMask
-from headscope.studies.inputs import ModelChoice, Progress
-from headscope.studies.registry import study_of
+from headscope.studies.inputs import ModelChoice
 from headscope.studies.verify.attention import VerifyAttention
 from headscope.studies.verify.families import VerifyFamilies
 from headscope.studies.verify.mask import VerifyMask
@@ -74,20 +70,6 @@ _SHARED = 0.6
 _GRID_DRAWS = 2
 #: Shuffled masks of Table 7: few, because the p-values are of random sets of heads.
 _ATTENTION_DRAWS = 3
-
-
-@dataclass(frozen=True)
-class StudyRun:
-    """A study by its command, and the settings that the paper gives it."""
-
-    command: str
-    settings: Callable[[Setting], Any]
-
-    def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
-        run = study_of(self.command).run
-        helpers = {"progress": progress} if "progress" in inspect.signature(run).parameters else {}
-        result: Mapping[str, Any] = encode(run(self.settings(setting), out, **helpers))
-        return result
 
 
 def slug(model: str) -> str:

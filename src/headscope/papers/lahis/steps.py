@@ -141,7 +141,7 @@ def moving(setting: Setting) -> tuple[Step, ...]:
         ),
         _reading(
             setting,
-            lambda config, folder, progress: compare_importance(config, folder),
+            compare_importance,
             _both_gates,
             "gates",
             "heads by the moving gate beside those by the still one",

@@ -271,7 +271,7 @@ def class_steps(setting: Setting) -> Steps:
 
     title = "shares of the classes of heads"
     own = study_step(
-        lambda config, out, progress: compare_classes(config, out),
+        compare_classes,
         settings,
         "classes",
         title,
@@ -294,7 +294,7 @@ def overlap_steps(setting: Setting) -> Steps:
         return CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
 
     own = study_step(
-        lambda config, out, progress: compare_overlap(config, out),
+        compare_overlap,
         settings,
         "overlap",
         "the best heads of every two directions",
