@@ -45,7 +45,7 @@ def test_translations_work_and_copies_do_not() -> None:
     assert copied.counts["gain"] == {"value": 0, "low": 0, "high": 0}
     assert copied.counts["off_target"] == 16
     assert len(copied.reasons) == 2
-    assert copied.shown[0]["output"] in SOURCES
+    assert copied.shown[0].output in SOURCES
 
 
 @given(st.integers(0, 16), st.integers(0, 16))
@@ -110,8 +110,8 @@ def test_a_run_says_that_the_model_does_not_translate(
     with pytest.warns(Caution, match="does not do this task"):
         found = find_translation(settings, tmp_path / "found")
     assert found.baseline_works is False
-    judged = found.baseline_check["en-de"]
-    assert judged["examples"] == 5 and len(judged["shown"]) == 3
+    judged = found.baseline_check.judged["en-de"]
+    assert judged.examples == 5 and len(judged.shown) == 3
     # The run went on all the same.
     assert found.examples == 12
     page = write_report(tmp_path / "found").read_text()
@@ -121,7 +121,7 @@ def test_a_run_says_that_the_model_does_not_translate(
     with pytest.warns(Caution):
         shown = atlas(Atlas(model, data, SCORE, draws=1, check=2, k=2), tmp_path / "atlas")
     assert shown.baseline_works is False
-    assert shown.baseline_check["en-de"]["examples"] == 2
+    assert shown.baseline_check.judged["en-de"].examples == 2
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(

@@ -139,8 +139,8 @@ def removal_run(path: Path) -> Path:
         ]
         languages = {name: (one.source_language, one.target_language) for name, one in made.items()}
         shown = encode(describe_conditions(run, rows, languages, 1, made, None, 0))
-        told = {"model": {"name": "small"}, "rank": "score", "links": {"method": None}}
-        run.finish({**shown, **told})
+        about = {"model": {"name": "small"}, "rank": "score", "links": {"method": None}}
+        run.finish({**shown, **about, "k": [2, 4], "gates": [0.0], "heads": chosen})
     return path
 
 

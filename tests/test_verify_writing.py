@@ -422,7 +422,7 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
         PairsChoice(("de-en",), (data,), shots=1, shots_data=(shots,)), draws=1, max_new_tokens=6,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert result.checked is not None and "de-en" in result.checked.baseline_check
+    assert result.checked is not None and "de-en" in result.checked.baseline_check.judged
     assert result.checked.baseline_works is False and result.reference_text is None
     mean = verify_off_target(replace(config, ablate="mean"), tmp_path / "mean")
     assert mean.reference_text is not None

@@ -5,7 +5,7 @@ They know nothing else, so that results and reports hold the very values that ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any
@@ -123,3 +123,31 @@ class Against:
             f"distinct_draws{ending}": self.distinct,
             f"least_p{ending}": self.least_p,
         }
+
+
+@dataclass(frozen=True)
+class Example:
+    """An input, the reference output and what the model wrote."""
+
+    input: str
+    reference: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a model made of a few examples of one direction or task as it is.
+
+    Attributes:
+        works: whether it does the task.
+        examples: how many were looked at.
+        reasons: what speaks against it, each a clause such as "12 of 16 outputs are empty".
+        counts: the numbers that were judged.
+        shown: up to three examples.
+    """
+
+    works: bool
+    examples: int
+    reasons: tuple[str, ...] = ()
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    shown: tuple[Example, ...] = ()

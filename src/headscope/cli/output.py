@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,28 +32,10 @@ LINE_EVERY = 30.0
 
 
 def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
-    """Print a command's result: `result` as one JSON object, or else `text`.
-
-    Of a result with ranked heads the text says by what, above its last line, and where it has fewer
-    random draws than asked for, it ends in a line that says so.
-    """
+    """Print a command's result: `result` as one JSON object, or else `text`."""
     from headscope.runs import dump_json, encode
 
-    written = encode(result)
-    if as_json:
-        text = dump_json(written)
-    else:
-        from headscope.results.common import few_draws
-
-        if written.get("rank"):
-            from headscope.heads import rank_words
-
-            before, newline, last = text.rpartition("\n")
-            text = f"{before}{newline}heads are ranked by {rank_words(written)}\n{last}"
-        text = "\n".join(filter(None, [text, few_draws(written)]))
-        if written.get("baseline_works") is False:
-            text = f"{baseline_warning(written['baseline_check'])}\n\n{text}"
-    _print(text)
+    _print(dump_json(encode(result)) if as_json else text)
 
 
 def tell(study: Study, result: Result, as_json: bool) -> None:
@@ -83,11 +64,6 @@ def _print(text: str) -> None:
         raise typer.Exit(BROKEN_PIPE) from None
 
 
-def cell(value: float | None, form: str) -> str:
-    """A number of a table in the given form, such as `.3f` or `.1%`; a dash where there is none."""
-    return "-" if value is None or isnan(value) else format(value, form)
-
-
 def fail(message: str) -> None:
     """Print an error as one line on stderr, neither wrapped nor coloured."""
     print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
@@ -111,20 +87,6 @@ def caution(message: Warning | str, category: type[Warning], *place: Any, **more
     """Print what a result does not show as one line on stderr; other warnings stay unsaid."""
     if issubclass(category, Caution):
         print(f"warning: {one_line(str(message))}", file=sys.stderr, flush=True)
-
-
-def baseline_warning(check: Mapping[str, Any]) -> str:
-    """What speaks against a model that does not do the task, with three outputs of each."""
-    lines = ["WARNING: the model does not do this task as it is; what follows says little about it"]
-    for name, judged in check.items():
-        if not isinstance(judged, Mapping) or judged["works"]:
-            continue
-        lines.append(f"{name}: {'; '.join(judged['reasons'])}")
-        for one in judged["shown"]:
-            lines.append(f"  {one_line(one['input'])}")
-            lines.append(f"    output: {one_line(one['output']) or '(empty)'}")
-            lines.append(f"    reference: {one_line(one['reference'])}")
-    return "\n".join([*lines, f"try {check['try']}"])
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from headscope import options
 from headscope.errors import InputError, MissingExtra
+from headscope.estimates import Baseline, Example
 from headscope.measure.identify import off_targets
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
@@ -39,25 +39,6 @@ class Rules(Settings):
     off_target: options.BaselineOffTarget = 0.5
     unfinished: options.BaselineUnfinished = 0.5
     errors: options.BaselineErrors = 2.0
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """What a model made of a few examples as it is.
-
-    Attributes:
-        works: whether it does the task.
-        examples: how many were looked at.
-        reasons: what speaks against it, each a clause such as "12 of 16 outputs are empty".
-        counts: the numbers that were judged.
-        shown: up to three examples: `input`, `reference`, `output`.
-    """
-
-    works: bool
-    examples: int
-    reasons: tuple[str, ...] = ()
-    counts: dict[str, Any] = field(default_factory=dict)
-    shown: tuple[dict[str, str], ...] = ()
 
 
 def translates(
@@ -132,7 +113,7 @@ def choices_above_chance(
     chance: float,
     examples: int,
     rules: Rules = Rules(),
-    shown: tuple[dict[str, str], ...] = (),
+    shown: tuple[Example, ...] = (),
 ) -> Baseline:
     """Judge multiple choice: the accuracy has to lie `rules.errors` standard errors above chance.
 
@@ -157,11 +138,8 @@ def some_examples(
     references: Sequence[str],
     outputs: Sequence[str],
     quality: Sequence[float],
-) -> tuple[dict[str, str], ...]:
+) -> tuple[Example, ...]:
     """The worst, the middle and the best of these examples, by `quality`."""
     order = np.argsort(quality, kind="stable")
     places = dict.fromkeys(int(order[at]) for at in (0, len(order) // 2, len(order) - 1))
-    return tuple(
-        {"input": inputs[at], "reference": references[at], "output": outputs[at]}
-        for at in [*places][:SHOWN]
-    )
+    return tuple(Example(inputs[at], references[at], outputs[at]) for at in [*places][:SHOWN])

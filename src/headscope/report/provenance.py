@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headscope.heads import rank_words
 from headscope.report.html import Html, tag
 from headscope.report.parts import scroll, section, table
-from headscope.results.common import few_draws
-from headscope.runs.reading import read_object, read_result
+from headscope.results.common import ModelResult, few_draws
+from headscope.runs import encode
+from headscope.runs.reading import read_object, result_of
 from headscope.shown.words import arrow
 
 PACKAGES = (
@@ -39,6 +41,15 @@ COLUMNS = {
     "links_digest": "Links",
 }
 
+
+@dataclass(frozen=True, kw_only=True)
+class _AnyResult(ModelResult):
+    """What any command's result says of where it comes from."""
+
+    data: Any = None
+    config: Any = None
+
+
 MOST, LONG = 24, 26
 """The most facts that stand open; characters of the longest name that stands beside its value."""
 
@@ -49,14 +60,13 @@ def about_run(path: Path) -> Html:
     InputError if the files of the run are missing or damaged.
     """
     run, provenance = read_object(path / "run.json"), read_object(path / "provenance.json")
-    result = read_result(path)
-    model = result.get("model")
-    described = dict(model) if isinstance(model, Mapping) else {"name": model}
+    result = result_of(path, _AnyResult, "a run")
+    described = encode(result.model) or {}
     for name, key in (("name", "model"), ("digest", "weights")):
         described[name] = described.get(name) or provenance.get(key)
     for name in ("revision", "dtype", "device"):
         described[name] = described.get(name) or provenance.get(name)
-    data = _data_table(result.get("data"))
+    data = _data_table(result.data)
     inputs = run.get("inputs")
     return section(
         "provenance",
@@ -74,24 +84,22 @@ def about_run(path: Path) -> Html:
             facts_list("What was read (SHA-256)", inputs if isinstance(inputs, Mapping) else {}),
             class_="facts-grid",
         ),
-        _configuration(_config(run, result)),
+        _configuration(run.get("config") or result.config),
     )
 
 
-def _run_facts(
-    result: Mapping[str, Any], provenance: Mapping[str, Any], path: Path
-) -> dict[str, Any]:
+def _run_facts(result: _AnyResult, provenance: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Signature, command line, folder and times of a run."""
     command = provenance.get("command_line") or []
     started = provenance.get("started") or []
     return {
-        "signature": result.get("signature"),
-        "heads ranked by": rank_words(result),
+        "signature": result.signature,
+        "heads ranked by": rank_words(encode(result)),
         "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command),
-        "run folder": result.get("run") or str(path),
+        "run folder": result.run or str(path),
         "started": _time(started[0] if isinstance(started, list) and started else started),
         "ended": _time(provenance.get("ended")),
-        "seconds": result.get("seconds"),
+        "seconds": result.seconds,
         "draws": few_draws(result),
     }
 
@@ -173,8 +181,3 @@ def _json(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     return json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def _config(run: Mapping[str, Any], result: Mapping[str, Any]) -> Any:
-    """The configuration the run was keyed by; where that is lacking, what its result says."""
-    return run.get("config") or result.get("config")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from headscope.estimates import Baseline
 from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, encode, entry
 from headscope.shown.words import enumeration, p_value
@@ -61,11 +62,19 @@ class Ranking(Record):
 
 
 @dataclass(frozen=True)
+class BaselineCheck(Record):
+    """What was judged of each direction or task, under its name, and what may help."""
+
+    tries: str | None = entry(name="try", absent=True)
+    judged: Mapping[str, Baseline] = entry(others=True)
+
+
+@dataclass(frozen=True)
 class Checked(Record):
-    """Whether the original model does the task, and of each direction or task what was judged."""
+    """Whether the original model does the task, of every direction or task."""
 
     baseline_works: bool | None = None
-    baseline_check: Mapping[str, Any] = field(default_factory=dict)
+    baseline_check: BaselineCheck = BaselineCheck()
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class _Entry(NamedTuple):
     absent: bool = False
     flat: str | None = None
     names: Mapping[str, str] = {}
+    others: bool = False
 
 
 def entry(
@@ -81,6 +82,7 @@ def entry(
     absent: bool = False,
     flat: str | None = None,
     names: Mapping[str, str] | None = None,
+    others: bool = False,
 ) -> Any:
     """A field of a result that does not just stand under its own name.
 
@@ -92,7 +94,10 @@ def entry(
             this ending; where that has none of them it is None, if its type says that it may be.
         names: of `flat`, names in JSON instead of the fields', such as `p_examples`: `p_sentences`;
             the ending follows them.
+        others: it is a mapping, the last field, of all that the object holds under other names.
     """
+    if others:
+        return field(default_factory=dict, metadata={_Entry: _Entry(others=True)})
     if default is MISSING and (absent or flat is not None):
         default = None
     how = _Entry(name, absent, flat, names or {})
@@ -123,6 +128,8 @@ def encode(value: Any) -> Any:
         if how.flat is not None:
             inside = {} if content is None else encode(content)
             written |= {f"{how.names.get(key, key)}{how.flat}": inside[key] for key in inside}
+        elif how.others:
+            written |= encode(content)
         elif not (how.absent and content is None):
             written[how.name or each.name] = encode(content)
     if isinstance(value, Record):
@@ -197,6 +204,11 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
         place = f"{where}.{name}"
         if not _written(each):
             continue
+        if how.others:
+            rest = {key: item for key, item in value.items() if key not in known}
+            given[each.name] = decode(hint, rest, where)
+            known |= rest.keys()
+            continue
         if how.flat is not None:
             inner = next(inside for inside in (*get_args(hint), hint) if is_dataclass(inside))
             inside = {key: f"{how.names.get(key, key)}{how.flat}" for key in _names(inner)}
@@ -225,7 +237,7 @@ def _names(kind: Any) -> set[str]:
     found = set[str]()
     for each, hint in _fields(kind):
         how = _how(each)
-        if not _written(each):
+        if not _written(each) or how.others:
             continue
         if how.flat is None:
             found.add(how.name or each.name)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
-from headscope.measure.baseline import Baseline, Rules, answers_right, translates
-from headscope.runs.plain import plain
+from headscope.estimates import Baseline
+from headscope.measure.baseline import Rules, answers_right, translates
+from headscope.results.common import BaselineCheck
 from headscope.studies.inputs import Progress
 from headscope.verify.translation.conditions import Translating, continuations
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 TITLE = "does the model do the task"
 
 
+class Works(TypedDict):
+    """The fields of a `Checked`."""
+
+    baseline_works: bool | None
+    baseline_check: BaselineCheck
+
+
 def check_translations(
     lm: LanguageModel,
     directions: Mapping[str, PairFile],
@@ -29,7 +37,7 @@ def check_translations(
     run: Run,
     rules: Rules,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Works:
     """Let the untouched model translate the first sentences of each direction, and judge it.
 
     What it wrote is kept in `run`. Returns `baseline_works` and `baseline_check` (see
@@ -61,7 +69,7 @@ def check_translations(
     )
 
 
-def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> dict[str, Any]:
+def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> Works:
     """Judge what `check_translations` kept in `run`; as it returns and warns."""
     judged = {}
     for name, (language, rows) in run.read_part("baseline").items():
@@ -69,7 +77,7 @@ def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> dict[st
         try:
             judged[name] = translates(sources, targets, texts, cut, language, rules, seed)
         except MissingExtra:  # no chrF++ can be counted here
-            return {"baseline_works": None, "baseline_check": {"try": tries}}
+            return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
     return about_baseline(judged, tries)
 
 
@@ -81,7 +89,7 @@ def check_tasks(
     run: Run,
     rules: Rules,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Works:
     """Ask the untouched model a few held-out examples of each task, bare and instructed.
 
     Translations are judged as translations, under the instruction where there is one; other tasks
@@ -117,7 +125,7 @@ def check_tasks(
     return about_baseline(judged, "another --instruction, --shots N, or a larger model")
 
 
-def about_baseline(judged: Mapping[str, Baseline], tries: str) -> dict[str, Any]:
+def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
     """`baseline_works` (of every direction or task) and `baseline_check`: of each what was judged.
 
     Warns once where one of them fails; `tries` says what may help.
@@ -132,10 +140,4 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str) -> dict[str, Any]
             ),
             stacklevel=2,
         )
-    return {
-        "baseline_works": not failed,
-        "baseline_check": {
-            "try": tries,
-            **{name: plain(one) for name, one in judged.items()},
-        },
-    }
+    return {"baseline_works": not failed, "baseline_check": BaselineCheck(tries, judged)}

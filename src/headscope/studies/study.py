@@ -12,6 +12,7 @@ from headscope.shown.blocks import Cell, Row, Section, Shown, Table
 from headscope.shown.words import arrow, sentence_of
 
 if TYPE_CHECKING:
+    from headscope.results.common import BaselineCheck
     from headscope.runs import Result
     from headscope.studies.inputs import ModelChoice
     from headscope.studies.survey_plans import SurveyData
@@ -62,7 +63,7 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
     from headscope.heads import rank_words  # not read by the command line before a command runs
-    from headscope.results.common import few_draws
+    from headscope.results.common import Checked, few_draws
     from headscope.runs import encode
 
     if study.show is None:
@@ -72,11 +73,12 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
         shown = replace(shown, cautions=(*shown.cautions, few))
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
-    check = written.get("baseline_check")
-    if written.get("baseline_works") is False and isinstance(check, Mapping):
+    checked = getattr(result, "checked", result)
+    if isinstance(checked, Checked) and checked.baseline_works is False:
+        check = checked.baseline_check
         warning = (
             "The original model does not do this task, so what follows says little about it. Try "
-            f"{check.get('try')}."
+            f"{check.tries}."
         )
         section = _baseline(check)
         shown = replace(
@@ -87,17 +89,26 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     return shown
 
 
-def _baseline(check: Mapping[str, Any]) -> Section:
+def _baseline(check: BaselineCheck) -> Section:
     """What speaks against the model, of each direction or task with some outputs."""
-    tables = []
-    for name, judged in check.items():
-        if isinstance(judged, Mapping) and judged.get("works") is False:
-            keys = ("input", "output", "reference")
-            rows = tuple(
-                Row(str(at), tuple(Cell(str(shown.get(key) or "(empty)")) for key in keys))
-                for at, shown in enumerate(judged.get("shown") or (), 1)
-            )
-            why = sentence_of("; ".join(map(str, judged.get("reasons") or ())))
-            columns = ("input", "output of the original model", "reference")
-            tables.append(Table(f"The original model, {arrow(name)}", columns, rows, note=why))
+    columns = ("input", "output of the original model", "reference")
+    tables = [
+        Table(
+            f"The original model, {arrow(name)}",
+            columns,
+            tuple(
+                Row(
+                    str(number),
+                    tuple(
+                        Cell(text or "(empty)")
+                        for text in (example.input, example.output, example.reference)
+                    ),
+                )
+                for number, example in enumerate(judged.shown, 1)
+            ),
+            note=sentence_of("; ".join(judged.reasons)),
+        )
+        for name, judged in check.judged.items()
+        if not judged.works
+    ]
     return Section("The model does not do this task", tables, brief=True)

@@ -41,7 +41,7 @@ from headscope.heads import (
 )
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
-from headscope.results.common import Ranking
+from headscope.results.common import Checked, Ranking
 from headscope.results.formation import (
     CheckpointRow,
     FormationResult,
@@ -49,10 +49,10 @@ from headscope.results.formation import (
     SeriesData,
     Skipped,
 )
-from headscope.runs import Run, carry_out, encode
+from headscope.runs import Run, carry_out, decode, encode
 from headscope.runs.parts import read_records
 from headscope.settings import MadeBy, Option, Part, Settings
-from headscope.studies.baseline import check_translations
+from headscope.studies.baseline import Works, check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation
 from headscope.studies.find.head_scores import parts_of
@@ -193,11 +193,11 @@ def formation(
         write_found_on(run, found_on)
         run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
         tokenizers = {one.inputs["tokenizer"] for one in opened}
-        last = measured[-1].result
+        last = decode(Checked, measured[-1].result)
         ranking, rows = series(measured, checked_on, k, config)
         return FormationResult(
-            baseline_works=last["baseline_works"],
-            baseline_check=last["baseline_check"],
+            baseline_works=last.baseline_works,
+            baseline_check=last.baseline_check,
             rank=ranking.rank,
             rank_note=ranking.rank_note,
             geometry=geometry.as_dict(),
@@ -312,13 +312,13 @@ def _measure(
                 config.score.batch_tokens,
             )
             own.append_part("outputs", "all", outputs)
-        works = (
-            {} if rules is None else check_translations(lm, checked_on, config.score, own, rules)
-        )
+        works: Works | dict[str, Any] = {}
+        if rules is not None:
+            works = check_translations(lm, checked_on, config.score, own, rules)
         del lm
         gc.collect()
         found = describe_all(scores, config.threshold, config.rank, config.inactive)
-        return {**encode(found), **works}
+        return {**encode(found), **encode(works)}
 
     result = carry_out(CHECKPOINT, place, settings, inputs, compute)
     outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]

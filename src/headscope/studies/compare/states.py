@@ -104,8 +104,8 @@ def compare_states(
         about = chosen.about(mask)
         return ComparedStates(
             **about
-            | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)}
-            | works,
+            | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)},
+            **works,
             states=describe(tensors),
             lens=_lens(lm, task, shown, tensors),
         )

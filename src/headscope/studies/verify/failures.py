@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.links import Links
 from headscope.errors import Caution, InputError, MissingExtra, naming
+from headscope.results.atlas import AtlasCheck, AtlasResult
 from headscope.results.failures import (
     KINDS,
     FailedCase,
@@ -28,10 +29,9 @@ from headscope.results.failures import (
     Subject,
     Verdict,
 )
-from headscope.results.removal import Label
+from headscope.results.removal import Label, RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
 from headscope.runs.reading import damaged_line, read_object, read_rows
-from headscope.runs.reading import naming as told
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.inputs import Progress, steps_of
 from headscope.studies.study import Study
@@ -310,32 +310,34 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     Where the run linked outputs by the data's own links, those of the references are used. Raises
     `InputError` if the run is unfinished or damaged, or has no such condition.
     """
-    result = read_object(path / "result.json")
+    written = read_object(path / "result.json")
     if not (path / "DONE.json").is_file():
         raise InputError(f"{path}: is not finished; run the verification again, it goes on")
-    shown = result.get("removal") if "outputs" not in result and "removal" in result else result
+    result: AtlasResult | RemovalResult
+    shown: AtlasCheck | RemovalResult | None
     try:
-        shown = dict(shown or {})
-        languages = {
-            name: (one["source_language"], one["target_language"])
-            for name, one in shown["directions"].items()
-        }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path / 'result.json'}: is not the result of a run that removes heads; name the "
-            "folder of a 'verify removal' run"
-        ) from error
-    ablate = str(shown.get("ablate", "zero"))
-    labels, made = read_outputs(path / "outputs.jsonl", languages, ablate)
+        if "outputs" not in written and "removal" in written:
+            result = atlas = decode(AtlasResult, written)
+            shown = atlas.removal
+        else:
+            result = shown = decode(RemovalResult, written)
+    except (KeyError, ValueError) as error:
+        raise _no_removal(path) from error
+    languages = {
+        name: (part.source_language, part.target_language)
+        for name, part in (shown.directions.items() if shown else ())
+        if part.source_language and part.target_language
+    }
+    if shown is None or len(languages) < len(shown.directions):
+        raise _no_removal(path)
+    labels, made = read_outputs(path / "outputs.jsonl", languages, shown.ablate)
     label = _chosen(path, labels, choice)
     before = next((at for at, one in enumerate(labels) if one.kind == "baseline"), None)
     if before is None:
         raise InputError(f"{path / 'outputs.jsonl'}: holds no outputs of the model as it is")
     inputs = {"outputs": file_digest(path / "outputs.jsonl")}
     links: Mapping[tuple[str, str], Links] = {}
-    linked = shown.get("links")
-    by_data = isinstance(linked, Mapping) and linked.get("method") == REFERENCE
-    if by_data and (path / "links.jsonl").is_file():
+    if shown.linked_by == REFERENCE and (path / "links.jsonl").is_file():
         links = _reference_links(path / "links.jsonl")
         inputs["links"] = file_digest(path / "links.jsonl")
     rows = tuple(
@@ -353,26 +355,26 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
         for name, one in made.items()
         for at, identifier in enumerate(one.ids)
     )
-    with told(path / "result.json", "a removal"):
-        about = {"model": result.get("model"), "heads": _heads(shown, label)}
-        subject = decode(Subject, about)
+    subject = Subject(result.model, _heads(shown, label))
     ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
     if label.kind == "top":
-        ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
+        ranked = {"rank": result.rank, "rank_note": result.rank_note}
     return Rows(rows, path, label, inputs, subject, ranked)
 
 
-def _heads(shown: Mapping[str, Any], label: Label) -> Any:
-    """The heads of a condition; an atlas tells its removal apart, and has no list of conditions."""
-    like = {"kind": label.kind, "k": label.k, "gate": label.gate, "draw": label.draw}
-    rows = [
-        one
-        for one in shown.get("conditions") or ()
-        if all(one.get(name) == value for name, value in like.items())
-    ]
-    if rows:
-        return rows[0].get("heads")
-    return (shown.get("heads") or [])[: label.k] if label.kind == "top" else None
+def _no_removal(path: Path) -> InputError:
+    return InputError(
+        f"{path / 'result.json'}: is not the result of a run that removes heads; name the "
+        "folder of a 'verify removal' run"
+    )
+
+
+def _heads(shown: AtlasCheck | RemovalResult, label: Label) -> tuple[str, ...] | None:
+    """The heads of a condition; an atlas has no list of conditions."""
+    for condition in shown.conditions:
+        if replace(condition.label, ablate=label.ablate) == label:
+            return condition.heads
+    return shown.heads[: label.k] if label.kind == "top" else None
 
 
 def _row(compared: Compared, languages: Direction | None) -> Row:

@@ -69,14 +69,13 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             progress,
             old.measuring,
         )
-        works = {}
-        if old.baseline_check:
-            settings = run.key.config["settings"]["baseline"]
-            works = judge_translations(run, Rules(**settings), old.seed, old.baseline_check["try"])
-        if works.get("baseline_works") is None:
-            works = {}
-        kept = {name: getattr(old, name) for name in ("links", "reference_links", "unknown")}
-        return replace(old, **{**vars(shown), **kept, **works})
+        kept = ["links", "reference_links", "unknown"]
+        measured = replace(old, **vars(shown) | {name: getattr(old, name) for name in kept})
+        if old.baseline_check.tries is None:
+            return measured
+        rules = Rules(**run.key.config["settings"]["baseline"])
+        works = judge_translations(run, rules, old.seed, old.baseline_check.tries)
+        return measured if works["baseline_works"] is None else replace(measured, **works)
 
     result: RemovalResult = carry_out_again(path, compute)
     return result

@@ -18,7 +18,7 @@ from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.studies.baseline import about_baseline
+from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_leakage
 from headscope.studies.study import Study
@@ -140,7 +140,8 @@ def verify_tasks(
         run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
         tasks = _describe(loaded, planned, outcomes, removal.seed)
         return TasksResult(
-            **{**about_rank(*sets), **works},
+            **about_rank(*sets),
+            **works,
             k=tuple(map(len, sets)),
             gates=removal.gates,
             draws=removal.draws,
@@ -219,7 +220,7 @@ def _measure(
 
 def _check(
     loaded: Sequence[LoadedTask], untouched: Mapping[str, Sequence[Outcome]], rules: Rules
-) -> dict[str, Any]:
+) -> Works:
     """Whether the untouched model does better than guess, task by task with choices."""
     judged = {}
     for task in loaded:
