@@ -19,9 +19,9 @@ from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
 from headscope.lm.attention.peaks import PeakRequest
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.inputs import evaluating
 from headscope.runs.parts import read_shards
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def capture_reference(
     buckets = length_buckets([len(text) for text in ids], config.batch_tokens, lm.pass_overhead)
 
     def work(some: list[int]) -> list[Captured]:
-        batch = collate([ids[i] for i in some], lm.pad_token_id)
+        batch = lm.collate([ids[i] for i in some])
         return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
 
     for some, captured in in_halves(_unfinished(buckets, found), work):
@@ -227,7 +227,7 @@ def _read_batch(
     wanted = rows_before(batch, rows, 1 if query == "predict" else 0)
     request = PeakRequest(wanted, _padded_keys(keys, some, batch))
     with evaluating(lm.model), torch.inference_mode(), lm.attention_peaks(request) as peaks:
-        lm.model(**forward_inputs(lm.model, batch, logits=False))
+        lm.forward(batch, logits=False)
     of_row, values = peaks.rows[:, 0].numpy(), peaks.keys.cpu().numpy()
     return [
         Captured(_unpadded(values[of_row == row], padding))

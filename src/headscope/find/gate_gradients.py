@@ -21,7 +21,7 @@ from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
 from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
-from headscope.lm.batching import collate, in_halves, length_buckets
+from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def batch_gradients(
     lm: LanguageModel, rows: Sequence[Sequence[int]], gate: torch.Tensor, checkpoint: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Each row's loss (B,), and its gradient (B, L, W) with respect to its part of the gate."""
-    batch = collate(rows, lm.pad_token_id)
+    batch = lm.collate(rows)
     # Every token is predicted but the first of each row.
     learned = batch.attention_mask.bool() & (batch.position_ids > 0)
     own = gate.detach().clone().requires_grad_(True)

@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -383,15 +383,11 @@ def _attention(
     """Weights and even shares, float32 (steps, heads, keys), from one forward pass."""
     import torch
 
-    from headscope.lm.attention.weights import WeightRequest
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
+    from headscope.lm.attention.weights import WeightRequest, weights_in
 
-    batch = collate([list(text.ids)], lm.pad_token_id)
+    batch = lm.collate([text.ids])
     rows = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     rows[0, list(text.rows)] = True
     request = WeightRequest(torch.from_numpy(keys.astype(np.int64))[None], heads, rows)
-    inputs: dict[str, Any] = forward_inputs(lm.model, batch, logits=False)
-    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as found:
-        lm.model(**inputs)
+    found = weights_in(lm, batch, request)
     return found.weights.cpu().numpy(), found.uniform.cpu().numpy()

@@ -241,7 +241,7 @@ def _answers(lm: LanguageModel, ready: Sequence[ReadyPair]) -> str:
     """What the model goes on with after a few prompts, beside what would be right."""
     parts = []
     for one in ready:
-        token = int(_last(lm, [one.clean])[0].argmax())
+        token = int(lm.next_logits([one.clean])[0].argmax())
         asked, said, right = (
             lm.tokenizer.decode(ids, skip_special_tokens=True)
             for ids in (list(one.clean), [token], [one.firsts[0]])
@@ -256,7 +256,6 @@ def _unpatched(
     """Probabilities of the four answers (P, 4), the other prompts' head outputs, what is known."""
     import torch
 
-    from headscope.lm.batching import in_halves, length_buckets
     from headscope.lm.patching import head_outputs
 
     probabilities = np.zeros((len(ready), 4))
@@ -267,10 +266,9 @@ def _unpatched(
 
     def read(some: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         with head_outputs(lm) as seen:
-            return _last(lm, [ids[i] for i in some]), seen.values
+            return lm.next_logits([ids[i] for i in some]).softmax(dim=-1), seen.values
 
-    batches = length_buckets([len(one) for one in ids], config.batch_tokens, lm.pass_overhead)
-    for some, (chances, values) in in_halves(batches, read):
+    for some, (chances, values) in lm.in_batches(map(len, ids), config.batch_tokens, read):
         for row, index in enumerate(some):
             at, side = texts[index]
             right = ready[at].firsts[0 if side == "clean" else 3]
@@ -280,19 +278,6 @@ def _unpatched(
             else:
                 outputs[at] = values[row]
     return probabilities, outputs, known
-
-
-def _last(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    """The probabilities of the next token of each row, (B, V) in float32."""
-    import torch
-
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
-
-    batch = collate(rows, lm.pad_token_id)
-    with evaluating(lm.model), torch.inference_mode():
-        logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch, logits=False)).logits
-        return logits[:, -1].float().softmax(dim=-1)
 
 
 def _unrelated(chosen: Sequence[ReadyPair], seed: int) -> list[int | None]:
@@ -339,7 +324,7 @@ def _effects(
         def read(some: list[int], source: torch.Tensor = source) -> NDArray[np.float64]:
             own = source[layers[some], numbers[some]]
             with patched(lm, Patch(layers[some], numbers[some], own)):
-                chances = _last(lm, [one.clean] * len(some))
+                chances = lm.next_logits([one.clean] * len(some)).softmax(dim=-1)
             now: NDArray[np.float64] = chances[:, list(one.firsts)].double().cpu().numpy()
             return now - clean
 

@@ -173,7 +173,6 @@ def attention_mass(
             or as `attention_weights`.
     """
     from headscope.find.alignment import given_texts, similar_sentences
-    from headscope.lm.batching import in_halves, length_buckets
 
     if config.decode != "reference" or config.average != "macro":
         raise InputError("attention mass is of reference translations, as a mean over sentences")
@@ -191,12 +190,14 @@ def attention_mass(
     masses: dict[int, tuple[Floats, Floats]] = {}
     tokens = min(config.batch_tokens, MOST_TOKENS)
     shift = 1 if config.query == "predict" else 0
-    buckets = length_buckets([len(given[at].ids) for at in kept], tokens, lm.pass_overhead)
-    for places, found in in_halves(
-        [[kept[place] for place in bucket] for bucket in buckets],
-        lambda some: _masses(lm, [given[at] for at in some], [tables[at] for at in some], shift),
-    ):
-        masses.update(zip(places, found, strict=True))
+
+    def work(places: list[int]) -> dict[int, tuple[Floats, Floats]]:
+        some = [kept[place] for place in places]
+        made = _masses(lm, [given[at] for at in some], [tables[at] for at in some], shift)
+        return dict(zip(some, made, strict=True))
+
+    for _, found in lm.in_batches([len(given[at].ids) for at in kept], tokens, work):
+        masses |= found
         if progress:
             progress(len(masses), len(kept))
     mass, chance = (np.stack([masses[at][number] for at in kept]) for number in (0, 1))
@@ -238,19 +239,15 @@ def _masses(
     import torch
 
     from headscope.find.capture import rows_before
-    from headscope.lm.attention.weights import WeightRequest
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
+    from headscope.lm.attention.weights import WeightRequest, weights_in
 
-    batch = collate([text.ids for text in given], lm.pad_token_id)
+    batch = lm.collate([text.ids for text in given])
     places = [np.flatnonzero(text.source) for text in given]
     keys = torch.full((len(given), max(map(len, places))), -1, dtype=torch.int64)
     for row, (own, before) in enumerate(zip(places, batch.padding, strict=True)):
         keys[row, : len(own)] = torch.from_numpy(own + before)
     request = WeightRequest(keys, rows=rows_before(batch, [text.rows for text in given], shift))
-    inputs = forward_inputs(lm.model, batch, logits=False)
-    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as found:
-        lm.model(**inputs)
+    found = weights_in(lm, batch, request)
     of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().double().numpy()
     mask, made = lm.geometry.mask(), []
     for row, (pair, of_keys) in enumerate(zip(tables, places, strict=True)):

@@ -27,9 +27,9 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import length_buckets
 from headscope.lm.hooks import hooked
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.inputs import evaluating
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
@@ -193,10 +193,10 @@ def head_means(
         lengths = [len(rows[at]) for at in kept]
         for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
             some = [kept[place] for place in bucket]
-            batch = collate([rows[at] for at in some], lm.pad_token_id)
+            batch = lm.collate([rows[at] for at in some])
             real = batch.attention_mask.bool()
             with answers_at([begins[at] for at in some]):
-                lm.model(**forward_inputs(lm.model, batch, logits=False))
+                lm.forward(batch, logits=False)
     if not tokens.all():
         missing = CLASSES[int(np.flatnonzero(tokens == 0)[0])]
         raise InputError(

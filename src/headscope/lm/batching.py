@@ -30,6 +30,12 @@ class Batch:
     position_ids: torch.Tensor
     cache: Any = None
 
+    @classmethod
+    def of(cls, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Batch:
+        """Tokens whose positions follow from the mask."""
+        positions = (attention_mask.cumsum(dim=1) - 1).clamp_(min=0)
+        return cls(input_ids, attention_mask, positions)
+
     @property
     def padding(self) -> tuple[int, ...]:
         """How many padding tokens stand before each row."""
@@ -38,12 +44,9 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        return Batch(
-            self.input_ids.to(device),
-            self.attention_mask.to(device),
-            self.position_ids.to(device),
-            self.cache,
-        )
+        tensors = (self.input_ids, self.attention_mask, self.position_ids)
+        ids, mask, positions = (tensor.to(device) for tensor in tensors)
+        return Batch(ids, mask, positions, self.cache)
 
 
 def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
@@ -67,8 +70,7 @@ def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
     for index, row in enumerate(rows):
         ids[index, width - len(row) :] = torch.as_tensor(row, dtype=torch.long)
         mask[index, width - len(row) :] = 1
-    positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
-    return Batch(ids, mask, positions)
+    return Batch.of(ids, mask)
 
 
 def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> list[list[int]]:

@@ -32,7 +32,7 @@ _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 def gated(
     lm: LanguageModel,
     gate: Gate | torch.Tensor,
-    ablate: str = "zero",
+    ablate: str | None = None,
     means: npt.NDArray[np.floating[Any]] | None = None,
     skip_identity: bool = True,
 ) -> Iterator[None]:
@@ -48,7 +48,7 @@ def gated(
             (B, L, W) with one gate a row of the batch.  Entries of heads that do not exist are
             ignored.  It is cast to the dtype and device of each layer's projection input.
         ablate: ``"zero"``, or ``"mean"``, which adds (1 - g) × the head's mean output ``A V``, so
-            that removal puts the mean in its place.
+            that removal puts the mean in its place; None: ``"mean"`` where means are given.
         means: for ``"mean"``: shape (C, L, W, D), from `headscope.lm.ablation.head_means`; head
             widths below D use the first channels. Each token gets the mean of its class (see
             `headscope.lm.ablation`). With C = 3 passes have to say where answers begin; with
@@ -113,8 +113,9 @@ def _gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
 
 
 def _mean_tensor(
-    lm: LanguageModel, ablate: str, means: npt.NDArray[np.floating[Any]] | None
+    lm: LanguageModel, ablate: str | None, means: npt.NDArray[np.floating[Any]] | None
 ) -> torch.Tensor | None:
+    ablate = ablate or ("zero" if means is None else "mean")
     if ablate not in ("zero", "mean"):
         raise InputError(f"ablate is {ablate!r}; it must be 'zero' or 'mean'.")
     if ablate == "zero":

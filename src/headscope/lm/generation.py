@@ -16,8 +16,8 @@ import torch
 
 from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
-from headscope.lm.inputs import evaluating, plain_settings
+from headscope.lm.batching import Batch, in_halves, length_buckets
+from headscope.lm.inputs import generated
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -106,7 +106,7 @@ def generate(
     lengths = [len(row) + limit for row, limit in zip(ids, allowed, strict=True)]
 
     def work(rows: list[int]) -> list[Generation]:
-        batch = collate([ids[i] for i in rows], lm.pad_token_id)
+        batch = lm.collate([ids[i] for i in rows])
         context = observe(rows, batch) if observe is not None else contextlib.nullcontext()
         with context:
             return generate_batch(lm, batch, [allowed[i] for i in rows], config.stop_at_newline)
@@ -152,27 +152,17 @@ def generate_batch(
     The first forward pass reads the prompts, each further one a single token of every row, also
     of rows that have ended (their output is dropped) until all have.
     """
-    import transformers
-
-    inner = lm.model.get_base_model() if hasattr(lm.model, "get_base_model") else lm.model
     width = int(batch.input_ids.shape[1])
-    settings_class: Any = transformers.GenerationConfig
-    settings = settings_class(
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=max(limits),
-        eos_token_id=list(lm.eos_token_ids) or None,
-        pad_token_id=lm.pad_token_id,
-    )
     stop = RowStop(lm.stop_table, stop_at_newline, limits, width, lm.device)
-    on_device = batch.to(lm.device)
-    prompts = answers_at([width - padding for padding in batch.padding])
-    with evaluating(lm.model), torch.no_grad(), plain_settings(inner, settings), prompts:
-        sequences = lm.model.generate(
-            input_ids=on_device.input_ids,
-            attention_mask=on_device.attention_mask,
-            generation_config=settings,
-            stopping_criteria=transformers.StoppingCriteriaList([stop]),
+    with answers_at([width - padding for padding in batch.padding]):
+        sequences = generated(
+            lm,
+            batch,
+            [stop],
+            do_sample=False,
+            max_new_tokens=max(limits),
+            eos_token_id=list(lm.eos_token_ids) or None,
+            pad_token_id=lm.pad_token_id,
         )
     results = []
     for row, limit, padding in zip(sequences.tolist(), limits, batch.padding, strict=True):

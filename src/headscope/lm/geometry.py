@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.lm.batching import Batch
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, kernel_name, text_config
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
 from headscope.lm.interpose import Call, observing
 
@@ -131,9 +131,8 @@ def _watched(model: Any, watch: _Watch) -> Iterator[None]:
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    config = model.config.get_text_config(decoder=True)
-    implementation = getattr(config, "_attn_implementation", None)
-    if implementation in (None, "sdpa", "eager") or implementation not in ALL_ATTENTION_FUNCTIONS:
+    implementation = kernel_name(model)
+    if implementation in ("None", "sdpa", "eager") or implementation not in ALL_ATTENTION_FUNCTIONS:
         with watch:
             yield
         return
@@ -353,7 +352,7 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
 
 
 def _configured_key_heads(lm: LanguageModel, heads: int) -> int:
-    config = lm.model.config.get_text_config(decoder=True)
+    config = text_config(lm.model)
     if getattr(config, "multi_query", False) and not getattr(
         config, "new_decoder_architecture", False
     ):

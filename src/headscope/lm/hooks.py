@@ -1,4 +1,4 @@
-"""Hooks and forwards of a model's modules that are there inside a context alone."""
+"""A model inside of adapters; hooks and forwards that its modules have inside a context alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ import torch
 from torch import nn
 
 Forward = Callable[..., Any]
+
+
+def inner_model(model: Any) -> Any:
+    """The model with the output embedding, inside of adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def text_config(model: Any) -> Any:
+    """The configuration of a model's decoder of text."""
+    return model.config.get_text_config(decoder=True)
+
+
+def kernel_name(model: Any) -> str:
+    """The attention implementation that a model runs with, such as ``sdpa``."""
+    return str(getattr(text_config(model), "_attn_implementation", None))
 
 
 @contextlib.contextmanager

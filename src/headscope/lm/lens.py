@@ -19,7 +19,7 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import kept_output, replaced_forwards
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
+from headscope.lm.inputs import evaluating, probe_batch, probe_pass
 from headscope.lm.model import LanguageModel
 
 #: States that go through the head at once; times the vocabulary, this bounds the memory.
@@ -133,7 +133,7 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
         torch.no_grad(),
         replaced_forwards(lm.decoder_layers, lambda _: lambda *args, **kwargs: output),
     ):
-        logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits[:, -1]
+        logits: torch.Tensor = lm.forward(batch).logits[:, -1]
     return logits.float()
 
 

@@ -30,6 +30,7 @@ from headscope.lm.gguf import (
     open_gguf,
 )
 from headscope.lm.hollow import hollow_model, loader_of
+from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 
@@ -143,7 +144,7 @@ def load(
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
     """Whether peaks can be taken from the model as it is, or not under eager attention either."""
-    if lm.model.config.get_text_config(decoder=True)._attn_implementation == "eager":
+    if kernel_name(lm.model) == "eager":
         return True
     try:
         capture_way(lm)

@@ -25,10 +25,10 @@ from torch.utils.checkpoint import checkpoint
 
 from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import kept_output, replaced_forwards
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.hooks import inner_model, kept_output, replaced_forwards, text_config
+from headscope.lm.inputs import evaluating
 from headscope.lm.model import LanguageModel
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
@@ -81,16 +81,11 @@ def token_losses(
     losses = [np.zeros(0, dtype=np.float32)] * len(rows)
     wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]
     lengths = [len(rows[index]) for index in wanted]
-    buckets = length_buckets(lengths, batch_tokens, lm.pass_overhead)
     done = len(rows) - len(wanted)
 
     def batch_losses(places: list[int]) -> list[NDArray[np.float32]]:
         some = [wanted[place] for place in places]
-        batch = collate([rows[i] for i in some], lm.pad_token_id)
-        learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-        width = learned.shape[1]
-        for at, index in enumerate(some):
-            learned[at, width - len(rows[index]) + first[index] :] = True
+        batch, learned = answer_batch(lm, [(rows[i], first[i]) for i in some])
         said = contextlib.nullcontext() if starts is None else answers_at([first[i] for i in some])
         with said:
             flat = losses_at(lm, batch, learned).cpu().numpy()
@@ -98,13 +93,24 @@ def token_losses(
         return np.split(flat, np.cumsum(counts)[:-1])
 
     with evaluating(lm.model), torch.no_grad():
-        for places, found in in_halves(buckets, batch_losses):
+        for places, found in lm.in_batches(lengths, batch_tokens, batch_losses):
             for place, values in zip(places, found, strict=True):
                 losses[wanted[place]] = values
             done += len(places)
             if progress:
                 progress(done, len(rows))
     return losses
+
+
+def answer_batch(
+    lm: LanguageModel, rows: Sequence[tuple[Sequence[int], int]]
+) -> tuple[Batch, torch.Tensor]:
+    """Rows with where their answers begin as a batch, and their tokens in it, bool (B, T)."""
+    batch = lm.collate([ids for ids, _ in rows])
+    learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+    for at, (ids, start) in enumerate(rows):
+        learned[at, learned.shape[1] - len(ids) + start :] = True
+    return batch, learned
 
 
 def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
@@ -164,7 +170,7 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     before = (places[0], places[1] - 1)
     targets = batch.input_ids.cpu()[places]
     if not applies_apart(lm, batch):
-        logits = lm.model(**forward_inputs(lm.model, batch)).logits
+        logits = lm.forward(batch).logits
         return _entropy(logits[before], targets)
     hidden, output = hidden_states(lm, batch)
     chosen = hidden[before]
@@ -172,7 +178,7 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     def losses(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         return _entropy(vocabulary_logits(lm, part, output), wanted)
 
-    vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
+    vocabulary = int(text_config(lm.model).vocab_size)
     size = max(1, CHUNK // vocabulary)
     parts = []
     for start in range(0, max(1, len(targets)), size):
@@ -238,11 +244,6 @@ def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _causal(lm: LanguageModel) -> Any:
-    """The model with the output embedding, inside of adapters."""
-    return lm.model.get_base_model() if hasattr(lm.model, "get_base_model") else lm.model
-
-
 def _decoder(causal: Any) -> Any:
     """The part that makes the hidden states; the model itself where it names no such part."""
     return causal.get_decoder() if hasattr(causal, "get_decoder") else causal.base_model
@@ -254,23 +255,23 @@ def applies_apart(lm: LanguageModel, batch: Batch) -> bool:
     The answer is kept; the first call costs three passes over the last tokens of each row of
     ``batch`` (all its rows, since a gate that is active may have one part a row).
     """
-    causal = _causal(lm)
+    causal = inner_model(lm.model)
     if causal not in _known:
         _known[causal] = _try_out(lm, batch)
     return _known[causal]
 
 
 def _try_out(lm: LanguageModel, batch: Batch) -> bool:
-    causal = _causal(lm)
+    causal = inner_model(lm.model)
     if (
         _decoder(causal) is causal
         or "logits_to_keep" not in inspect.signature(causal.forward).parameters
     ):
         return False
     ends = [row[-_TRIED:] for row in batch.input_ids.tolist()]
-    batch = collate(ends, lm.pad_token_id)
+    batch = lm.collate(ends)
     with evaluating(lm.model), torch.no_grad():
-        whole = lm.model(**forward_inputs(lm.model, batch)).logits
+        whole = lm.forward(batch).logits
         try:
             hidden, output = hidden_states(lm, batch)
         except LookupError:
@@ -302,8 +303,8 @@ def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
         `vocabulary_logits`.
     """
     # Logits, even of one position a row, would be rows × vocabulary.
-    with kept_output(_decoder(_causal(lm)), stop=True) as outputs:
-        lm.model(**forward_inputs(lm.model, batch, logits=False))
+    with kept_output(_decoder(inner_model(lm.model)), stop=True) as outputs:
+        lm.forward(batch, logits=False)
     if not outputs:
         raise LookupError("the model goes round the part that it calls its decoder")
     return hidden_states_of(outputs[0]), outputs[0]
@@ -317,7 +318,7 @@ def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> t
         hidden: rows of what `hidden_states` gave.
         output: the second thing it gave, whose other fields the model may read.
     """
-    causal = _causal(lm)
+    causal = inner_model(lm.model)
     rows = hidden.unsqueeze(0)
     if isinstance(output, dict):
         fields = {**output, "last_hidden_state": rows}

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate
+from headscope.lm.batching import Batch
 from headscope.lm.generation import Generation, RowStop, generation_of
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import hooked
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.inputs import evaluating
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import Prefix, record_prefix, replay_prefix
 
@@ -85,10 +85,10 @@ def last_token(
     with evaluating(lm.model), torch.no_grad(), hooked(keepers):
         for end in ends:
             now = kinds[end - 1]
-            batch = collate([ids] * len(now.first), lm.pad_token_id)
+            batch = lm.collate([ids] * len(now.first))
             with contextlib.ExitStack() as stack:
                 mine = gates[torch.from_numpy(now.first)]
-                stack.enter_context(lm.gated(mine, "zero" if means is None else "mean", means))
+                stack.enter_context(lm.gated(mine, means=means))
                 stack.enter_context(answers_at([len(ids)] * len(now.first)))
                 if below is not None:
                     prefix, before = below
@@ -96,7 +96,7 @@ def last_token(
                     stack.enter_context(replay_prefix(lm, prefix.select(rows)))
                 if end < len(layers):
                     recording = stack.enter_context(record_prefix(lm, end, stop=True))
-                logits = lm.model(**forward_inputs(lm.model, batch, logits=False)).logits[:, -1]
+                logits = lm.forward(batch, logits=False).logits[:, -1]
             if end < len(layers):
                 below = recording.prefix(), now
             states += [_spread(seen[layer], now) for layer in range(began, end)]
@@ -188,13 +188,11 @@ def continue_rows(
     cached = 0
     with evaluating(lm.model), torch.no_grad():
         while len(rows):
-            ablate = "zero" if means is None else "mean"
-            with lm.gated(gates[rows], ablate, means), answers_at([len(ids)] * len(rows)):
+            with lm.gated(gates[rows], means=means), answers_at([len(ids)] * len(rows)):
                 while float(ended.float().mean()) < _LEAVE:
                     ones = torch.ones_like(tokens[:, :1]).expand(-1, cached + tokens.shape[1])
                     batch = Batch(tokens, ones, ones.cumsum(dim=1)[:, cached:] - 1, cache)
-                    inputs = forward_inputs(lm.model, batch, logits=False) | {"use_cache": True}
-                    output = lm.model(**inputs)
+                    output = lm.forward(batch, logits=False, use_cache=True)
                     cache = output.past_key_values
                     cached += tokens.shape[1]
                     tokens = output.logits[:, -1].float().argmax(dim=-1, keepdim=True)

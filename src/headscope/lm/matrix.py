@@ -24,6 +24,7 @@ from headscope.lm.attention.peaks import PeakRequest, PeakStep
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.batching import Batch, collate
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import kernel_name, text_config
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 from headscope.lm.weights import changeable_weights
@@ -141,7 +142,7 @@ def check_model(
             row_gate_difference = _row_gate_difference(lm, batch, weights)
         return ArchitectureReport(
             name=str(lm.model.config.model_type),
-            kernel=str(lm.model.config.get_text_config(decoder=True)._attn_implementation),
+            kernel=kernel_name(lm.model),
             heads=lm.geometry.counts,
             way=capture_way(lm),
             gate_difference=gate_difference,
@@ -171,7 +172,7 @@ def check_gates(lm: LanguageModel) -> bool:
 def _batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
     """Rows of random tokens, their batch, and the generator that made them."""
     # Some embed more tokens than they give logits for.
-    vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
+    vocabulary = int(text_config(lm.model).vocab_size)
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(3, vocabulary, (n,), generator=generator).tolist() for n in _LENGTHS]
     return rows, collate(rows, pad_id=0), generator
@@ -327,10 +328,10 @@ def _generate(
     prompt = batch.attention_mask.shape[1]
     seen = torch.ones_like(observed)
     seen[:, :prompt] = batch.attention_mask
-    whole = Batch(observed, seen, (seen.cumsum(dim=1) - 1).clamp(min=0))
+    whole = Batch.of(observed, seen)
     if same and plain.logits is not None:
         steps = torch.stack(plain.logits, dim=1).float()
-        logits = lm.model(**forward_inputs(lm.model, whole)).logits[:, prompt - 1 : -1].float()
+        logits = lm.forward(whole).logits[:, prompt - 1 : -1].float()
         # Rows that have ended are filled.
         running = (plain.sequences[:, prompt - 1 : -1] != 0).unsqueeze(-1)
         moved = ((steps - logits) * running).abs().amax(dim=-1) / logits.std()
@@ -449,5 +450,5 @@ def _gradient_difference(lm: LanguageModel, batch: Batch) -> float:
 def _row_tolerance(lm: LanguageModel, batch: Batch) -> float:
     if lm.quantised is None:
         return _ROW_TOLERANCE
-    logits = lm.model(**forward_inputs(lm.model, batch)).logits
+    logits = lm.forward(batch).logits
     return _ROUGH_ROW_TOLERANCE * float(logits[batch.attention_mask.bool()].float().std())

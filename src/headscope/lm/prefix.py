@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
@@ -161,7 +160,7 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
         return False
     first = probe_batch(lm.model, lm.tokenizer_or_none, (7,))
     ids = first.input_ids[0].tolist()
-    inputs = forward_inputs(lm.model, collate([ids, ids], lm.pad_token_id))
+    inputs = forward_inputs(lm.model, lm.collate([ids, ids]))
     with evaluating(lm.model), torch.no_grad():
         with record_prefix(lm, layer) as recording:
             whole = lm.model(**inputs).logits

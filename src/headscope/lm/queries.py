@@ -27,6 +27,7 @@ from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import kernel_name
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, changing_queries, observing
 
@@ -96,8 +97,7 @@ def check_queries(lm: LanguageModel) -> None:
             position biases, or if a layer's attention is not the mean of the values it may see.
     """
     kind = type(lm.model).__name__
-    config = lm.model.config.get_text_config(decoder=True)
-    implementation = str(getattr(config, "_attn_implementation", None))
+    implementation = kernel_name(lm.model)
     if implementation in _proved.get(lm.model, ()):
         return
     if not _uses_function(lm):

@@ -24,7 +24,7 @@ from headscope.lm.batching import Batch, collate
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import hooked
-from headscope.lm.inputs import evaluating, forward_inputs, plain_settings, probe_batch
+from headscope.lm.inputs import evaluating, generated, probe_batch
 from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class _Check:
 
     def logits(self, batch: Batch) -> torch.Tensor:
         """Logits (B, T, V); 0 on padding, where kernels may leave anything, not-a-number too."""
-        logits: torch.Tensor = self.lm.model(**forward_inputs(self.lm.model, batch)).logits
+        logits: torch.Tensor = self.lm.forward(batch).logits
         padding = batch.attention_mask.to(logits.device) == 0
         return logits.masked_fill(padding.unsqueeze(-1), 0)
 
@@ -268,31 +268,23 @@ class _Check:
 
     def cache(self, allowed: float) -> None:
         """Law 6 on the padded row; models that cannot generate say so when they are asked to."""
-        import transformers
-
-        generation: Any = transformers.GenerationConfig
-        settings = generation(
-            max_new_tokens=4,
-            do_sample=False,
-            pad_token_id=0,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-        there = self.batch.to(self.lm.device)
         try:
-            with plain_settings(self.lm.model, settings):
-                made = self.lm.model.generate(
-                    input_ids=there.input_ids,
-                    attention_mask=there.attention_mask,
-                    generation_config=settings,
-                )
+            made = generated(
+                self.lm,
+                self.batch,
+                max_new_tokens=4,
+                do_sample=False,
+                pad_token_id=0,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
         except torch.OutOfMemoryError:  # a RuntimeError too, but it says nothing about the cache
             raise
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
             return
-        new = made.sequences[:, there.input_ids.shape[1] :]
-        mask = torch.cat([there.attention_mask, torch.ones_like(new)], dim=1)
-        whole = Batch(made.sequences, mask, (mask.cumsum(dim=1) - 1).clamp(min=0))
+        new = made.sequences[:, self.batch.input_ids.shape[1] :]
+        mask = torch.cat([self.batch.attention_mask.to(new), torch.ones_like(new)], dim=1)
+        whole = Batch.of(made.sequences, mask)
         steps = torch.stack([step[1] for step in made.logits])
         there_again = self.logits(whole)[1, -len(steps) - 1 : -1].to(steps.device)
         moved = typical_change(there_again, steps)

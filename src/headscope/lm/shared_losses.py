@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate, length_buckets
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.batching import Batch, length_buckets
+from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
@@ -75,7 +75,7 @@ def losses_with_and_without(
         with record_prefix(lm, shared) as recording:
             full = losses_at(lm, batch, learned)
         below = replay_prefix(lm, recording.prefix())
-    with below, lm.gated(gate, "zero" if means is None else "mean", means):
+    with below, lm.gated(gate, means=means):
         return full, losses_at(lm, batch, learned)
 
 
@@ -163,7 +163,7 @@ class _Passes:
         if self.shares:
             self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
         found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
-        with self.lm.gated(gate, "zero" if means is None else "mean", means):
+        with self.lm.gated(gate, means=means):
             cache = self._read() if self.begin else None
             for number, bucket in enumerate(self.buckets):
                 with self._replayed(number):
@@ -179,7 +179,7 @@ class _Passes:
         for number, bucket in enumerate(self.buckets):
             with record_prefix(self.lm, layer, stop=True) as recording, self._replayed(number):
                 batch = self._batch(bucket, self.plain)
-                self.lm.model(**forward_inputs(self.lm.model, batch, logits=False))
+                self.lm.forward(batch, logits=False)
             below.append(recording.prefix())
         self.layer, self.below = layer, below
 
@@ -190,10 +190,9 @@ class _Passes:
 
     def _read(self) -> Any:
         """Keys and values of the common beginning, under whatever gate is active."""
-        batch = collate([self.rows[0].ids[: self.begin]], self.lm.pad_token_id)
-        inputs = forward_inputs(self.lm.model, batch, logits=False) | {"use_cache": True}
+        batch = self.lm.collate([self.rows[0].ids[: self.begin]])
         with answers_at([self.begin]):
-            return self.lm.model(**inputs).past_key_values
+            return self.lm.forward(batch, logits=False, use_cache=True).past_key_values
 
     def _batch(self, bucket: Sequence[int], cache: Any) -> Batch:
         """What follows the common beginning, padded on the right."""

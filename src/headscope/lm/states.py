@@ -27,10 +27,9 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.geometry import AttentionSite, hidden_states_of
 from headscope.lm.hooks import changed_output, hooked
-from headscope.lm.inputs import evaluating, forward_inputs, probe_pass
+from headscope.lm.inputs import evaluating, probe_pass
 from headscope.lm.model import LanguageModel
 
 _known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
@@ -76,8 +75,9 @@ def states(
     lm.check_lengths(rows)
     reading_places(lm)  # found before a gate's batch is on its way
     kept: dict[int, tuple[torch.Tensor, ...]] = {}
-    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
-    for part, found in in_halves(buckets, lambda part: _read(lm, [rows[at] for at in part])):
+    for part, found in lm.in_batches(
+        map(len, rows), batch_tokens, lambda part: _read(lm, [rows[at] for at in part])
+    ):
         kept.update(zip(part, zip(*found, strict=True), strict=True))
     parts = zip(*(kept[index] for index in range(len(rows))), strict=True)
     return States(*(torch.stack(tensors) for tensors in parts))
@@ -85,10 +85,10 @@ def states(
 
 def _read(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
     """After attention (B, L, D), after layers (B, L, D) and embedding (B, D) of one batch."""
-    batch = collate(rows, lm.pad_token_id)
+    batch = lm.collate(rows)
     shape = (len(rows), int(batch.input_ids.shape[1]))
     with evaluating(lm.model), torch.no_grad(), _reading(lm, shape) as seen:
-        lm.model(**forward_inputs(lm.model, batch, logits=False))
+        lm.forward(batch, logits=False)
     layers = range(lm.geometry.layers)
     attention = torch.stack([seen.attention(layer) for layer in layers], dim=1)
     return attention, torch.stack([seen.left[layer] for layer in layers], dim=1), seen.entered[0]

@@ -18,7 +18,6 @@ stored.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import itertools
 import logging
@@ -32,7 +31,7 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.errors import InputError, MissingExtra
-from headscope.lm.hooks import Forward, replaced_forwards
+from headscope.lm.hooks import Forward, inner_model, replaced_forwards
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
@@ -70,8 +69,7 @@ def executing_device(module: nn.Module) -> torch.device:
 
 def input_device(model: Any) -> torch.device:
     """Where token ids go: the device on which the embeddings are looked up."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return executing_device(inner.get_input_embeddings())
+    return executing_device(inner_model(model).get_input_embeddings())
 
 
 def _hooks(module: nn.Module) -> Sequence[Any]:
@@ -327,10 +325,8 @@ def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, tor
                 own = None if bias is None else bias.to(x.device, x.dtype)
                 return functional.linear(x, weight.to(x.dtype), own)
 
-            replacing = functools.partial(_instead, multiply)
-            stack.enter_context(replaced_forwards([projection], replacing))
+            def instead(_: Forward, own: Forward = multiply) -> Forward:
+                return own
+
+            stack.enter_context(replaced_forwards([projection], instead))
         yield weights
-
-
-def _instead(forward: Forward, own: Forward) -> Forward:
-    return forward

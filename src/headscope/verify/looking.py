@@ -138,8 +138,6 @@ def target_shares(
     Raises:
         InputError: as `headscope.lm.attention.weights.attention_weights`.
     """
-    from headscope.lm.batching import in_halves, length_buckets
-
     shape = (len(prompts), *lm.geometry.shape)
     share = np.full(shape, np.nan, dtype=np.float32)
     mass = np.full(shape, np.nan, dtype=np.float32)
@@ -147,9 +145,8 @@ def target_shares(
     layers = np.array([head.layer for head in heads])
     places = np.array([head.head for head in heads])
     lengths = [len(placed.ids) for placed in prompts]
-    for rows, (target, every) in in_halves(
-        length_buckets(lengths, batch_tokens, lm.pass_overhead),
-        lambda rows: _masses(lm, [prompts[row] for row in rows]),
+    for rows, (target, every) in lm.in_batches(
+        lengths, batch_tokens, lambda rows: _masses(lm, [prompts[row] for row in rows])
     ):
         at = np.array(rows)[:, None]
         mass[at, layers, places] = every
@@ -164,11 +161,9 @@ def _masses(
     """Attention on the target and on all candidates, float64 (B, N), from one pass."""
     import torch
 
-    from headscope.lm.attention.weights import WeightRequest
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
+    from headscope.lm.attention.weights import WeightRequest, weights_in
 
-    batch = collate([placed.ids for placed in prompts], lm.pad_token_id)
+    batch = lm.collate([placed.ids for placed in prompts])
     widest = max(len(placed.target) + len(placed.others) for placed in prompts)
     keys = torch.full((len(prompts), widest), -1, dtype=torch.int64)
     right = np.zeros((len(prompts), 1, widest))
@@ -176,10 +171,7 @@ def _masses(
         own = [before + place for place in (*placed.target, *placed.others)]
         keys[row, : len(own)] = torch.tensor(own)
         right[row, 0, : len(placed.target)] = 1
-    request = WeightRequest(keys, rows="last")
-    inputs = forward_inputs(lm.model, batch, logits=False)
-    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as read:
-        lm.model(**inputs)
+    read = weights_in(lm, batch, WeightRequest(keys, rows="last"))
     weights = read.weights.cpu().double().numpy()
     return (weights * right).sum(axis=-1), weights.sum(axis=-1)
 

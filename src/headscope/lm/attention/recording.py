@@ -20,7 +20,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.attention.plans import Mask, Plans, Rows, columns_of
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, kernel_name
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
 
@@ -45,8 +45,7 @@ def capture_way(lm: LanguageModel) -> Way:
         InputError: if neither holds for every layer.
     """
     known = _WAYS.setdefault(lm.model, {})
-    config = lm.model.config.get_text_config(decoder=True)
-    implementation = str(getattr(config, "_attn_implementation", None))
+    implementation = kernel_name(lm.model)
     if implementation in known:
         return known[implementation]
     sites = {site.attention: site for site in lm.sites}

@@ -27,7 +27,9 @@ from headscope.heads import Head
 from headscope.lm.attention.plans import Plans
 from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
 from headscope.lm.attention.scores import Chosen, softmax_of_chosen
+from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.inputs import evaluating
 from headscope.lm.interpose import Call
 
 if TYPE_CHECKING:
@@ -140,6 +142,13 @@ def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Wei
 
     with recording(lm, set(layers), begin, end):
         yield found
+
+
+def weights_in(lm: LanguageModel, batch: Batch, request: WeightRequest) -> Weights:
+    """What `attention_weights` records in one pass over a batch, in evaluation mode."""
+    with evaluating(lm.model), torch.no_grad(), attention_weights(lm, request) as found:
+        lm.forward(batch, logits=False)
+    return found
 
 
 class _WeightPass(Pass):

@@ -183,7 +183,7 @@ class Pass:
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
         """The model under the gate."""
-        return lm.gated(self.gate, "zero" if self.means is None else "mean", self.means)
+        return lm.gated(self.gate, means=self.means)
 
 
 def conditions(

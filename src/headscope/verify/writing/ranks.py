@@ -11,11 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from headscope.data.transfer import TransferPrompt
-from headscope.lm.batching import collate, in_halves, length_buckets
-from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
@@ -124,21 +120,12 @@ def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list
         for form in answers:
             wanted.setdefault(form.before, {})[form.token] = 0
     rows = list(wanted)
-
-    def work(batch: list[int]) -> torch.Tensor:
-        inputs = forward_inputs(
-            lm.model, collate([rows[at] for at in batch], lm.pad_token_id), False
-        )
-        logits: torch.Tensor = lm.model(**inputs).logits[:, -1].float()
-        return logits
-
-    with evaluating(lm.model), torch.no_grad():
-        for batch, logits in in_halves(
-            length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead), work
-        ):
-            for at, row in zip(batch, logits, strict=True):
-                for token in wanted[rows[at]]:
-                    wanted[rows[at]][token] = 1 + int((row > row[token]).sum())
+    for batch, logits in lm.in_batches(
+        map(len, rows), batch_tokens, lambda batch: lm.next_logits([rows[at] for at in batch])
+    ):
+        for at, row in zip(batch, logits, strict=True):
+            for token in wanted[rows[at]]:
+                wanted[rows[at]][token] = 1 + int((row > row[token]).sum())
     return [[wanted[form.before][form.token] for form in answers] for answers in forms]
 
 
