@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
+from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart, unfinished
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
@@ -84,7 +84,7 @@ def capture_reference(
         batch = lm.collate([ids[i] for i in some])
         return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
 
-    for some, captured in in_halves(_unfinished(buckets, found), work):
+    for some, captured in in_halves(unfinished(buckets, found), work):
         _keep(part, "peaks", some, captured, found)
         if progress:
             progress(len(found), len(ids))
@@ -113,7 +113,7 @@ def capture_greedy(
     found = _stored(part, "outputs")
     # Every new token is a pass.
     overhead = lm.pass_overhead * max(limits, default=0)
-    for some in _unfinished(length_buckets(lengths, config.batch_tokens, overhead), found):
+    for some in unfinished(length_buckets(lengths, config.batch_tokens, overhead), found):
         seen: dict[int, NDArray[np.int32]] = {}
         made = generate(
             lm,
@@ -274,12 +274,6 @@ def _stored(part: RunPart, name: str) -> dict[int, Captured]:
             part.name,
         )
     return found
-
-
-def _unfinished(buckets: Sequence[Sequence[int]], found: dict[int, Captured]) -> list[list[int]]:
-    """What is left to do of each batch."""
-    left = [[index for index in bucket if index not in found] for bucket in buckets]
-    return [bucket for bucket in left if bucket]
 
 
 def _keep(

@@ -25,18 +25,10 @@ if TYPE_CHECKING:
 
     from headscope.heads import Gate, Geometry
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A row of tokens of which those from `start` on are learned; `name` is for messages."""
-
-    ids: tuple[int, ...]
-    start: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class Descent:
 
 def descend(
     lm: LanguageModel,
-    samples: Sequence[Sample],
+    samples: Sequence[Answered],
     batches: Sequence[Sequence[int]],
     gate: Callable[[torch.Tensor], torch.Tensor],
     optimizer: Optimizer,
@@ -202,21 +194,14 @@ def gate_maker(geometry: Geometry, places: ArrayLike) -> Callable[[torch.Tensor]
     return make
 
 
-def answer_losses(lm: LanguageModel, samples: Sequence[Sample]) -> torch.Tensor:
+def answer_losses(lm: LanguageModel, samples: Sequence[Answered]) -> torch.Tensor:
     """The mean loss of each row's learned tokens, (rows,) with a graph, from one pass."""
-    import torch
+    from headscope.lm.losses import answer_batch, row_losses
 
-    from headscope.lm.batching import collate
-    from headscope.lm.losses import row_losses
-
-    batch = collate([sample.ids for sample in samples], lm.pad_token_id)
-    learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-    for at, sample in enumerate(samples):
-        learned[at, learned.shape[1] - len(sample.ids) + sample.start :] = True
-    return row_losses(lm, batch, learned)
+    return row_losses(lm, *answer_batch(lm, [(sample.ids, sample.start) for sample in samples]))
 
 
-def check_finite(samples: Sequence[Sample], losses: torch.Tensor, gradient: torch.Tensor) -> None:
+def check_finite(samples: Sequence[Answered], losses: torch.Tensor, gradient: torch.Tensor) -> None:
     """Stop before a number that is none reaches the gates; `InputError` naming the row."""
     import torch
 
@@ -232,7 +217,7 @@ def check_finite(samples: Sequence[Sample], losses: torch.Tensor, gradient: torc
 
 
 def mean_losses(
-    lm: LanguageModel, samples: Sequence[Sample], gate: Gate, batch_tokens: int = 8192
+    lm: LanguageModel, samples: Sequence[Answered], gate: Gate, batch_tokens: int = 8192
 ) -> NDArray[np.float64]:
     """The mean loss of each row's learned tokens under a gate, in nats, float64 (rows,).
 
@@ -249,7 +234,7 @@ def mean_losses(
     return means
 
 
-def _no_number(sample: Sample, loss: float) -> InputError:
+def _no_number(sample: Answered, loss: float) -> InputError:
     return InputError(
         f"{sample.name}: the loss of its answer is {loss}; leave it out, or compute in another "
         "--dtype; what is done so far is kept"
@@ -329,7 +314,7 @@ class CausalGates:
 
 def fit_causal_gates(
     lm: LanguageModel,
-    samples: Sequence[Sample],
+    samples: Sequence[Answered],
     config: CausalGating,
     seed: int,
     run: Run | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.find.gating import Sample, adam_after, answer_losses, check_finite
+from headscope.find.gating import adam_after, answer_losses, check_finite
 from headscope.find.masking import History, MaskTraining
 from headscope.find.scoring import Arrays
 from headscope.heads import Gate, HeadSet
@@ -280,7 +280,7 @@ def _step(
         raise InputError(
             f"{len(called)} names were given for {len(answered)} samples; give one each"
         )
-    samples = [Sample(row.ids, row.start, name) for row, name in zip(answered, called, strict=True)]
+    samples = [replace(row, name=name) for row, name in zip(answered, called, strict=True)]
     for sample in samples:
         if len(sample.ids) > lm.context_length:
             raise InputError(
@@ -322,7 +322,9 @@ def _trained(lm: LanguageModel, state: TrainingState, config: MaskTraining) -> T
 class _Step:
     """One step's gradient with respect to all weights: heads, then feed-forward parts."""
 
-    def __init__(self, lm: LanguageModel, samples: Sequence[Sample], config: MaskTraining) -> None:
+    def __init__(
+        self, lm: LanguageModel, samples: Sequence[Answered], config: MaskTraining
+    ) -> None:
         self._lm, self._samples, self._config = lm, samples, config
         self._heads = lm.geometry.layers * lm.geometry.width
         self.count = self._heads + (lm.geometry.layers if config.feed_forward else 0)

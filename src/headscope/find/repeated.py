@@ -130,7 +130,7 @@ def _over_texts(
     """The statistics of previous tokens over natural texts."""
     from headscope.find.capture import capture_reference
 
-    ids = [lm.encode(text)[: min(LONGEST, lm.context_length)] for text in texts]
+    ids = [lm.encode(text, most=LONGEST) for text in texts]
     ids = [one for one in ids if len(one) > FROM]
     if not ids:
         raise InputError(

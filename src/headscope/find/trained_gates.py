@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from headscope.errors import InputError, naming
 from headscope.find.gating import (
     Descent,
     Optimizer,
-    Sample,
     descend,
     gate_maker,
     mean_losses,
@@ -37,6 +36,7 @@ from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
 
@@ -46,7 +46,7 @@ class Asked:
 
     question: Question
     prompt: str
-    sample: Sample
+    sample: Answered
     cut: bool
 
 
@@ -77,7 +77,7 @@ def ask(
         prompt = template.render(question, context)
         with naming(name):
             (row,) = encode_answers(lm, [prompt], [question.answers[0]], chat)
-        asked.append(Asked(question, prompt, Sample(row.ids, row.start, name), cut))
+        asked.append(Asked(question, prompt, replace(row, name=name), cut))
     return asked
 
 
@@ -213,8 +213,8 @@ class Answers:
 def train_soft_gate(
     lm: LanguageModel,
     heads: HeadSet,
-    learn: Sequence[Sample],
-    stop: Sequence[Sample],
+    learn: Sequence[Answered],
+    stop: Sequence[Answered],
     config: SoftGate,
     seed: int,
     run: Run | None = None,

@@ -241,11 +241,13 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
+    def encode(self, text: str, special: bool = True, most: int | None = None) -> list[int]:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
-        them twice; without ``special`` none are added to those that the text holds."""
+        them twice; without ``special`` none are added to those that the text holds. With ``most``
+        the first so many of them, or as many as the context holds."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        return ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
+        ids = ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
+        return ids if most is None else ids[: min(most, self.context_length)]
 
     def collate(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Rows of token ids padded on the left; see `headscope.lm.batching.collate`."""

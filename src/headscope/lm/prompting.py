@@ -19,10 +19,12 @@ class Answered:
         ids: all tokens, those that the tokenizer or the chat template adds included.
         start: index of the first token that has a character of the answer, leading white space
             aside; at least 1.
+        name: what messages call it.
     """
 
     ids: tuple[int, ...]
     start: int
+    name: str = ""
 
 
 def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") -> bool:
