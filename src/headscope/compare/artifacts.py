@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +18,9 @@ from headscope.heads import (
     default_amount,
     read_scores,
 )
-from headscope.heads.resolve import MEAN
+from headscope.heads.resolve import LIST, MEAN
 from headscope.heads.store import Origin, check_finished, kind_of
 
-_LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
 _FILES = (".csv", ".tsv", ".json")
 
 
@@ -135,12 +133,12 @@ def check_one_geometry(
 
 
 def _is_list(spec: str) -> bool:
-    return bool(_LIST.fullmatch(spec)) or (Path(spec).suffix in _FILES and Path(spec).is_file())
+    return bool(LIST.fullmatch(spec)) or (Path(spec).suffix in _FILES and Path(spec).is_file())
 
 
 def _read_list(spec: str, geometry: Geometry) -> Artifact:
     path = Path(spec)
-    if _LIST.fullmatch(spec):
+    if LIST.fullmatch(spec):
         return Artifact(spec, spec, geometry, heads=HeadSet.parse(spec, geometry))
     read = HeadSet.from_json if path.suffix == ".json" else HeadSet.from_csv
     return Artifact(path.stem, spec, geometry, heads=read(path, geometry))

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from os import PathLike
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -14,12 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads import hub, store
 from headscope.heads.amounts import count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
-from headscope.heads.store import Origin
+from headscope.heads.store import Origin, Saved
 from headscope.options import Amount
 
 Array = NDArray[Any]
@@ -68,6 +66,7 @@ class HeadScores(Artifact):
     is the run's. All arrays are read-only copies.
     """
 
+    kind = "scores"
     geometry: Geometry
     values: NDArray[np.float64]
     method: str
@@ -307,50 +306,17 @@ class HeadScores(Artifact):
             return self
         return replace(self, statistics={**self.statistics, **_parts([scores[n] for n in names])})
 
-    def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Write `scores.safetensors`, `config.json` and a model card."""
-        store.save(directory, "scores", self.geometry, self._tensors(), self.origin)
-
     @classmethod
-    def from_pretrained(
-        cls,
-        directory: str | PathLike[str],
-        *,
-        revision: str | None = None,
-        subfolder: str = "",
-    ) -> HeadScores:
-        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named, or
-        the scores of a finished run, of several directions their mean.
-
-        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
-        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
-        also without network. InputError if it is missing, something else or damaged.
-        """
-        saved = hub.load(directory, "scores", revision, subfolder)
+    def _of(cls, saved: Saved) -> HeadScores:
         shape = saved.geometry.shape
-        groups: dict[str, dict[str, Array]] = {"extra": {}, "statistics": {}}
+        arrays: dict[str, Any] = {"extra": {}, "statistics": {}}
         for name in sorted(saved.tensors):
             group, _, key = name.partition(".")
-            if key and group in groups:
-                groups[group][key] = saved.tensors[name]
-        bounds = {
-            name: saved.tensor(name, np.float64, shape)
-            for name in ("low", "high")
-            if name in saved.tensors
-        }
-        values = saved.tensor("values", np.float64, shape)
-        with saved.naming_the_file():
-            return cls(
-                saved.geometry,
-                values,
-                saved.origin.method,
-                **bounds,
-                extra=groups["extra"],
-                statistics=groups["statistics"],
-                config=saved.origin.config,
-                provenance=saved.origin.provenance,
-                signature=saved.origin.signature,
-            )
+            if key and group in arrays:
+                arrays[group][key] = saved.tensors[name]
+        for name in ("values", *({"low", "high"} & saved.tensors.keys())):
+            arrays[name] = saved.tensor(name, np.float64, shape)
+        return cls(saved.geometry, **arrays, **vars(saved.origin))
 
     def _tensors(self) -> dict[str, Array]:
         tensors: dict[str, Array] = {"values": self.values}

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads import hub, store
 from headscope.heads.amounts import count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.hub import Artifact
-from headscope.heads.store import Origin
+from headscope.heads.store import Origin, Saved
 from headscope.heads.tables import read_csv, read_json
 from headscope.options import Amount
 
@@ -30,6 +29,7 @@ class HeadSet(Artifact):
     count in comparisons.
     """
 
+    kind = "heads"
     geometry: Geometry
     heads: tuple[Head, ...]
     origin: Origin = field(default_factory=Origin)
@@ -143,30 +143,15 @@ class HeadSet(Artifact):
         """The gate that multiplies the output of these heads by `value`."""
         return Gate(self.geometry, np.where(self.mask(), np.float32(value), 1), self.origin)
 
-    def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Write `heads.safetensors` (int32, (n, 2)), `config.json` and a model card."""
+    def _tensors(self) -> dict[str, NDArray[Any]]:
         rows = np.array([(head.layer, head.head) for head in self], dtype=np.int32)
-        store.save(directory, "heads", self.geometry, {"heads": rows.reshape(-1, 2)}, self.origin)
+        return {"heads": rows.reshape(-1, 2)}
 
     @classmethod
-    def from_pretrained(
-        cls,
-        directory: str | PathLike[str],
-        *,
-        revision: str | None = None,
-        subfolder: str = "",
-    ) -> HeadSet:
-        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
-
-        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
-        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
-        also without network. InputError if it is missing, something else or damaged.
-        """
-        saved = hub.load(directory, "heads", revision, subfolder)
+    def _of(cls, saved: Saved) -> HeadSet:
         rows = saved.tensor("heads", np.int32, (None, 2))
-        with saved.naming_the_file():
-            heads = tuple(Head(int(layer), int(head)) for layer, head in rows)
-            return cls(saved.geometry, heads, saved.origin)
+        heads = tuple(Head(int(layer), int(head)) for layer, head in rows)
+        return cls(saved.geometry, heads, saved.origin)
 
     def _with(self, heads: Iterable[Head]) -> HeadSet:
         return HeadSet(self.geometry, tuple(heads))
@@ -187,6 +172,7 @@ class Gate(Artifact):
     two gates.
     """
 
+    kind = "gate"
     geometry: Geometry
     values: NDArray[np.float32]
     origin: Origin = field(default_factory=Origin)
@@ -249,26 +235,10 @@ class Gate(Artifact):
         """The heads whose gate is not 1, by layer, then head."""
         return HeadSet.from_mask(self.geometry, self.values != 1)
 
-    def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Write `gate.safetensors` (float32, (L, W)), `config.json` and a model card."""
-        tensors: dict[str, NDArray[Any]] = {"values": self.values}
-        store.save(directory, "gate", self.geometry, tensors, self.origin)
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {"values": self.values}
 
     @classmethod
-    def from_pretrained(
-        cls,
-        directory: str | PathLike[str],
-        *,
-        revision: str | None = None,
-        subfolder: str = "",
-    ) -> Gate:
-        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
-
-        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
-        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
-        also without network. InputError if it is missing, something else or damaged.
-        """
-        saved = hub.load(directory, "gate", revision, subfolder)
+    def _of(cls, saved: Saved) -> Gate:
         values = saved.tensor("values", np.float32, saved.geometry.shape)
-        with saved.naming_the_file():
-            return cls(saved.geometry, values, saved.origin)
+        return cls(saved.geometry, values, saved.origin)

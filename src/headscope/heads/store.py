@@ -71,14 +71,6 @@ class Saved:
             )
         return tensor
 
-    @contextmanager
-    def naming_the_file(self) -> Iterator[None]:
-        """Put the folder's name before the message of an InputError raised inside."""
-        try:
-            yield
-        except InputError as error:
-            raise InputError(f"{self.directory}: {error}") from error
-
 
 def installed_version() -> str:
     """The installed version of headscope; `0+unknown` when it runs from a bare source tree."""
