@@ -64,9 +64,9 @@ def rank_correlations(
         else np.stack([mid_ranks(row) for row in resampled_others])
     )
     found: dict[str, Any] = {}
-    for name, centre in (("all", _centred), ("within_layers", _within(layers))):
-        value = _correlation(centre(one), centre(other))
-        estimates = _correlation(centre(drawn), centre(drawn_others))
+    for name, centre in (("all", centred), ("within_layers", _within(layers))):
+        value = correlation(centre(one), centre(other))
+        estimates = correlation(centre(drawn), centre(drawn_others))
         tail = (1 - level) / 2
         low, high = np.quantile(estimates, [tail, 1 - tail])
         # Resampling adds the noise of the examples a second time and so pulls every estimate
@@ -83,12 +83,13 @@ def rank_correlations(
     moved = np.empty((permutations, len(layers)))
     moved[:, np.argsort(layers, kind="stable")] = other[order]
     centre = _within(layers)
-    observed = abs(float(_correlation(centre(one), centre(other))))
-    strong = np.abs(_correlation(centre(moved), centre(one))) >= observed - 1e-12
+    observed = abs(float(correlation(centre(one), centre(other))))
+    strong = np.abs(correlation(centre(moved), centre(one))) >= observed - 1e-12
     return {**found, "p_within_layers": float((1 + strong.sum()) / (1 + permutations))}
 
 
-def _centred(ranks: Floats) -> Floats:
+def centred(ranks: Floats) -> Floats:
+    """Ranks (..., N) less their mean."""
     return np.asarray(ranks - ranks.mean(axis=-1, keepdims=True))
 
 
@@ -98,7 +99,7 @@ def _within(layers: NDArray[Any]) -> Callable[[Floats], Floats]:
     return lambda ranks: np.asarray(ranks - (ranks @ member / member.sum(axis=0)) @ member.T)
 
 
-def _correlation(ranks: Floats, other: Floats) -> Floats:
+def correlation(ranks: Floats, other: Floats) -> Floats:
     """Of centred ranks (..., N) and (N,) or (..., N); NaN where either does not vary."""
     spread = np.sqrt((ranks**2).sum(axis=-1) * (other**2).sum(axis=-1))
     with np.errstate(invalid="ignore", divide="ignore"):

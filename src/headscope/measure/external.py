@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import InputError
+from headscope.measure.metrics import check_texts
 
 COMET = "HEADSCOPE_COMET"
 BLEURT = "HEADSCOPE_BLEURT"
@@ -74,7 +74,7 @@ def comet(
     Which model is used is said in HEADSCOPE_COMET (``--model``), else it is the command's default.
     Raises InputError only where sources, outputs and references are not of the same sentences.
     """
-    _check(outputs, sources=sources, references=references)
+    check_texts(outputs, sources=sources, references=references)
     texts = {"sources": sources, "outputs": outputs, "references": references}
 
     def arguments(folder: Path) -> list[str]:
@@ -93,7 +93,7 @@ def bleurt(
     The checkpoint is named in HEADSCOPE_BLEURT (``-bleurt_checkpoint=…``). Raises InputError only
     where outputs and references are not of the same sentences.
     """
-    _check(outputs, references=references)
+    check_texts(outputs, references=references)
     texts = {"outputs": outputs, "references": references}
 
     def arguments(folder: Path) -> list[str]:
@@ -103,7 +103,7 @@ def bleurt(
             f"-scores_file={folder / 'scores'}",
         ]
 
-    return _score("bleurt.score_files", BLEURT, arguments, texts, _bleurt_scores, timeout)
+    return _score("bleurt.score_files", BLEURT, arguments, texts, str.split, timeout)
 
 
 def bert_score(
@@ -118,7 +118,7 @@ def bert_score(
     HEADSCOPE_BERTSCORE names one (``-m``). Raises InputError only where outputs and references are
     not of the same sentences.
     """
-    _check(outputs, references=references)
+    check_texts(outputs, references=references)
     texts = {"outputs": outputs, "references": references}
 
     def arguments(folder: Path) -> list[str]:
@@ -126,17 +126,6 @@ def bert_score(
         return [*files, "--lang", language.replace("_", "-").split("-")[0], "--seg_level"]
 
     return _score("bert-score", BERTSCORE, arguments, texts, _bert_scores, timeout, said=True)
-
-
-def _check(outputs: Sequence[str], **others: Sequence[str]) -> None:
-    for name, texts in others.items():
-        if len(texts) != len(outputs):
-            raise InputError(
-                f"there are {len(outputs)} outputs but {len(texts)} {name}; "
-                "give one of each for every sentence"
-            )
-    if not outputs:
-        raise InputError("there are no outputs to score; give at least one sentence")
 
 
 def _command(name: str, variable: str) -> list[str]:
@@ -277,10 +266,6 @@ def _comet_scores(text: str) -> list[Any]:
     if isinstance(found, dict):
         (found,) = found.values()
     return [record["COMET"] for record in found]
-
-
-def _bleurt_scores(text: str) -> list[Any]:
-    return text.split()
 
 
 def _bert_scores(text: str) -> list[Any]:

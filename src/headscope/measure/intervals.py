@@ -67,7 +67,8 @@ def bootstrap_interval(
             if average == "macro":
                 block /= sizes[:, None]
             estimates[rows, columns] = weights @ block / below[:, None]
-    return _interval(estimates, level, shape)
+    low, high = percentiles(estimates, level)
+    return Interval(low.reshape(shape), high.reshape(shape))
 
 
 def bootstrap_mean(values: ArrayLike, seed: int = 0) -> Estimate:
@@ -97,7 +98,7 @@ def bootstrap_score(
     random, width = np.random.default_rng(seed), counts.shape[1]
     resampled = resamples(len(counts), draws, random, width)
     estimates = np.concatenate([np.asarray(score(weights @ counts)) for _, weights in resampled])
-    return _interval(estimates, level, estimates.shape[1:])
+    return percentiles(estimates, level)
 
 
 def resampled_scores(
@@ -211,11 +212,11 @@ def resamples(
         yield slice(start, start + size), random.multinomial(sentences, even, size).astype(float)
 
 
-def _interval(estimates: Floats, level: float, shape: tuple[int, ...]) -> Interval:
+def percentiles(estimates: Floats, level: float = 0.95) -> Interval:
+    """The bounds that hold a share `level` of what something was in draws, (draws, ...)."""
     _check_level(level)
     tail = (1 - level) / 2
-    low, high = np.quantile(estimates, [tail, 1 - tail], axis=0)
-    return Interval(np.asarray(low).reshape(shape), np.asarray(high).reshape(shape))
+    return Interval(*np.quantile(estimates, [tail, 1 - tail], axis=0))
 
 
 def _check_level(level: float) -> None:

@@ -43,7 +43,7 @@ def chrf(outputs: Sequence[str], references: Sequence[str], word_order: int = 2)
 
     `word_order=0` gives plain chrF (Popović 2015).
     """
-    _check_texts(outputs, references, "references")
+    check_texts(outputs, references=references)
     metric = _sacrebleu().CHRF(char_order=CHAR_ORDER, word_order=word_order, beta=BETA)
     statistics = _count(metric, outputs, references)
     value = float(chrf_from_statistics(statistics.sum(axis=0)))
@@ -87,7 +87,7 @@ def bleu(
     `tokenizer` names another of sacrebleu's tokenisers; the signature says which was used, and
     `bleu_tokenizer(language)` why.
     """
-    _check_texts(outputs, references, "references")
+    check_texts(outputs, references=references)
     name = tokenizer if tokenizer is not None else bleu_tokenizer(language).name
     metric = _bleu_metric(name)
     statistics = _count(metric, outputs, references)
@@ -120,7 +120,7 @@ def source_copies(
     Those whose sentence chrF (characters alone) to the source is at least 80 and at least 20 above
     that to the reference, so that a translation which happens to look like its source is none.
     """
-    _check_texts(outputs, sources, "sources")
+    check_texts(outputs, sources=sources)
     to_source = sentence_chrf(outputs, sources, word_order=0)
     to_reference = sentence_chrf(outputs, references, word_order=0)
     return (to_source >= COPY_AT_LEAST) & (to_source - to_reference >= COPY_MARGIN)
@@ -143,14 +143,16 @@ def _signature(metric: Any) -> str:
     return str(metric.get_signature().format())
 
 
-def _check_texts(outputs: Sequence[str], others: Sequence[str], name: str) -> None:
-    if len(outputs) != len(others):
-        raise InputError(
-            f"there are {len(outputs)} outputs but {len(others)} {name}; "
-            "give one of each for every sentence"
-        )
+def check_texts(outputs: Sequence[Any], what: str = "sentence", **others: Sequence[Any]) -> None:
+    """InputError unless there are outputs, and one of each of the others for every one."""
+    for name, texts in others.items():
+        if len(texts) != len(outputs):
+            raise InputError(
+                f"there are {len(outputs)} outputs but {len(texts)} {name}; "
+                f"give one of each for every {what}"
+            )
     if not outputs:
-        raise InputError("there are no outputs to score; give at least one sentence")
+        raise InputError(f"there are no outputs to score; give at least one {what}")
 
 
 def _bleu_metric(tokenizer: str) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
+from headscope.measure.intervals import percentiles
 
 Floats = NDArray[np.float64]
 
@@ -68,8 +69,6 @@ def ranking(
     compared on the same draws.
     """
     high, low = _scores(found, others)
-    if not 0 < level < 1:
-        raise InputError(f"the level of an interval lies between 0 and 1, not {level}")
     if draws < 1:
         raise InputError(f"{draws} draws give no interval; take at least one")
     random = np.random.default_rng(seed)
@@ -78,16 +77,14 @@ def ranking(
         some = high[random.integers(len(high), size=len(high))]
         rest = low[random.integers(len(low), size=len(low))]
         estimates[number] = auc(some, rest), precision_at(some, rest, share)
-    tail = (1 - level) / 2
-    bounds = np.quantile(estimates, [tail, 1 - tail], axis=0)
-    (auc_low, precision_low), (auc_high, precision_high) = bounds.tolist()
+    (auc_low, precision_low), (auc_high, precision_high) = percentiles(estimates, level)
     return Ranking(
         auc(high, low),
-        auc_low,
-        auc_high,
+        float(auc_low),
+        float(auc_high),
         precision_at(high, low, share),
-        precision_low,
-        precision_high,
+        float(precision_low),
+        float(precision_high),
     )
 
 

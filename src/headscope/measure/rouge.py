@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headscope.errors import InputError
+from headscope.measure.metrics import check_texts
 
 Units = Sequence[Hashable]
 
@@ -42,13 +42,7 @@ def rouge_l(outputs: Sequence[Units], references: Sequence[Units]) -> RougeL:
     A text without units has nothing in common with any other, so it scores 0, also against
     another empty one. Raises `InputError` if there are no texts, or not one reference each.
     """
-    if len(outputs) != len(references):
-        raise InputError(
-            f"there are {len(outputs)} outputs but {len(references)} references; "
-            "give one of each for every text"
-        )
-    if not outputs:
-        raise InputError("there are no outputs to score; give at least one text")
+    check_texts(outputs, "text", references=references)
     statistics = np.array(
         [
             (common_length(output, reference), len(output), len(reference))
