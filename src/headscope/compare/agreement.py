@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadScores, count_of
-from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import bootstrap_difference, resamples
+from headscope.measure.ranking import rank_correlations
 from headscope.measure.statistics import counted, counted_mean, overlap
 
 Floats = NDArray[np.float64]

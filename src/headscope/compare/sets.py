@@ -18,7 +18,7 @@ from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
 from headscope.estimates import known
 from headscope.heads import HeadScores, HeadSet, check_geometry
-from headscope.measure.correlation import centred, correlation, mid_ranks
+from headscope.measure.ranking import centred, correlation, mid_ranks
 from headscope.measure.statistics import overlap
 from headscope.results.classes import Classes, ClassShares
 from headscope.results.common import ScoredHead

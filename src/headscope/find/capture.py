@@ -22,7 +22,7 @@ from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating
-from headscope.runs.parts import read_shards
+from headscope.runs.folder import read_shards
 
 if TYPE_CHECKING:
     from headscope.heads import HeadScores

@@ -31,7 +31,7 @@ from headscope.find.gating import (
     mean_losses,
 )
 from headscope.heads import Gate, HeadSet, check_geometry
-from headscope.measure.answers import holds_answer, holds_normalized
+from headscope.measure.metrics import holds_answer, holds_normalized
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any, TypedDict, get_args
 
 from headscope.errors import InputError
 from headscope.heads import store
-from headscope.heads.amounts import default_amount
-from headscope.heads.geometry import Geometry, check_geometry
+from headscope.heads.geometry import Geometry, check_geometry, default_amount
 from headscope.heads.hub import Repository, exists
 from headscope.heads.scores import NO_TRANSLATION_SCORES, HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet

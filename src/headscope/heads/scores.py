@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads.amounts import count_of
-from headscope.heads.geometry import Geometry, Head, check_geometry
+from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin, Saved

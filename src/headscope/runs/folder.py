@@ -1,8 +1,13 @@
-"""A run folder: opened by configuration, resumed where it stopped, finished once."""
+"""A run folder: opened by configuration, resumed where it stopped, finished once.
+
+Partial results survive that the process is killed at any moment.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import re
 import shutil
@@ -12,17 +17,15 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote, unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
-from headscope.runs import parts
-from headscope.runs.digests import file_digest
-from headscope.runs.plain import dump_json, dump_jsonl
-from headscope.runs.provenance import collect_provenance, now
-from headscope.runs.signature import Signature
+from headscope.runs.plain import dump_json, dump_jsonl, file_digest
+from headscope.runs.signature import Signature, collect_provenance, now
 
 RUN, DONE, RESULT, PROVENANCE, LOCK = (
     "run.json",
@@ -81,20 +84,20 @@ class Run:
     def append_part(self, name: str, key: str, record: Any) -> None:
         """Add the JSON record of one finished batch to the part `name`."""
         self._writable()
-        parts.append_record(self.part(f"{name}.jsonl"), key, record)
+        append_record(self.part(f"{name}.jsonl"), key, record)
 
     def read_part(self, name: str) -> dict[str, Any]:
         """The records of the part `name` by key, in the order added; empty if there are none."""
-        return parts.read_records(self.part(f"{name}.jsonl"))
+        return read_records(self.part(f"{name}.jsonl"))
 
     def append_tensors(self, name: str, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Add the arrays of one finished batch to the part `name`."""
         self._writable()
-        parts.write_shard(self.part(name), key, tensors)
+        write_shard(self.part(name), key, tensors)
 
     def read_tensors(self, name: str) -> dict[str, dict[str, NDArray[Any]]]:
         """The arrays of the part `name` by key, sorted by key; empty if there are none."""
-        return parts.read_shards(self.part(name))
+        return read_shards(self.part(name))
 
     def drop_when_finished(self, name: str) -> None:
         """Remove the arrays of the part `name` once the completion marker is written."""
@@ -309,3 +312,80 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _slug(command: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", command).strip("-")
+
+
+_log = logging.getLogger(__name__)
+
+
+def read_records(path: Path) -> dict[str, Any]:
+    """The records of an append-only file, by key, in the order written.
+
+    A last line that was not written to its end is dropped, with a warning in the log; a damaged
+    line before it raises InputError. Of two records with one key the later counts.
+    """
+    data = path.read_bytes() if path.exists() else b""
+    whole = data[: _whole_length(data)]
+    if len(whole) < len(data):
+        _log.warning(
+            "%s, line %d: was not written to its end and is computed again",
+            path,
+            whole.count(b"\n") + 1,
+        )
+    records: dict[str, Any] = {}
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            records[entry["key"]] = entry["record"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{path}, line {number}: is damaged; delete this file to compute its part again"
+            ) from error
+    return records
+
+
+def append_record(path: Path, key: str, record: Any) -> None:
+    """Append one record by one write call; a half-written last line is cut off before."""
+    line = (dump_json({"key": key, "record": record}) + "\n").encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(_whole_length(file.read()))
+        written = file.write(line)
+        if written != len(line):
+            told = f"only {written} of {len(line)} bytes could be written"
+            raise OSError(errno.ENOSPC, told, str(path))
+
+
+def write_shard(folder: Path, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write the arrays of one batch as a safetensors file of their own, whole or not at all."""
+    from safetensors.numpy import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    write_bytes(folder / f"{quote(key, safe='')}.safetensors", save(arrays))
+
+
+def read_shards(folder: Path) -> dict[str, dict[str, NDArray[Any]]]:
+    """The arrays of all finished batches, sorted by key; a damaged file is an InputError."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    shards: dict[str, dict[str, NDArray[Any]]] = {}
+    for path in folder.glob("*.safetensors"):
+        if path.name.startswith("."):
+            continue
+        try:
+            shards[unquote(path.stem)] = load(path.read_bytes())
+        except (SafetensorError, ValueError) as error:
+            raise InputError(
+                f"{path}: is damaged; delete this file to compute its part again"
+            ) from error
+    return dict(sorted(shards.items()))
+
+
+def _whole_length(data: bytes) -> int:
+    return data.rfind(b"\n") + 1

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.runs.codec import Result, decode
-from headscope.runs.digests import file_digest
+from headscope.runs.plain import file_digest
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 

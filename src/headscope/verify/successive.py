@@ -7,7 +7,7 @@ reference pass, layer by layer.
 
 A rank is 1 + the number of tokens with a strictly larger logit, so 1 is the likeliest token and
 equal logits share the better rank. All steps are rows of a few batches, one gate a row; the layers
-below the first difference between rows are computed once (`headscope.lm.many_gates`).
+below the first difference between rows are computed once (`headscope.lm.prefix`).
 Kernels round differently in batches of other sizes, so against a loop over single passes a rank
 can differ where two logits agree to about the last digit; `bench/one_by_one.py` counts how often.
 """
@@ -136,7 +136,7 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
     Raises:
         InputError: if prompt or target is empty, or a prompt is longer than the context.
     """
-    from headscope.lm.many_gates import last_token
+    from headscope.lm.prefix import last_token
 
     if not subject.target.strip():
         raise InputError(
@@ -226,7 +226,7 @@ def _observe(
     """The steps of one batch."""
     import torch
 
-    from headscope.lm.many_gates import last_token
+    from headscope.lm.prefix import last_token
 
     seen = last_token(lm, prepared.ids, gates, how.share, how.means)
     if not bool(torch.isfinite(seen.logits).all()):
@@ -248,7 +248,7 @@ def _observe(
 def _texts(
     lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk
 ) -> list[str | None]:
-    from headscope.lm.many_gates import continue_rows
+    from headscope.lm.prefix import continue_rows
 
     # An answer of a chat ends as its template ends it.
     newline = prepared.subject.special

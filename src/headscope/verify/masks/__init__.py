@@ -5,7 +5,15 @@ under a condition, `conditions` says which are compared; `evidence` turns output
 (`published` has the paper's BLEU) and says what the numbers of all conditions show.
 """
 
-from headscope.verify.masks.asking import Asked, Asking, Condition, Record, ask, asked
-from headscope.verify.masks.mask import Mask, read_mask
+from headscope.verify.masks.asking import (
+    Asked,
+    Asking,
+    Condition,
+    Mask,
+    Record,
+    ask,
+    asked,
+    read_mask,
+)
 
 __all__ = ["Asked", "Asking", "Condition", "Mask", "Record", "ask", "asked", "read_mask"]

@@ -38,7 +38,7 @@ from headscope.results.removal import (
     Tokens,
     main_p,
 )
-from headscope.verify.translation.losses import CLASSES, ReferenceLosses
+from headscope.verify.translation.conditions import CLASSES, ReferenceLosses
 from headscope.verify.translation.measures import UNKNOWN, Measures
 
 Array = NDArray[Any]

@@ -23,8 +23,14 @@ from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
 from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
-from headscope.verify.translation.conditions import Condition, Progress, Removal
-from headscope.verify.translation.losses import CLASSES, ReferenceLosses, reference_losses
+from headscope.verify.translation.conditions import (
+    CLASSES,
+    Condition,
+    Progress,
+    ReferenceLosses,
+    Removal,
+    reference_losses,
+)
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
