@@ -22,9 +22,9 @@ from headscope.compare.artifacts import Artifact, read_artifacts
 from headscope.compare.sets import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
+from headscope.heads.adaptation import read_object
 from headscope.results.masks import KeyGroups
 from headscope.results.overlap import PairOverlap
-from headscope.runs.reading import read_object
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,7 @@ def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
 
 
 def _read(one: Artifact) -> LearnedMask:
-    file = Path(one.place) / "result.json"
-    result = read_object(file) if file.is_file() else {}
+    result = read_object(Path(one.place) / "result.json")
     if one.scores is None or one.heads is None or "selected" not in result:
         raise InputError(
             f"{one.place}: holds no learned mask; name runs of `headscope find mask` (sets of "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from headscope.heads import (
     Rank,
     read_scores,
 )
+from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import MEAN
 from headscope.heads.store import check_finished, kind_of
 from headscope.results.methods import Agreement, HeadVerdicts, Verdict
-from headscope.runs.reading import read_object
 
 #: Of runs with several parts: what becomes a column. `parts`: the parts measure different things;
 #: `both`: their mean and each of them. Of any other method the mean alone.
@@ -155,8 +154,8 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     if not path.is_dir():
         raise InputError(f"{path}: is no folder; name the folder of a finished run")
     check_finished(path)
-    run = _object(path / "run.json")
-    provenance = _object(path / "provenance.json")
+    run = read_object(path / "run.json")
+    provenance = read_object(path / "provenance.json")
     command = str(run.get("command") or "")
     name = path.resolve().name
     method = _METHODS.get(command) or command.removeprefix("find ") or name
@@ -195,10 +194,6 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
             has = kind_of(specific) == "heads"
             add(f"{method} {part}", part, HeadSet.from_pretrained(specific) if has else None)
     return columns
-
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.exists() else {}
 
 
 def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn]:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
+from headscope.runs.reading import read_object
 from headscope.runs.signature import Signature, collect_provenance, now
 
 RUN, DONE, RESULT, PROVENANCE, LOCK = (
@@ -35,6 +36,8 @@ RUN, DONE, RESULT, PROVENANCE, LOCK = (
     ".lock",
 )
 FORMAT = 1
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -67,13 +70,13 @@ class Run:
         file = self.path / RESULT
         if not self.finished:
             raise RuntimeError(f"{self.path}: this run is not finished and has no result yet")
-        done = _read_object(self.path / DONE)
+        done = read_object(self.path / DONE)
         if done.get("hash") != self.hash or done.get("result") != file_digest(file):
             raise InputError(
                 f"{file}: is not the result that {DONE} stands for; "
                 f"delete {DONE} and run the same command again"
             )
-        return _read_object(file)
+        return read_object(file)
 
     def part(self, name: str) -> Path:
         """A path under `parts/` for partial results of the caller's own making."""
@@ -184,6 +187,26 @@ class Run:
             raise RuntimeError(f"{self.path}: this run is finished or closed and is not written to")
 
 
+class Kept(dict[str, Any]):
+    """The records of a part of a run by key, to which others are added; without a run its own."""
+
+    def __init__(self, run: Run | None, part: str) -> None:
+        super().__init__({} if run is None else run.read_part(part))
+        self._run, self._part = run, part
+
+    def add(self, key: str, record: Any) -> None:
+        """Keep one more record."""
+        self[key] = record
+        if self._run is not None:
+            self._run.append_part(self._part, key, record)
+
+    def made(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The record of a key, computed and kept if it is not there."""
+        if key not in self:
+            self.add(key, compute())
+        return self[key]
+
+
 def open_run(
     out: str | PathLike[str] | None,
     command: str,
@@ -205,17 +228,17 @@ def open_run(
     _check_folder(folder, key)
     known = collect_provenance(**{"inputs": key.inputs, **(provenance or {})})
     if (folder / DONE).exists():
-        return Run(folder, key, _read_object(folder / PROVENANCE))
+        return Run(folder, key, read_object(folder / PROVENANCE))
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder, key, known, _lock_folder(folder))
     try:
         _check_folder(folder, key)  # another process may have begun or finished a run meanwhile
         if run.finished:
             run.close()
-            return Run(folder, key, _read_object(folder / PROVENANCE))
+            return Run(folder, key, read_object(folder / PROVENANCE))
         for left in folder.rglob(".tmp-*"):  # by a process killed while it wrote
             left.unlink()
-        earlier = _read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+        earlier = read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
         run.provenance = {**known, "started": [*earlier.get("started", []), now()]}
         run.write_json(PROVENANCE, run.provenance)
         stored = {"format": FORMAT, "hash": key.hash, "signature": str(key), **key.as_dict()}
@@ -235,14 +258,14 @@ def reopen_run(path: str | PathLike[str]) -> Run:
     folder = Path(path)
     if not (folder / RUN).is_file() or not (folder / DONE).is_file():
         raise InputError(f"{folder}: is not the folder of a finished run; name one")
-    stored = _read_object(folder / RUN)
+    stored = read_object(folder / RUN)
     try:
         key = Signature(stored["command"], stored["config"], stored["inputs"], stored["version"])
     except KeyError as error:
         raise InputError(f"{folder / RUN}: is damaged; start the run again") from error
     if stored.get("hash") != key.hash:
         raise InputError(f"{folder / RUN}: is damaged; start the run again")
-    return Run(folder, key, _read_object(folder / PROVENANCE), _lock_folder(folder))
+    return Run(folder, key, read_object(folder / PROVENANCE), _lock_folder(folder))
 
 
 def _check_folder(folder: Path, key: Signature) -> None:
@@ -252,7 +275,7 @@ def _check_folder(folder: Path, key: Signature) -> None:
     if not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the run")
     if (folder / RUN).exists():
-        stored = _read_object(folder / RUN)
+        stored = read_object(folder / RUN)
         if stored.get("hash") == key.hash:
             return
         if stored.get("version") != key.version:
@@ -298,23 +321,8 @@ def _lock_folder(folder: Path) -> int:
     return handle
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); delete the run") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged; delete the run and start it again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: is damaged; delete the run and start it again")
-    return value
-
-
 def _slug(command: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", command).strip("-")
-
-
-_log = logging.getLogger(__name__)
 
 
 def read_records(path: Path) -> dict[str, Any]:

@@ -35,17 +35,16 @@ from headscope.heads.draws import Choices, distinct_sets, draw_heads
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.results.language_texts import Role
+from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
 
 
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
 Progress = Callable[[str, int, int], None]
 Means = NDArray[np.float32]
-PART = "losses"
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ def read_texts(
     `run` as soon as it is read, so that a run that was stopped goes on there. `means` gives the
     heads' mean outputs where `config.ablate` is "mean", and is asked when they are first needed.
     """
-    kept = run.read_part(PART)
+    kept = Kept(run, "losses")
     removals: dict[str, tuple[HeadSet, set[str]]] = {}
     for condition in planned:
         removals.setdefault(condition.key, (condition.heads, set()))[1].update(condition.texts)
@@ -270,8 +269,7 @@ def read_texts(
             for name, texts in documents.items():
                 if name in missing:
                     losses = _losses(lm, name, texts, config, progress, done, total)
-                    kept[f"{name} {key}"] = losses
-                    run.append_part(PART, f"{name} {key}", losses)
+                    kept.add(f"{name} {key}", losses)
                 if name in names:
                     done += len(texts.rows)
                     if progress:

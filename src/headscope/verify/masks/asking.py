@@ -22,12 +22,12 @@ from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
 from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
 from headscope.results.mask_tests import MaskFacts
+from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
-    from headscope.runs import Run
 
 
 Progress = Callable[[str, int, int], None]
@@ -172,14 +172,12 @@ def ask(
     parts = {"nll": _losses, **({"texts": _texts} if write else {})}
     made: dict[str, Any] = {"texts": ((), ())}
     for part, compute in parts.items():
-        kept = {} if run is None else run.read_part(part)
+        kept = Kept(run, part)
         if key not in kept:
             title = f"{question.task.name}, {condition.name}: {part}"
             if progress:
                 progress(title, 0, 1)
-            kept[key] = compute(lm, question, condition, config)
-            if run is not None:
-                run.append_part(part, key, kept[key])
+            kept.add(key, compute(lm, question, condition, config))
             if progress:
                 progress(title, 1, 1)
         made[part] = kept[key]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
@@ -34,6 +34,7 @@ from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
+from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig, Generation
     from headscope.lm.shared_losses import AnswerRow
-    from headscope.runs import Run
 
 
 Progress = Callable[[str, int, int], None]
@@ -275,30 +275,47 @@ def kept_texts(
     run that was stopped goes on there. `limits` are the new tokens of each prompt. Keys of passes
     must say all that decides a pass. `special`: whether the tokenizer adds its special tokens.
     """
-    kept: dict[str, Any] = run.read_part("outputs")
-    total = sum(len(one.rows) for one in passes.values())
-    made: dict[str, dict[int, str]] = {}
-    done = 0
-    for key, one in passes.items():
-        order = sorted(one.rows, key=lambda at: (len(prompts[at]), at))
-        made[key] = {}
-        for place, start in enumerate(range(0, len(order), KEPT_AT_ONCE)):
-            block, part = order[start : start + KEPT_AT_ONCE], f"{place} {key}"
-            if part not in kept:
-                with one.applied(lm):
-                    found = lm.generate(
-                        [prompts[at] for at in block],
-                        settings,
-                        [limits[at] for at in block],
-                        special=special,
-                    )
-                kept[part] = [generation.text for generation in found]
-                run.append_part("outputs", part, kept[part])
-            made[key].update(zip(block, kept[part], strict=True))
+
+    def written(block: Sequence[int]) -> list[str]:
+        texts, most = [prompts[at] for at in block], [limits[at] for at in block]
+        return [made.text for made in lm.generate(texts, settings, most, special=special)]
+
+    by_length = {
+        key: replace(one, rows=sorted(one.rows, key=lambda at: (len(prompts[at]), at)))
+        for key, one in passes.items()
+    }
+    return kept_blocks(lm, by_length, written, run, "outputs", title, progress)
+
+
+def kept_blocks(
+    lm: LanguageModel,
+    passes: Mapping[str, Pass],
+    compute: Callable[[Sequence[int]], Sequence[Made]],
+    run: Run,
+    part: str,
+    title: str,
+    progress: Progress | None = None,
+) -> dict[str, dict[int, Made]]:
+    """What `compute` makes of the rows of every pass, inside of it: by pass and row.
+
+    Some hundred rows at a time are kept in the part of the run, where a stopped run goes on.
+    """
+    kept, done = Kept(run, part), 0
+    total = sum(len(gated.rows) for gated in passes.values())
+    found: dict[str, dict[int, Made]] = {}
+    for key, gated in passes.items():
+        found[key] = {}
+        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
+            block, name = gated.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
+            if name not in kept:
+                with gated.applied(lm):
+                    made = compute(block)
+                kept.add(name, made)
+            found[key].update(zip(block, kept[name], strict=True))
             done += len(block)
             if progress:
                 progress(title, done, total)
-    return made
+    return found
 
 
 def translate(
@@ -385,12 +402,10 @@ class ReferenceLosses:
 def reference_alignment(pairs: PairFile, run: Run) -> Alignment:
     """The links of the references: those of the data, else eflomal's, computed once a run."""
     name = f"{pairs.source_language}-{pairs.target_language}"
-    kept = run.read_part("reference-links").get(name)
-    if kept is not None:
-        return Alignment.from_dict(kept)
-    alignment = align_words(pairs.pairs, AlignWords())
-    run.append_part("reference-links", name, alignment.as_dict())
-    return alignment
+    kept = Kept(run, "reference-links")
+    return Alignment.from_dict(
+        kept.made(name, lambda: align_words(pairs.pairs, AlignWords()).as_dict())
+    )
 
 
 def answer_rows(
@@ -446,7 +461,7 @@ def reference_losses(
     """
     from headscope.lm.shared_losses import answer_losses
 
-    kept: dict[str, Any] = run.read_part("losses")
+    kept = Kept(run, "losses")
     passes = {condition.key: condition.on((), means) for condition in planned}
     found = {}
     for number, (name, pairs) in enumerate(directions.items()):
@@ -465,8 +480,7 @@ def reference_losses(
                 np.bincount(kind, weights=one, minlength=3).tolist()
                 for kind, one in zip(kinds, losses, strict=True)
             ]
-            run.append_part("losses", f"{name} {left[at]}", sums)
-            kept[f"{name} {left[at]}"] = sums
+            kept.add(f"{name} {left[at]}", sums)
             done += 1
             if progress:
                 progress("reading references", done, len(passes) * len(directions))

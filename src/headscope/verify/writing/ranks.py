@@ -16,7 +16,7 @@ from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
 from headscope.results.writing import LensCondition, LensLayer
-from headscope.verify.translation.conditions import Pass
+from headscope.verify.translation.conditions import Pass, kept_blocks
 from headscope.verify.writing.texts import Arm, Progress
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-#: Prompts whose ranks are kept together: what a killed run can lose.
-KEPT_AT_ONCE = 512
-PART = "ranks"
 #: Tokens shown of each layer under the lens.
 SHOWN = 5
 
@@ -95,22 +92,11 @@ def kept_ranks(
 
     Ranks are kept in `run` some hundred prompts at a time, so that a stopped run goes on there.
     """
-    kept = run.read_part(PART)
-    total, done = sum(len(gated.rows) for gated in passes.values()), 0
-    ranks: dict[str, dict[int, list[int]]] = {}
-    for key, gated in passes.items():
-        ranks[key] = {}
-        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
-            block, part = gated.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
-            if part not in kept:
-                with gated.applied(lm):
-                    kept[part] = _ranks(lm, [forms[at] for at in block], batch_tokens)
-                run.append_part(PART, part, kept[part])
-            ranks[key].update(zip(block, kept[part], strict=True))
-            done += len(block)
-            if progress:
-                progress("ranking answers", done, total)
-    return ranks
+
+    def ranked(block: Sequence[int]) -> list[list[int]]:
+        return _ranks(lm, [forms[at] for at in block], batch_tokens)
+
+    return kept_blocks(lm, passes, ranked, run, "ranks", "ranking answers", progress)
 
 
 def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list[list[int]]:
