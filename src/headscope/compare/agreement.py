@@ -242,8 +242,7 @@ def importance_agreement(
         sizes `expected_exact` and the hypergeometric `p_value`; and as `rank_correlations` gives
         them `all`, `within_layers` and `p_within_layers`, with documents drawn anew alike for both.
 
-    Raises:
-        InputError: if the scores are not of the same number of documents.
+    Raises `InputError` if the scores are not of the same number of documents.
     """
     mask = one.geometry.mask()
     both = [score.statistics["products"][:, mask] for score in (one, other)]

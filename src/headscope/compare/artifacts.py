@@ -90,14 +90,12 @@ def read_artifacts(
     """What `specs` name, in that order, under names of their own.
 
     A spec is the folder of a finished run, a folder of saved scores, heads or a gate (the heads
-    whose gate is not 1), a CSV, TSV or JSON file of layer and head, or a list such as `5.3,7.11`.
-    A run of several directions gives one artifact a direction, with `mean_only` their mean alone;
+    whose gate is not 1), a CSV, TSV or JSON file of layer and head, or a list such as `5.3,7.11`. A
+    run of several directions gives one artifact a direction, with `mean_only` their mean alone;
     `RUN:en-de` picks one, `RUN:mean` the mean. Files and lists do not say how many heads their
-    model has: they take the geometry of the others, or else `geometry`.
-
-    Raises:
-        InputError: if a spec names nothing that can be compared, or a list comes without any
-            artifact that tells a geometry.
+    model has: they take the geometry of the others, or else `geometry`. Raises `InputError` if a
+    spec names nothing that can be compared, or a list comes without any artifact that tells a
+    geometry.
     """
     found: list[Artifact | str] = []
     for spec in specs:
@@ -176,7 +174,6 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
 
 
 def _picked(path: Path, name: str, scores: dict[str, HeadScores], wanted: str) -> Artifact:
-    """The scores of one direction of a folder, or their mean."""
     one = scores.get(wanted)
     if one is None and len(scores) == 1 and _direction(scores.get(MEAN)) == wanted:
         one = scores[MEAN]

@@ -80,7 +80,6 @@ def observe(
     """All that is kept of some samples, n of them.
 
     Args:
-        lm: the model.
         samples: prompts as tokens.
         mask: the mask.
         controls: shuffled masks of the same size, by the names in `CONTROLS`.
@@ -94,9 +93,8 @@ def observe(
         float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding and of each layer;
         `ranks` int32 (conditions, n, L + 1), of the target's first token.
 
-    Raises:
-        InputError: if the mask is not of this model, `top` is below 1, or states are no finite
-            numbers, naming the sample.
+    Raises `InputError` if the mask is not of this model, `top` is below 1, or states are no finite
+    numbers, naming the sample.
     """
     import torch
 
@@ -244,7 +242,6 @@ def _by_place(values: Floats) -> dict[str, Any]:
 
 
 def _rows(values: Floats) -> tuple[Mean, ...]:
-    """Mean and interval of each column of (n, columns)."""
     interval = bootstrap_interval(values, np.ones(len(values)))
     rows = (values.mean(axis=0), np.asarray(interval.low), np.asarray(interval.high))
     return tuple(map(Mean, *(row.tolist() for row in rows)))

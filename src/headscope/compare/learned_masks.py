@@ -67,10 +67,8 @@ class LearnedMask:
 def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
     """The masks of finished runs of `find mask`, under names of their own.
 
-    A mask is called by its task where no other has the same one, else by its folder.
-
-    Raises:
-        InputError: if a spec is no finished run of a learned mask.
+    A mask is called by its task where no other has the same one, else by its folder. Raises
+    `InputError` if a spec is no finished run of a learned mask.
     """
     found = read_artifacts(specs, mean_only=True)
     read = [_read(one) for one in found]
@@ -118,10 +116,8 @@ def against(
 ) -> list[tuple[LearnedMask, LearnedMask, PairOverlap]]:
     """Each mask beside the base model's mask of the same task (Heads Up!, table 37).
 
-    One single base is the reference of every mask, whatever its task.
-
-    Raises:
-        InputError: if a mask has no base of its task, or several.
+    One single base is the reference of every mask, whatever its task. Raises `InputError` if a mask
+    has no base of its task, or several.
     """
     rows = []
     for mask in masks:
@@ -145,8 +141,7 @@ def against(
 def kept_in_groups(mask: HeadSet, key_heads: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """For each layer and each head of keys and values, how many of its query heads are kept.
 
-    Raises:
-        InputError: if the groups are not those of this geometry.
+    Raises `InputError` if the groups are not those of this geometry.
     """
     sizes = _sizes(mask.geometry, key_heads)
     kept = mask.mask()

@@ -39,8 +39,7 @@ def overlaps(
         scores: scores by the same names, where there are any, for the rank correlation.
         directions: the direction that each belongs to, where it is not the name itself.
 
-    Raises:
-        InputError: if the geometries differ.
+    Raises `InputError` if the geometries differ.
     """
     ranked = scores or {}
     ways = {name: (directions or {}).get(name, name) for name in sets}
@@ -151,7 +150,6 @@ def _relation(a: str | None, b: str | None) -> str | None:
 
 
 def _is_way(name: str) -> bool:
-    """Whether a name is a direction such as `en-de`."""
     try:
         parse_direction(name)
     except InputError:

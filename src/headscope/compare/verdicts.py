@@ -76,11 +76,9 @@ def read_methods(
     """The columns of finished runs (or saved artifacts) of one model, in the order given.
 
     Of a run of several directions the mean is taken, of one with several languages or effects also
-    or instead each of them; with `every_part` of any run all parts.
-
-    Raises:
-        InputError: for fewer than two methods, an unfinished run, a folder without heads, or
-            another geometry or other weights than the first run's.
+    or instead each of them; with `every_part` of any run all parts. Raises `InputError` for fewer
+    than two methods, an unfinished run, a folder without heads, or another geometry or other
+    weights than the first run's.
     """
     runs = [_read(Path(folder), every_part) for folder in folders]
     if len(runs) < 2:

@@ -171,8 +171,7 @@ def stored_peaks(folder: Path, name: str) -> list[Captured]:
         folder: the run folder.
         name: of the part: a direction such as `en-de`, `induction` or `retrieval`.
 
-    Raises:
-        InputError: if the run kept the peaks of few heads, or none of this name.
+    Raises `InputError` if the run kept the peaks of few heads, or none of this name.
     """
     found: dict[int, Captured] = {}
     for batches in BATCHES:
@@ -257,12 +256,10 @@ def _padded_keys(keys: Keys, some: Sequence[int], batch: Batch) -> torch.Tensor 
 
 
 def _kept(folder: Path, name: str) -> Path:
-    """Where a run keeps the peaks of few heads."""
     return folder / KEPT / f"{name}.safetensors"
 
 
 def _stored(part: RunPart, name: str) -> dict[int, Captured]:
-    """What an earlier process of the same run has captured."""
     found: dict[int, Captured] = {}
     for tensors in part.tensors(name):
         found.update(_unpack(tensors))

@@ -81,9 +81,8 @@ def gate_gradients(
         checkpoint: keep each layer's input alone and compute the layer again in the backward pass.
             A single document that does not fit is tried so in any case.
 
-    Raises:
-        InputError: if a loss or a gradient is no finite number; it names the document, and all
-            that was computed before is kept.
+    Raises `InputError` if a loss or a gradient is no finite number; it names the document, and all
+    that was computed before is kept.
     """
     found = _Found(part, "gradients", texts)
     buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)

@@ -121,9 +121,8 @@ def descend(
         penalty: a number that is added to the mean loss of each step's rows.
         checkpointing: compute layers again in the backward pass instead of keeping their values.
 
-    Raises:
-        InputError: if a loss or a gradient is no finite number; it names the row.
-        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    Raises `InputError` if a loss or a gradient is no finite number; it names the row;
+    `torch.OutOfMemoryError` if memory does not suffice for a single row.
     """
     import torch
 
@@ -395,7 +394,6 @@ def _push(push: Push, config: CausalGating) -> Callable[[torch.Tensor], torch.Te
 
 
 def _begin(geometry: Geometry, seed: int) -> Floats:
-    """Logits of gates drawn evenly from (0, 1)."""
     drawn = np.random.default_rng([seed, geometry.total]).uniform(1e-4, 1 - 1e-4, geometry.total)
     return np.log(drawn / (1 - drawn)).astype(np.float32)
 

@@ -107,9 +107,8 @@ def lahis(
         every figure follows again without the model.  `config` also tells `examples`, `left_out`
         (documents of a single token), `tokens` and `loss`, the mean loss of the documents.
 
-    Raises:
-        InputError: if a loss is no finite number, naming the document, or there is nothing to
-            predict.
+    Raises `InputError` if a loss is no finite number, naming the document, or there is nothing to
+    predict.
     """
     products, statistics, about = _gradients(lm, documents, config, run, progress)
     bounds = bootstrap_score(_counted(products), _importance_of_sums, *config.bootstrap)
@@ -248,8 +247,7 @@ def language_sets(
         general_in: in how many languages' sets a general head is; None: max(2, n - 1) of n.  With
             one language no head can be told to be general, and none is.
 
-    Raises:
-        InputError: if there are no scores, or the numbers make no sense.
+    Raises `InputError` if there are no scores, or the numbers make no sense.
     """
     if not scores:
         raise InputError("there are no scores of any language; give at least one")

@@ -210,7 +210,6 @@ def train_mask(
             steps draw from it.
         run: where the state is kept on the way; a training that was interrupted goes on there and
             ends with the same weights, bit for bit.
-        progress: told the steps done.
         names: what messages call each sample, such as its file and line.
 
     Raises:
@@ -362,7 +361,6 @@ class _Step:
 
     @contextlib.contextmanager
     def _gated(self, gates: torch.Tensor) -> Iterator[None]:
-        """Apply gates (B, n), one row a sample."""
         geometry = self._lm.geometry
         heads = gates[:, : self._heads].reshape(-1, *geometry.shape)
         with contextlib.ExitStack() as stack:

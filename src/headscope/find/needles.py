@@ -34,7 +34,6 @@ TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    """What was named, each once."""
     return tuple(sorted(set(values)))
 
 
@@ -123,8 +122,8 @@ def retrieval(
         (which one), `lengths`, `depths` and `answered` (1, 0, or -1 where no answer is given).
         `config` tells `examples`, `left_out` and `tokens`.
 
-    Raises:
-        InputError: if a haystack is too short or too long, or no token of any needle is generated.
+    Raises `InputError` if a haystack is too short or too long, or no token of any needle is
+    generated.
     """
     from headscope.find.capture import capture_greedy, keep_peaks
 

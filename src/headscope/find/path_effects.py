@@ -195,8 +195,7 @@ def patching(
         `control_language`, `control_concept`, (P, L, W), and `clean`, (P, 4), the probabilities
         without a patch. `config` tells `examples`, and `left_out` by reason.
 
-    Raises:
-        InputError: if the words do not suffice for a pair, or no pair is left.
+    Raises `InputError` if the words do not suffice for a pair, or no pair is left.
     """
     drawn = word_pairs(concepts, config.pairs, config.seed)
     ready = encoded_pairs(lm, drawn, config.template, config.chat)
@@ -343,7 +342,6 @@ def _scores(
     left_out: dict[str, int],
     run: Run | None,
 ) -> dict[str, HeadScores]:
-    """Means over pairs; `effects` is (P, 6, L, W)."""
     names = (*EFFECTS, "control_language", "control_concept")
     statistics: Arrays = {name: effects[:, at].astype(np.float32) for at, name in enumerate(names)}
     # A pair without a control counts in no mean of controls.

@@ -42,8 +42,7 @@ class Method:
     def load(self) -> tuple[type[Any], Any]:
         """Its configuration dataclass and its function, imported now.
 
-        Raises:
-            InputError: if the module or one of the two is not there.
+        Raises `InputError` if the module or one of the two is not there.
         """
         try:
             module = import_module(self.module)
@@ -69,8 +68,7 @@ def register(
 ) -> Method:
     """Add a method under a name of its own; see `Method` for the arguments.
 
-    Raises:
-        InputError: if the name is taken: a method is never replaced silently.
+    Raises `InputError` if the name is taken: a method is never replaced silently.
     """
     if name in _methods:
         raise InputError(

@@ -80,8 +80,7 @@ def induction(
         count), `duplicates`, `previous` and `previous_totals`; by text `text_previous` and
         `text_previous_totals`.
 
-    Raises:
-        InputError: if two blocks do not fit the context, or there are too few ordinary tokens.
+    Raises `InputError` if two blocks do not fit the context, or there are too few ordinary tokens.
     """
     from headscope.find.capture import capture_reference, keep_peaks
 
@@ -127,7 +126,6 @@ def induction(
 def _over_texts(
     lm: LanguageModel, texts: Sequence[str], config: Induction, run: Run | None
 ) -> Arrays:
-    """The statistics of previous tokens over natural texts."""
     from headscope.find.capture import capture_reference
 
     ids = [lm.encode(text, most=LONGEST) for text in texts]

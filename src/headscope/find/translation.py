@@ -61,8 +61,7 @@ def translation_score(
         follows again without the model. `config` also tells `examples` (sentences scored),
         `left_out` (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
 
-    Raises:
-        InputError: if no sentence has an aligned target token, or a prompt exceeds the context.
+    Raises `InputError` if no sentence has an aligned target token, or a prompt exceeds the context.
     """
     from headscope.find.alignment import count_hits, decoded, similar_sentences
     from headscope.find.capture import keep_peaks
@@ -168,9 +167,8 @@ def attention_mass(
         links of other pairs of similar lengths. `statistics`: `mass` and `chance`, (S, L, W), of
         the sentences that have an aligned target token. `config` as of `translation_score`.
 
-    Raises:
-        InputError: for another `decode` or `average`, if no sentence has an aligned target token,
-            or as `attention_weights`.
+    Raises `InputError` for another `decode` or `average`, if no sentence has an aligned target
+    token, or as `attention_weights`.
     """
     from headscope.find.alignment import given_texts, similar_sentences
 

@@ -195,7 +195,6 @@ def load(
 
 
 def _push(folder: Path, place: Repository, private: bool | None, message: str) -> str:
-    """Commit the artifact that lies in `folder` as it shall lie in the repository."""
     from huggingface_hub import HfApi
 
     artifact = folder / place.subfolder
@@ -271,7 +270,6 @@ def _inside(subfolder: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A pattern that matches this text alone."""
     return re.sub(r"([*?\[])", r"[\1]", text)
 
 

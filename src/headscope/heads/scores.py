@@ -346,7 +346,6 @@ def _read_only(array: Array) -> Array:
 
 
 def _agreed(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all of the settings say alike."""
     first, *others = settings
     return {
         name: value

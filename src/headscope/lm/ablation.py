@@ -93,10 +93,8 @@ class Positions:
         """The classes (B, T) of the tokens of a tensor (B, T, …) of this pass, 0 to number - 1.
 
         With two classes, those of documents, answers are part of the rest. Padding has class 0.
-
-        Raises:
-            InputError: if it cannot be told which token of its row each is, or, with three
-                classes, where answers begin.
+        Raises `InputError` if it cannot be told which token of its row each is, or, with three
+        classes, where answers begin.
         """
         key = (x.shape[:2], x.device, number)
         if key not in self._classes_of:
@@ -149,7 +147,6 @@ def head_means(
     Each token counts once; padding does not count.
 
     Args:
-        lm: the model.
         rows: token ids of each reference text, at most the model's context each; empty ones are
             left out.
         starts: for each row where its answer begins, as for `answers_at`;
@@ -161,8 +158,7 @@ def head_means(
         C classes are the first three, of documents the first two, of
         `CLASSES`.
 
-    Raises:
-        InputError: if a class has no token.
+    Raises `InputError` if a class has no token.
     """
     begins = [len(row) for row in rows] if starts is None else list(starts)
     kept = [at for at, row in enumerate(rows) if len(row)]

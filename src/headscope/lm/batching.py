@@ -56,8 +56,8 @@ def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
         rows: at least one row; each has at least one token.
         pad_id: the id written where there is no token; models never see it, since it is masked.
 
-    Raises:
-        InputError: if there is no row, or a row is empty (a softmax over nothing has no meaning).
+    Raises `InputError` if there is no row, or a row is empty (a softmax over nothing has no
+    meaning).
     """
     if not rows:
         raise InputError("A batch needs at least one row of tokens; none was given.")
@@ -91,8 +91,7 @@ def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> 
     Returns:
         Lists of indices into ``lengths``; each index occurs exactly once.
 
-    Raises:
-        InputError: if ``batch_tokens`` is below 1 or ``overhead`` below 0.
+    Raises `InputError` if ``batch_tokens`` is below 1 or ``overhead`` below 0.
     """
     if batch_tokens < 1 or overhead < 0:
         raise InputError(
@@ -133,8 +132,7 @@ def in_halves(
         work: computes one batch; called again for the halves, so it must leave nothing behind
             where it fails.
 
-    Raises:
-        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    Raises `torch.OutOfMemoryError` if memory does not suffice for a single row.
     """
     waiting = [list(batch) for batch in reversed(batches)]
     while waiting:

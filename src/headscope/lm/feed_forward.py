@@ -58,9 +58,7 @@ def feed_forward_sites(lm: LanguageModel) -> tuple[FeedForwardSite, ...]:
     """Find every decoder layer's feed-forward part; one site a layer, in order of layers.
 
     Costs one small forward pass and some passes of single layers over seven tokens, once a model.
-
-    Raises:
-        InputError: if a layer's feed-forward part cannot be told apart.
+    Raises `InputError` if a layer's feed-forward part cannot be told apart.
     """
     if lm.model not in _known:
         with evaluating(lm.model), torch.no_grad():
@@ -77,13 +75,11 @@ def feed_forward_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
     to run inside if gradient checkpointing is on.
 
     Args:
-        lm: the model.
         gate: float tensor of shape (L,), one number a decoder layer, which may require grad; or
             (B, L), one row of them a row of the batch.
 
-    Raises:
-        InputError: if the shape does not fit, a value is not finite, the feed-forward parts cannot
-            be found, or, in the forward pass, if per-row gates meet a batch of another size.
+    Raises `InputError` if the shape does not fit, a value is not finite, the feed-forward parts
+    cannot be found, or, in the forward pass, if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, (lm.geometry.layers,), "The feed-forward gate")
     with hooked(
@@ -174,7 +170,6 @@ def _find(lm: LanguageModel) -> Iterator[FeedForwardSite]:
 
 
 def _calls(lm: LanguageModel) -> list[_Layer]:
-    """Every decoder layer with what it was called with in one small forward pass."""
     layers = [_Layer(at, module) for at, module in enumerate(lm.decoder_layers)]
 
     def hooks() -> Iterator[Any]:

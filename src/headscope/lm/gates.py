@@ -56,11 +56,10 @@ def gated(
         skip_identity: leave out layers whose gate is all ones and needs no gradient; they are
             bit for bit the same either way.
 
-    Raises:
-        InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
-            if a per-row gate meets a batch of another size (beam search and
-            ``num_return_sequences`` expand the batch), the gate's gradient is lost in a
-            quantised projection, or the classes of tokens are not known.
+    Raises `InputError` if gate or means are of another geometry, not finite, or, in the forward
+    pass, if a per-row gate meets a batch of another size (beam search and ``num_return_sequences``
+    expand the batch), the gate's gradient is lost in a quantised projection, or the classes of
+    tokens are not known.
     """
     values = _gate_tensor(lm.geometry, gate)
     mean = _mean_tensor(lm, ablate, means)
@@ -186,7 +185,6 @@ def _hook(
 
 
 def _keeps_gradient(site: AttentionSite) -> Callable[..., None]:
-    """A forward hook that raises where a gradient would be lost without a word."""
 
     def hook(_: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if torch.is_grad_enabled() and not output.requires_grad:

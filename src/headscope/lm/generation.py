@@ -85,7 +85,6 @@ def generate(
     part; its end-of-text ids do.  Gates and peaks act by the contexts this is called in.
 
     Args:
-        lm: the model.
         prompts: texts; tokenised by the tokenizer's own defaults, or without special tokens added.
         config: how to continue; see `GenerateConfig`.
         limits: new tokens for each prompt, instead of ``config.max_new_tokens``.
@@ -96,8 +95,7 @@ def generate(
     Returns:
         One generation for each prompt, in the order of prompts.
 
-    Raises:
-        InputError: if a prompt holds no token or fills the context, or limits do not fit.
+    Raises `InputError` if a prompt holds no token or fills the context, or limits do not fit.
     """
     config = config or GenerateConfig()
     ids = [lm.encode(prompt, special) for prompt in prompts]

@@ -81,8 +81,6 @@ class _Event:
 
 
 class _Watch(TorchFunctionMode):
-    """Records attention computations together with the module they happen in."""
-
     def __init__(self, events: list[_Event], stack: list[str], rows: int) -> None:
         super().__init__()
         self.events, self.stack, self.rows = events, stack, rows
@@ -145,7 +143,6 @@ def _watched(model: Any, watch: _Watch) -> Iterator[None]:
 
 
 def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
-    """Run the model once and return what happened, in order."""
     events: list[_Event] = []
     stack: list[str] = []
 
@@ -219,8 +216,7 @@ def probe(model: Any, tokenizer: Any = None) -> tuple[Geometry, tuple[AttentionS
         The geometry (query heads per decoder layer; 0 where a layer has no softmax attention) and
         one site for each layer that has heads, in order of layers.
 
-    Raises:
-        InputError: if the heads cannot be told apart; the message says what was found.
+    Raises `InputError` if the heads cannot be told apart; the message says what was found.
     """
     kind = type(model).__name__
     events = _watch_forward(model, probe_batch(model, tokenizer))
@@ -324,10 +320,8 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
 
     Query head h of a layer with H query heads and G key heads reads key head h // (H / G). Counted
     in the keys that the attention kernel is given in a pass over a few tokens; for architectures
-    whose attention cannot be watched (Bloom, Falcon, MPT, XGLM) read from the configuration.
-
-    Raises:
-        InputError: if a layer's query heads do not divide evenly over its key heads.
+    whose attention cannot be watched (Bloom, Falcon, MPT, XGLM) read from the configuration. Raises
+    `InputError` if a layer's query heads do not divide evenly over its key heads.
     """
     sites = {site.attention: site for site in lm.sites}
     counts: dict[int, int] = {}

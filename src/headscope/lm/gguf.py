@@ -82,8 +82,8 @@ def open_gguf(path: Path, name: str) -> GgufFile:
         path: the file.
         name: what messages call it.
 
-    Raises:
-        InputError: if it is no GGUF file, cut short, one part of several, or a package is missing.
+    Raises `InputError` if it is no GGUF file, cut short, one part of several, or a package is
+    missing.
     """
     for package in ("gguf", "accelerate"):  # transformers asks for both
         if importlib.util.find_spec(package) is None:
@@ -152,8 +152,7 @@ def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
 def read_gguf_config(file: GgufFile, name: str) -> Any:
     """The configuration that `transformers` makes of a file, completed (see `_complete`).
 
-    Raises:
-        InputError: if `transformers` cannot read files of this architecture.
+    Raises `InputError` if `transformers` cannot read files of this architecture.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
@@ -228,8 +227,7 @@ def _llama3(file: GgufFile, config: Any, name: str) -> dict[str, Any]:
 def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
     """The tokenizer that a file describes, made from the file alone, as llama.cpp reads it.
 
-    Raises:
-        InputError: if there is none, or it cannot be made.
+    Raises `InputError` if there is none, or it cannot be made.
     """
     advice = "name the model's own by --tokenizer (tokenizer= in Python), a folder or a Hub id"
     if not file.has_tokenizer:
@@ -294,9 +292,8 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         unexpected: the tensors that its loader says it did not use.
         name: what the message calls the file.
 
-    Raises:
-        InputError: naming the first tensor that was passed over, such as a bias that the
-            architecture usually has not: the model would compute something else than the file.
+    Raises `InputError` naming the first tensor that was passed over, such as a bias that the
+    architecture usually has not: the model would compute something else than the file.
     """
     if file.architecture not in _integration().GGUF_ARCHS:
         loader = _loader()

@@ -36,8 +36,7 @@ def hollow_model(
         tokenizer: its tokenizer, if there is one.
         revision: its commit on the Hub, if known.
 
-    Raises:
-        InputError: if the model cannot be built or its heads cannot be found.
+    Raises `InputError` if the model cannot be built or its heads cannot be found.
     """
     plain = copy.deepcopy(config)
     if hasattr(plain, "quantization_config"):

@@ -42,9 +42,8 @@ class Top:
 def lens(lm: LanguageModel, states: torch.Tensor, k: int = 10) -> Top:
     """The k likeliest next tokens if each state (…, D) were what the last layer handed on.
 
-    Raises:
-        InputError: if k is not 1 or more, the states are of another width, or the model does not
-            give its own logits for its own last states.
+    Raises `InputError` if k is not 1 or more, the states are of another width, or the model does
+    not give its own logits for its own last states.
     """
     if k < 1:
         raise InputError(f"k is {k}; the lens shows at least 1 token.")
@@ -64,7 +63,6 @@ def token_ranks(
     """Ranks of tokens in the lens of states (…, D): 1 + the number of tokens with a larger logit.
 
     Args:
-        lm: the model.
         states: what to read.
         token_ids: the m tokens looked for, the same for every state; or int64 (…, m), its own for
             each state.
@@ -72,8 +70,7 @@ def token_ranks(
     Returns:
         int64, (…, m).
 
-    Raises:
-        InputError: as `lens`; or if the tokens do not fit the states or the vocabulary.
+    Raises `InputError` as `lens`; or if the tokens do not fit the states or the vocabulary.
     """
     wanted = torch.as_tensor(token_ids, dtype=torch.long)
     if wanted.dim() == 1:
@@ -104,7 +101,6 @@ _proved: weakref.WeakKeyDictionary[LanguageModel, Any] = weakref.WeakKeyDictiona
 
 
 def _logits(lm: LanguageModel, states: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Logits (rows, V), float32, of the states (…, D), some rows at a time."""
     if lm not in _proved:
         _proved[lm] = _prove(lm)
     like = _proved[lm]

@@ -82,8 +82,7 @@ def load(
         tokenizer: where to take the tokenizer from (a folder, a Hub id or a GGUF file), if not from
             the model itself.
 
-    Raises:
-        InputError: if the model cannot be found or is not one that headscope can handle.
+    Raises `InputError` if the model cannot be found or is not one that headscope can handle.
     """
     dtype_of(dtype, on_cpu=False)  # a wrong name is told before all else
     folder, commit = resolve(str(name), revision)

@@ -54,7 +54,6 @@ def token_losses(
     Rows of similar length share a batch; where memory does not suffice a batch is halved.
 
     Args:
-        lm: the model.
         rows: token ids of each text, at most the model's context each.
         starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
             nothing predicts the first token. Where they are given, answers begin there (see
@@ -65,8 +64,7 @@ def token_losses(
     Returns:
         For each row a float32 array of len(row) - start losses in nats, empty where there is none.
 
-    Raises:
-        InputError: if a row is longer than the context, or a start is below 1.
+    Raises `InputError` if a row is longer than the context, or a start is below 1.
     """
     first = [1] * len(rows) if starts is None else list(starts)
     if len(first) != len(rows):
@@ -127,9 +125,8 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
     Returns:
         Shape (B,), float32, nats a token.
 
-    Raises:
-        InputError: if a row has no marked token, or one that nothing predicts (padding, or the
-            first token of a row).
+    Raises `InputError` if a row has no marked token, or one that nothing predicts (padding, or the
+    first token of a row).
     """
     learned = learned.cpu()
     if learned.shape != batch.input_ids.shape or learned.dtype != torch.bool:
@@ -161,7 +158,6 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     Gradients are kept where they are switched on; the caller sees to the model's mode.
 
     Args:
-        lm: the model.
         batch: rows padded on the left.
         learned: bool (B, T): the tokens wanted, each predicted from those before it; none in
             column 0, and none that is padding or the first token of its row.

@@ -170,7 +170,6 @@ def check_gates(lm: LanguageModel) -> bool:
 
 
 def _batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
-    """Rows of random tokens, their batch, and the generator that made them."""
     # Some embed more tokens than they give logits for.
     vocabulary = int(text_config(lm.model).vocab_size)
     generator = torch.Generator().manual_seed(0)
@@ -262,7 +261,6 @@ def _eager_copy(lm: LanguageModel) -> Any:
 
 
 def _weights(lm: LanguageModel, model: Any, batch: Batch) -> list[torch.Tensor]:
-    """Full attention weights (B, H, T, T) of each layer that has heads."""
     with evaluating(model):
         output = model(**forward_inputs(model, batch), output_attentions=True)
     if len(output.attentions) == lm.geometry.layers:
@@ -289,7 +287,6 @@ def _compare(
 
 
 def _noise(lm: LanguageModel, batch: Batch) -> float:
-    """The largest difference in logits between three plain passes."""
     seen = batch.attention_mask.bool()
     inputs = forward_inputs(lm.model, batch)
     passes = [lm.model(**inputs).logits[seen] for _ in range(3)]
@@ -368,7 +365,6 @@ def _gate_difference(
 def _zeroed(
     sites: Sequence[AttentionSite], weights: dict[int, torch.Tensor], removed: Sequence[Head]
 ) -> Iterator[None]:
-    """Set the slices of W_O of some heads to zero, and put them back."""
     widths = {site.layer: site.head_width for site in sites}
     held = []
     try:

@@ -90,8 +90,7 @@ class LanguageModel:
             folder: folder of its files, if known; the digest then is that of its weight files.
             check: run the self-check (a few forward passes over a few tokens).
 
-        Raises:
-            InputError: if the heads cannot be found or the self-check fails.
+        Raises `InputError` if the heads cannot be found or the self-check fails.
         """
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             raise InputError(

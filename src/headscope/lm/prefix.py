@@ -59,10 +59,8 @@ class Prefix:
     def select(self, rows: Sequence[int] | torch.Tensor) -> Prefix:
         """The prefix of a batch made of the rows ``rows`` of this one, repeated as they are named.
 
-        Tensors whose first dimension is B are indexed, everything else is kept as it is.
-
-        Raises:
-            InputError: if there is no such row, or none is named.
+        Tensors whose first dimension is B are indexed, everything else is kept as it is. Raises
+        `InputError` if there is no such row, or none is named.
         """
         index = torch.as_tensor(rows, dtype=torch.long)
         if not len(index) or int(index.min()) < 0 or int(index.max()) >= self.rows:
@@ -95,13 +93,11 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
     """Keep what layer ``layer`` - 1 returns in the passes inside the context; the last one counts.
 
     Args:
-        lm: the model.
         layer: the first layer in which later passes may differ, 1 to L - 1.
         stop: end the pass right after layer ``layer`` - 1, and with it the block; for passes whose
             logits nobody needs.
 
-    Raises:
-        InputError: if there is no such layer.
+    Raises `InputError` if there is no such layer.
     """
     layers = lm.decoder_layers
     _check_layer(layer, len(layers))
@@ -118,13 +114,11 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iter
     exception, an instance's own ``forward`` (as placement over devices sets it) included.
 
     Args:
-        lm: the model.
         prefix: what was recorded.
         last: a cache of the passes inside is not used again, so that it may lack their tokens.
 
-    Raises:
-        InputError: if there is no such layer, or, in the forward pass, if the batch has another
-            shape than the recorded one, or a cache is in use without `last`.
+    Raises `InputError` if there is no such layer, or, in the forward pass, if the batch has another
+    shape than the recorded one, or a cache is in use without `last`.
     """
     layers = lm.decoder_layers
     _check_layer(prefix.layer, len(layers))
@@ -156,11 +150,8 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     below ``layer``, by default the lower half, and then all but the last (within the noise of plain
     passes, where they do not repeat their bits). A model whose upper layers read more of the lower
     ones than the hidden states (keys that layers share, for example) gives False, and so does one
-    whose layers hand on several states a token (Gemma 3n), or that has a single layer.
-
-    Raises:
-        InputError: if ``layer`` is given and there is none such that one is shared and one
-            computes.
+    whose layers hand on several states a token (Gemma 3n), or that has a single layer. Raises
+    `InputError` if ``layer`` is given and there is none such that one is shared and one computes.
     """
     last = lm.geometry.layers - 1
     if layer is None:
@@ -248,7 +239,6 @@ def last_token(
     """Logits and hidden states at the last token of one prompt, under each gate.
 
     Args:
-        lm: the model.
         ids: the tokens of the prompt, at least one.
         gates: shape (n, L, W), one gate a row.
         share: compute lower layers only for gates that differ there. Needs a model for which
@@ -344,7 +334,6 @@ def continue_rows(
     rounding.
 
     Args:
-        lm: the model.
         ids: the tokens of the prompt, at least one.
         gates: shape (n, L, W), one gate a row.
         limit: new tokens a row may get; no more than the context has room for are taken.
@@ -352,8 +341,7 @@ def continue_rows(
         means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
             zero.
 
-    Raises:
-        InputError: if the prompt is empty or fills the context.
+    Raises `InputError` if the prompt is empty or fills the context.
     """
     limit = min(limit, lm.context_length - len(ids))
     if not ids or limit < 1:

@@ -88,10 +88,9 @@ def encode_answers(
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
             Then no special tokens are added to those that the template writes.
 
-    Raises:
-        InputError: if a row is longer than the model's context, an answer is empty or stands at
-            the very beginning, the tokenizer cannot tell which tokens the answer is in, or its
-            chat template is faulty.
+    Raises `InputError` if a row is longer than the model's context, an answer is empty or stands at
+    the very beginning, the tokenizer cannot tell which tokens the answer is in, or its chat
+    template is faulty.
     """
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")

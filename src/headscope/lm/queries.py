@@ -47,12 +47,10 @@ def query_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
     queries, as it should: keys and values are the same.
 
     Args:
-        lm: the model.
         gate: float tensor of shape (L, W), which may require grad; or (B, L, W), one gate a row.
 
-    Raises:
-        InputError: if the model is refused (see `check_queries`), the gate is of another geometry
-            or not finite, or, in the forward pass, if per-row gates meet a batch of another size.
+    Raises `InputError` if the model is refused (see `check_queries`), the gate is of another
+    geometry or not finite, or, in the forward pass, if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, lm.geometry.shape, "The query gate")
     check_queries(lm)
@@ -92,9 +90,8 @@ def _scaled(lm: LanguageModel, values: torch.Tensor) -> Iterator[None]:
 def check_queries(lm: LanguageModel) -> None:
     """Prove that heads whose queries are 0 attend evenly; once for a model and its kernel.
 
-    Raises:
-        InputError: if the model bypasses the attention function, has attention sinks or additive
-            position biases, or if a layer's attention is not the mean of the values it may see.
+    Raises `InputError` if the model bypasses the attention function, has attention sinks or
+    additive position biases, or if a layer's attention is not the mean of the values it may see.
     """
     kind = type(lm.model).__name__
     implementation = kernel_name(lm.model)

@@ -88,7 +88,6 @@ def typical_change(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def _changes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The largest change at each token."""
     spread = a.float().std().clamp_min(torch.finfo(torch.float32).tiny)
     return (a.float() - b.float()).abs().amax(dim=-1) / spread
 
@@ -112,8 +111,7 @@ def selfcheck(lm: LanguageModel) -> Noise:
     Returns:
         How far plain passes lie apart.
 
-    Raises:
-        InputError: naming the law that failed, where, and what to do.
+    Raises `InputError` naming the law that failed, where, and what to do.
     """
     with evaluating(lm.model), torch.no_grad():
         return _Check(lm).run()

@@ -97,7 +97,6 @@ def answer_losses(
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
 
     Args:
-        lm: the model.
         rows: at least one; each with at least one wanted token.
         gates: in any order; they come back by the first layer that they change.
         means: for each gate the mean outputs that take the place of what it removes, as for
@@ -108,8 +107,7 @@ def answer_losses(
     Yields:
         The place of a gate in `gates`, and for each row its losses, float32, in nats.
 
-    Raises:
-        InputError: if a row is longer than the context or none of its tokens is wanted.
+    Raises `InputError` if a row is longer than the context or none of its tokens is wanted.
     """
     lm.check_lengths([row.ids for row in rows])
     for number, row in enumerate(rows):

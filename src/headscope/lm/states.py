@@ -61,14 +61,12 @@ def states(
     """Hidden states at the last token of each row, under whatever gates are active.
 
     Args:
-        lm: the model.
         rows: token ids, at least one row, none empty.
         batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
             memory is tried again in halves.
 
-    Raises:
-        InputError: if there is no row, one is empty or longer than the context, or the model's
-            layers cannot be read (see `reading_places`).
+    Raises `InputError` if there is no row, one is empty or longer than the context, or the model's
+    layers cannot be read (see `reading_places`).
     """
     if not rows:
         raise InputError("Hidden states of no rows were asked for; give at least one.")
@@ -168,10 +166,8 @@ def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
     """For each decoder layer the name, below the layer, of the module that reads x + attention.
 
     None for a layer whose attention and feed-forward part work side by side: there it is the
-    layer's input plus W_O's output. Found with a few passes over a few tokens, once a model.
-
-    Raises:
-        InputError: if a layer does neither.
+    layer's input plus W_O's output. Found with a few passes over a few tokens, once a model. Raises
+    `InputError` if a layer does neither.
     """
     if lm not in _known:
         _known[lm] = _find(lm)

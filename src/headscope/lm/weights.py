@@ -49,8 +49,7 @@ _ROWS = 1024
 def executing_device(module: nn.Module) -> torch.device:
     """The device on which a module computes, also where its weights wait elsewhere.
 
-    Raises:
-        InputError: if its weights are nowhere: built on ``meta`` and never loaded.
+    Raises `InputError` if its weights are nowhere: built on ``meta`` and never loaded.
     """
     weight = getattr(module, "weight", None)
     held = itertools.chain(module.parameters(), module.buffers())
@@ -73,7 +72,6 @@ def input_device(model: Any) -> torch.device:
 
 
 def _hooks(module: nn.Module) -> Sequence[Any]:
-    """What ``accelerate`` runs around a module's forward pass."""
     hook = getattr(module, "_hf_hook", None)
     return () if hook is None else getattr(hook, "hooks", (hook,))
 
@@ -81,8 +79,7 @@ def _hooks(module: nn.Module) -> Sequence[Any]:
 def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
     """The data of one entry of a state dict; read from where it waits if it is a placeholder.
 
-    Raises:
-        InputError: if it is a placeholder for nothing.
+    Raises `InputError` if it is a placeholder for nothing.
     """
     if value.device.type != "meta":
         return value
@@ -115,8 +112,7 @@ def computes_on_cpu(
 def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
     """``["0=20GiB", "cpu=64GiB"]`` as ``accelerate`` takes it: bytes of weights by device.
 
-    Raises:
-        InputError: if one is no DEVICE=SIZE, or a device is named twice.
+    Raises `InputError` if one is no DEVICE=SIZE, or a device is named twice.
     """
     limits: dict[int | str, str] = {}
     for one in given:
@@ -141,8 +137,7 @@ def quantisation(quantise: str, compute: torch.dtype) -> Any:
         quantise: ``8bit`` or ``4bit``.
         compute: dtype of the products with 4-bit weights (8-bit ones are multiplied as integers).
 
-    Raises:
-        InputError: if there is no such kind; `MissingExtra` if a package is missing.
+    Raises `InputError` if there is no such kind; `MissingExtra` if a package is missing.
     """
     if quantise not in QUANTISE:
         raise InputError(f"quantise is {quantise!r}; it must be {' or '.join(QUANTISE)}.")
@@ -179,10 +174,8 @@ def refuse_wrong_layers(model: nn.Module) -> None:
 
     Its quantiser scales blocks of 64 numbers that run on from row to row; its kernel for the CPU
     (version 0.50.2) looks for the scales as if every row began a block, so that all weights are
-    wrong, and nothing says so, where a row is no multiple of a block.
-
-    Raises:
-        InputError: naming the first such layer.
+    wrong, and nothing says so, where a row is no multiple of a block. Raises `InputError` naming
+    the first such layer.
     """
     for name, module in model.named_modules():
         weight: Any = getattr(module, "weight", None)

@@ -143,7 +143,6 @@ def _command(name: str, variable: str) -> list[str]:
 
 
 def _limit() -> float:
-    """The time limit in seconds."""
     said = os.environ.get(TIMEOUT, "").strip()
     try:
         seconds = float(said) if said else HOUR

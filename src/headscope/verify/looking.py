@@ -56,10 +56,8 @@ def place_candidates(
     """Tokenise the prompt of an example and find its candidates in it.
 
     A token belongs to a candidate if its characters, leading white space aside, intersect it.
-
-    Raises:
-        InputError: naming file and line, if the example has no two candidates, the answer is none
-            of them, or one cannot be found in the prompt or has no token of its own.
+    Raises `InputError` naming file and line, if the example has no two candidates, the answer is
+    none of them, or one cannot be found in the prompt or has no token of its own.
     """
     from headscope.lm.prompting import chat_writer, encode_answers
     from headscope.lm.tokens import tokenise
@@ -135,8 +133,7 @@ def target_shares(
         Two float32 arrays (n, L, W). The first is NaN where there is no head, or where a head's
         attention on all candidates is 0 (a sliding window that ends before them, for example).
 
-    Raises:
-        InputError: as `headscope.lm.attention.weights.attention_weights`.
+    Raises `InputError` as `headscope.lm.attention.weights.attention_weights`.
     """
     shape = (len(prompts), *lm.geometry.shape)
     share = np.full(shape, np.nan, dtype=np.float32)

@@ -131,10 +131,8 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
 
     The first token of the target is the one that follows the prompt's tokens when both are
     tokenised as one text; where the tokenizer merges across the border, or makes a token of the
-    space alone, it is the first token of the target by itself.
-
-    Raises:
-        InputError: if prompt or target is empty, or a prompt is longer than the context.
+    space alone, it is the first token of the target by itself. Raises `InputError` if prompt or
+    target is empty, or a prompt is longer than the context.
     """
     from headscope.lm.prefix import last_token
 
@@ -175,7 +173,6 @@ def walk(
     """What is seen under each of ``steps`` gates.
 
     Args:
-        lm: the model.
         prepared: prompt and target.
         gates: makes the gates (n, L, W) of a range of steps.
         steps: how many gates there are.
@@ -184,8 +181,7 @@ def walk(
         keep: called with the steps of each finished batch.
         progress: called with the number of known steps, and ``steps``.
 
-    Raises:
-        InputError: if the logits under a gate are not finite.
+    Raises `InputError` if the logits under a gate are not finite.
     """
     import torch
 
@@ -223,7 +219,6 @@ def _new_tokens(prepared: Prepared) -> int:
 def _observe(
     lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk, part: range
 ) -> dict[int, Step]:
-    """The steps of one batch."""
     import torch
 
     from headscope.lm.prefix import last_token
@@ -291,7 +286,6 @@ def _first_token(lm: LanguageModel, ids: Sequence[int], whole: Sequence[int], ta
 
 
 def _runs(indices: Sequence[int]) -> list[range]:
-    """Ascending numbers as ranges without gaps."""
     runs: list[range] = []
     for index in indices:
         if runs and runs[-1].stop == index:
@@ -397,7 +391,6 @@ def _walk(
 
 
 def _direction(many: Sequence[Seen]) -> list[State]:
-    """The states over the sentences of one direction."""
     alone = len(many) == 1
     states = []
     for step in range(len(many[0].steps)):
@@ -434,7 +427,6 @@ def _over_directions(states: Sequence[State], ranks: Sequence[int]) -> State:
 
 
 def _means(mean: Callable[[Any], float], rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean of each column."""
     return tuple(mean(column) for column in zip(*rows, strict=True))
 
 

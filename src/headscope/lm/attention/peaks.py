@@ -95,14 +95,13 @@ def attention_peaks(lm: LanguageModel, request: PeakRequest | None = None) -> It
     backward pass is not recorded.
 
     Args:
-        lm: the model.
         request: rows and keys, for every forward pass inside the context; by default all.
 
     Yields:
         What was recorded; it fills as forward passes end.
 
-    Raises:
-        InputError: if the model hides its attention, or the request does not fit a forward pass.
+    Raises `InputError` if the model hides its attention, or the request does not fit a forward
+    pass.
     """
     wanted = request or PeakRequest()
     peaks = Peaks(lm.geometry)

@@ -39,10 +39,8 @@ def capture_way(lm: LanguageModel) -> Way:
     """Find out, with one small forward pass, how its attention can be seen from a model.
 
     Returns ``"function"`` if every layer's attention goes through the shared table of kernels and
-    ``"weights"`` if every attention module returns its weights.  The answer is remembered.
-
-    Raises:
-        InputError: if neither holds for every layer.
+    ``"weights"`` if every attention module returns its weights.  The answer is remembered. Raises
+    `InputError` if neither holds for every layer.
     """
     known = _WAYS.setdefault(lm.model, {})
     implementation = kernel_name(lm.model)
@@ -276,10 +274,8 @@ def recording(
 ) -> Iterator[None]:
     """Follow the attention of some layers through every forward pass inside the context.
 
-    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found.
-
-    Raises:
-        InputError: if the model hides its attention.
+    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found. Raises `InputError` if
+    the model hides its attention.
     """
     sites = {site.attention: site for site in lm.sites if site.layer in layers}
     # None outside of passes, as when checkpointing recomputes a layer for the backward pass.

@@ -115,15 +115,13 @@ def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Wei
     an exception.  A forward pass that raises leaves no step.
 
     Args:
-        lm: the model.
         request: whose attention to what, for every forward pass inside the context.
 
     Yields:
         What was recorded; it fills as forward passes end.
 
-    Raises:
-        InputError: if a head is not the model's; if the model hides its attention; if the request
-            does not fit a forward pass; or if the weights do not explain what the kernel gave.
+    Raises `InputError` if a head is not the model's; if the model hides its attention; if the
+    request does not fit a forward pass; or if the weights do not explain what the kernel gave.
     """
     heads = tuple(lm.geometry.heads()) if request.heads is None else request.heads
     for head in heads:

@@ -298,7 +298,6 @@ def _losses(
     before: int,
     total: int,
 ) -> list[float]:
-    """The summed loss of each document in nats."""
     from headscope.lm.losses import token_losses
 
     def report(done: int, _: int) -> None:
@@ -399,7 +398,6 @@ def language_heads(
 def _of_language(
     folder: Path, language: str, wanted: int, geometry: Geometry, by: Rank
 ) -> LanguageHeads | None:
-    """What a run holds of one language, or None."""
     place = folder / SPECIFIC / language
     specific = HeadSet.from_pretrained(place) if kind_of(place) == "heads" else None
     scores = read_scores(folder)

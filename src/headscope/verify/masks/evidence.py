@@ -200,7 +200,6 @@ def describe(
 
 
 def _differences(trials: Mapping[Measure, Trial], at: int, place: int) -> ByMeasure:
-    """The difference of two conditions in each measure that both have."""
     return {
         name: trial.difference(at, [place])
         for name, trial in trials.items()
@@ -215,7 +214,6 @@ def _measured(trial: Trial, *places: int) -> bool:
 def _against(
     trials: Mapping[Measure, Trial], at: int, draws: Sequence[int], harmful: bool
 ) -> BesideDraws:
-    """A condition beside random masks of one kind, by measure."""
     against = {}
     for name, trial in trials.items():
         if _measured(trial, at, *draws):
@@ -262,7 +260,6 @@ def _draws_for(condition: Condition, conditions: Sequence[Condition]) -> dict[Ki
 
 
 def _key(name: str) -> str:
-    """The name in a field of `Outcome`."""
     return name.replace("-", "_").replace(" ", "_").replace("α", "alpha")
 
 

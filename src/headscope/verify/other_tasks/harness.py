@@ -34,7 +34,6 @@ class HarnessModel:
     """Answers the harness's requests by a model as it is now, gates included.
 
     Args:
-        lm: the model.
         batch_tokens: upper bound of a padded batch; halved where memory does not suffice.
         report: called with the number of requests answered by each batch.
 
@@ -240,7 +239,6 @@ class _Until:
 
 
 def _likelihood(logits: torch.Tensor, continuation: list[int]) -> tuple[float, bool]:
-    """ln P of the continuation from the logits that end with those of its last token."""
     import torch
 
     target = torch.tensor(continuation, device=logits.device)
@@ -250,7 +248,6 @@ def _likelihood(logits: torch.Tensor, continuation: list[int]) -> tuple[float, b
 
 
 def _settings(given: dict[str, Any], context: int) -> tuple[list[str], int, dict[str, Any]]:
-    """Stop texts, new tokens and sampling of a task's `generation_kwargs`."""
     from lm_eval.models.utils import normalize_gen_kwargs
 
     kwargs = dict(normalize_gen_kwargs(given, MAX_NEW_TOKENS))

@@ -126,7 +126,6 @@ def resolve(name: str) -> tuple[str, ...]:
 
 
 def _members(index: Any, name: str) -> set[str]:
-    """Everything below a group or tag."""
     entry = index[name]
     inner = set(entry.tags) if entry.kind.name == "TAG" else set()
     listed = (entry.cfg or {}).get("task") if entry.kind.name == "GROUP" else None
@@ -161,7 +160,6 @@ def load_tasks(
 
 
 def _build(name: str, allow_code: bool, scratch: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """The harness's task objects for one name or path, each with the groups it is in."""
     path = Path(name)
     if path.is_dir() or path.is_file() or path.suffix in (".yaml", ".yml"):
         files = (read_folder if path.is_dir() else read_task_file)(path, allow_code)
@@ -197,7 +195,6 @@ def _build_file(file: TaskFile, scratch: str) -> Any:
 def _examine(
     task: Any, groups: tuple[str, ...], shots: int | None, limit: int | None, seed: int
 ) -> LoadedTask:
-    """A task's examples, as they will be asked."""
     if getattr(task, "UNSAFE_CODE", False):
         raise InputError(f"the task {task.task_name} runs code that a model wrote; choose another")
     if getattr(task, "MULTIMODAL", False):

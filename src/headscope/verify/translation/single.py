@@ -53,13 +53,11 @@ def single_removal(
     """The change of NLL without each head, by direction.
 
     Args:
-        lm: the model.
         directions: the references.
         alignments: their word links.
         config: how translations are prompted, and the seed.
         run: where the losses are kept; a run that was stopped goes on there.
         means: the heads' mean outputs (see `headscope.lm.ablation.head_means`).
-        progress: told what is done.
 
     Returns:
         Scores in nats a token, the mean over sentences of the change of each one's mean over its
