@@ -77,24 +77,18 @@ def observe(
     top: int = 5,
     batch_tokens: int = 8192,
 ) -> Tensors:
-    """All that is kept of some samples, n of them.
-
-    Args:
-        samples: prompts as tokens.
-        mask: the mask.
-        controls: shuffled masks of the same size, by the names in `CONTROLS`.
-        top: k, the tokens that the lens shows.
-        batch_tokens: upper bound of rows × tokens of a batch.
-
-    Returns:
-        `cosines` float32 (pairs, n, 2, L), in the order of `PAIRS`, after attention and after the
-        layer; for each of `CONTROLS` float32 (draws, n, 2, L), the cosine between the bare prompt
-        under a shuffled mask and the instructed prompt; `lens_tokens` int32 and `lens_logits`
-        float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding and of each layer;
-        `ranks` int32 (conditions, n, L + 1), of the target's first token.
+    """All that is kept of some samples, n of them, under a mask and shuffled ones (`controls`, by
+    the names in `CONTROLS`); the lens shows `top` tokens, k.
 
     Raises `InputError` if the mask is not of this model, `top` is below 1, or states are no finite
     numbers, naming the sample.
+
+    Returns:
+        `cosines` float32 (pairs, n, 2, L), in the order of `PAIRS`, after attention and after the
+            layer; for each of `CONTROLS` float32 (draws, n, 2, L), the cosine between the bare
+            prompt under a shuffled mask and the instructed prompt; `lens_tokens` int32 and
+            `lens_logits` float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding
+            and of each layer; `ranks` int32 (conditions, n, L + 1), of the target's first token.
     """
     import torch
 

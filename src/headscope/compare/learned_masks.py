@@ -29,16 +29,12 @@ from headscope.results.overlap import PairOverlap
 
 @dataclass(frozen=True, eq=False)
 class LearnedMask:
-    """A learned mask as a run of `find mask` left it.
+    """A learned mask as a run of `find mask` left it, in the folder `place`.
 
     Attributes:
-        name: what the comparison calls it.
-        place: the run folder.
-        task: the task it was trained on.
         start: `positive` or `negative`, the sign of the weights at the beginning.
         heads: the heads it keeps, by falling weight.
         weights: M, a weight for every head; it keeps a head where σ(M) ≥ 0.5.
-        model: name of the model.
         key_heads: heads of keys and values of each layer, or None where the run does not say.
         digest: of geometry, weights and heads.
     """

@@ -38,13 +38,9 @@ _OF_GIVEN_HEADS = ("soft-gate", "key-tokens")
 class MethodColumn:
     """One thing that a method says of every head: a score, a set of its own, or both.
 
-    Attributes:
-        name: unlike any other column's.
-        method: the method's name, or the run's where there are several runs of one method.
-        artifact: scores, set and where they were read from.
-        weights: digest of the model's weights, where it is noted.
-        signature: of the run.
-        folder: name of the run's folder.
+    `name` is unlike any other column's; `method` the method's name, or the run's where there are
+    several runs of one method; `weights` a digest of the model's weights, where it is noted;
+    `folder` the name of the run's.
     """
 
     name: str

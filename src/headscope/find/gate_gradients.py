@@ -73,16 +73,12 @@ def gate_gradients(
     part: RunPart = NOWHERE,
     progress: Progress | None = None,
 ) -> GateGradients:
-    """∂loss/∂g of every document at gate 1, where it is g · ∂loss/∂g.
+    """∂loss/∂g of every document of at least two tokens at gate 1, where it is g · ∂loss/∂g.
 
-    Args:
-        texts: documents of at least two tokens.
-        batch_tokens: padded tokens of a batch; halved where memory does not suffice.
-        checkpoint: keep each layer's input alone and compute the layer again in the backward pass.
-            A single document that does not fit is tried so in any case.
-
-    Raises `InputError` if a loss or a gradient is no finite number; it names the document, and all
-    that was computed before is kept.
+    With `checkpoint` each layer's input alone is kept and the layer computed again in the backward
+    pass; a single document that does not fit into memory is tried so in any case. Raises
+    `InputError` if a loss or a gradient is no finite number; it names the document, and all that
+    was computed before is kept.
     """
     found = _Found(part, "gradients", texts)
     buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)

@@ -109,20 +109,16 @@ def descend(
     penalty: Callable[[torch.Tensor], torch.Tensor] | None = None,
     checkpointing: bool = False,
 ) -> Descent:
-    """One step for each batch, from `begin` on.
+    """One step for each batch of samples, from `begin` on; the model is frozen meanwhile.
+
+    Raises `InputError` if a loss or a gradient is no finite number, naming the row;
+    `torch.OutOfMemoryError` if memory does not suffice for a single row.
 
     Args:
-        lm: the model; frozen meanwhile and afterwards as it was.
-        samples: all rows.
         batches: which rows each step learns from, at least one.
         gate: makes the gate, (L, W), of the numbers, (n,); differentiable.
-        optimizer: how the numbers move.
-        begin: where to start.
         penalty: a number that is added to the mean loss of each step's rows.
         checkpointing: compute layers again in the backward pass instead of keeping their values.
-
-    Raises `InputError` if a loss or a gradient is no finite number; it names the row;
-    `torch.OutOfMemoryError` if memory does not suffice for a single row.
     """
     import torch
 
@@ -251,18 +247,15 @@ class CausalGating(Settings):
     """How gates are fitted.
 
     Attributes:
-        steps: of the first fit, without a push.
-        pushed_steps: of each of the two fits that go on from there.
-        batch_size: samples a step.
-        rates: Adam's learning rate, on logits, at the first and at the last step.
-        pushed_rates: likewise of the two pushed fits.
+        steps, pushed_steps: of the first fit, without a push, and of each of the two that go on
+            from there.
+        rates, pushed_rates: Adam's learning rate, on logits, at the first and at the last step, of
+            these.
         weight: λ, the weight of the push.
         clip: logits beyond ± this are not pushed further.
         clip_norm: longest gradient.
         seeds: how many fits, with the seeds `seed`, `seed` + 1, …; each decides the gates at the
             beginning and the order of the samples.
-        seed: the first one.
-        checkpointing: compute layers again in the backward pass instead of keeping their values.
     """
 
     steps: Annotated[int, Option("Steps of each of the three fits.", min=1, default=None)] = 500

@@ -95,20 +95,18 @@ def lahis(
     run: Run | None = None,
     progress: Progress | None = None,
 ) -> HeadScores:
-    """Score every head by its importance for the language of some documents.
-
-    Args:
-        documents: texts of one language, cut at 2,048 tokens or the context.
-
-    Returns:
-        Importance in nats a token, with bootstrap bounds over documents.  `extra`: `magnitude`,
-        the mean of |g ∂L/∂g|, and `raising`, the share of documents with g ∂L/∂g < 0.
-        `statistics`, by document: `products` (g ∂L/∂g, float32), `losses` and `tokens`; from them
-        every figure follows again without the model.  `config` also tells `examples`, `left_out`
-        (documents of a single token), `tokens` and `loss`, the mean loss of the documents.
+    """Score every head by its importance for the language of some documents, cut at 2,048 tokens or
+    the context.
 
     Raises `InputError` if a loss is no finite number, naming the document, or there is nothing to
     predict.
+
+    Returns:
+        Importance in nats a token, with bootstrap bounds over documents. `extra`: `magnitude`, the
+            mean of |g ∂L/∂g|, and `raising`, the share of documents with g ∂L/∂g < 0. `statistics`,
+            by document: `products` (g ∂L/∂g, float32), `losses` and `tokens`; from them every
+            figure follows again without the model. `config` also tells `examples`, `left_out`
+            (documents of a single token), `tokens` and `loss`, the mean loss of the documents.
     """
     products, statistics, about = _gradients(lm, documents, config, run, progress)
     bounds = bootstrap_score(_counted(products), _importance_of_sums, *config.bootstrap)

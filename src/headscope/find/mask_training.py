@@ -63,13 +63,9 @@ def straight_through(
 ) -> torch.Tensor:
     """Gates that are 0 or 1 forward and soft backward (Heads Up!, equation 3).
 
-    With p = σ((M + G) / τ) the value is exactly 1 where p ≥ 0.5 and 0 elsewhere; the gradient is
-    that of p.
-
-    Args:
-        weights: M, any shape.
-        noise: G, of the same shape or with further dimensions in front.
-        temperature: τ.
+    With p = σ((M + G) / τ), M the weights, G the noise (of the same shape, or with further
+    dimensions in front) and τ the temperature, the value is exactly 1 where p ≥ 0.5 and 0
+    elsewhere; the gradient is that of p.
     """
     soft = torch.sigmoid((weights + noise) / temperature)
     hard = (soft.detach() >= 0.5).to(soft.dtype)
@@ -203,20 +199,13 @@ def train_mask(
     """Train a mask on prompts with their answers (Heads Up!, section 3.2).
 
     The loss of a sample is the mean negative log-likelihood of its answer's tokens, that of a step
-    the mean over its samples, plus the penalty.  The model is frozen; its weights are as before.
-
-    Args:
-        answered: the samples; the order does not matter to the method, but to the result, since
-            steps draw from it.
-        run: where the state is kept on the way; a training that was interrupted goes on there and
-            ends with the same weights, bit for bit.
-        names: what messages call each sample, such as its file and line.
-
-    Raises:
-        InputError: if there is no sample; a sample is longer than the model's context or has no
-            answer; the model does not allow query or feed-forward gates that were asked for; or a
-            loss or gradient is not finite, naming the sample. What is done so far is kept.
-        torch.OutOfMemoryError: if memory does not suffice for a single sample.
+    the mean over its samples, plus the penalty. Steps draw from the samples by their order. The
+    model's weights are as before. A run keeps the state: a training that was interrupted goes on
+    there and ends with the same weights, bit for bit. `names` are what messages call each sample.
+    Raises `InputError` if there is no sample; a sample is longer than the model's context or has no
+    answer; the model does not allow query or feed-forward gates that were asked for; or a loss or
+    gradient is not finite, naming the sample; and `torch.OutOfMemoryError` if memory does not
+    suffice for a single one. What is done so far is kept.
     """
     step = _step(lm, answered, config, names)
     state = TrainingState.resume(run, step.count, config, lm.device)

@@ -46,15 +46,13 @@ class Retrieval(Resampled):
             shortest haystack, or of what the context has room for.
         depths: where the needle stands, as a share of the haystack before it.
         template: `{context}` (haystack with needle) and `{question}`, up to the answer.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
         share_of: `generated` counts the tokens of the needle that were generated; `needle` gives
             the share of all different tokens of the needle that a head hit at least once, as
             published, so that short answers score low.
-        answered_only: leave out prompts whose known answer is not in what was generated: there
-            was nothing to copy (prompts without a known answer always count).
+        answered_only: leave out prompts whose known answer is not in what was generated: there was
+            nothing to copy (prompts without a known answer always count).
         max_new_tokens: longest answer; None: twice the needle and 32.
         seed: of the bootstrap over needles.
-        batch_tokens: padded tokens of a batch.
     """
 
     lengths: Annotated[

@@ -146,13 +146,11 @@ class Patching(Resampled):
     Attributes:
         pairs: how many pairs of prompts are drawn.
         template: the prompt for one word, up to where the answer begins.
-        known_only: only pairs count of which the model answers both prompts right by itself, by
-            the first token: what a model does not know cannot be carried over.
+        known_only: only pairs count of which the model answers both prompts right by itself, by the
+            first token: what a model does not know cannot be carried over.
         control: whether each head is also patched from a prompt that has nothing to do with the
             pair, which tells how much any foreign output changes.
-        chat: whether prompts are wrapped in the model's chat template; None: where it has one.
         seed: of the drawing and of the bootstrap over pairs.
-        batch_tokens: padded tokens of a batch.
     """
 
     pairs: Annotated[int, Option("Pairs of prompts that are drawn.", flag="--prompts", min=1)] = 100
@@ -181,21 +179,18 @@ def patching(
 ) -> dict[str, HeadScores]:
     """The change of probability that one head's output brings over, for every head.
 
-    Probabilities are those of the first token of an answer, right after the prompt.
-
-    Args:
-        concepts: words of the same meanings in at least three languages.
+    Probabilities are those of the first token of an answer, right after the prompt. `concepts` are
+    words of the same meanings in at least three languages. Raises `InputError` if the words do not
+    suffice for a pair, or no pair is left.
 
     Returns:
         Scores `language` (the clean word in the other prompt's language becomes more likely) and
-        `concept` (the other prompt's word in the clean language does), each in [-1, 1] with
-        bootstrap bounds over pairs. `extra` of both: `chance`, the same change when the output
-        comes from an unrelated prompt (NaN without one), `both` (the other prompt's own answer)
-        and `kept` (the clean prompt's own answer). `statistics`, by pair: each of `EFFECTS` and
-        `control_language`, `control_concept`, (P, L, W), and `clean`, (P, 4), the probabilities
-        without a patch. `config` tells `examples`, and `left_out` by reason.
-
-    Raises `InputError` if the words do not suffice for a pair, or no pair is left.
+            `concept` (the other prompt's word in the clean language does), each in [-1, 1] with
+            bootstrap bounds over pairs. `extra` of both: `chance`, the same change when the output
+            comes from an unrelated prompt (NaN without one), `both` (the other prompt's own answer)
+            and `kept` (the clean prompt's own answer). `statistics`, by pair: each of `EFFECTS` and
+            `control_language`, `control_concept`, (P, L, W), and `clean`, (P, 4), the probabilities
+            without a patch. `config` tells `examples`, and `left_out` by reason.
     """
     drawn = word_pairs(concepts, config.pairs, config.seed)
     ready = encoded_pairs(lm, drawn, config.template, config.chat)

@@ -21,14 +21,13 @@ class Method:
 
     Attributes:
         name: what commands and results call it, such as `translation-score`.
-        module: where it lives.
-        config: name of its configuration dataclass in that module.
-        function: name of the function there that scores or trains the heads.
+        module, config, function: where it lives, its configuration dataclass there, and the
+            function that scores or trains the heads.
         needs: what data it needs, in words.
         measures: what a head's score says, in one line.
-        recipe: for a method from elsewhere, `package.module:function`, called by
-            `headscope survey` as `function(model, out, quick, progress)`: it writes a run folder
-            and returns its result.
+        recipe: for a method from elsewhere, `package.module:function`, called by `headscope survey`
+            as `function(model, out, quick, progress)`: it writes a run folder and returns its
+            result.
     """
 
     name: str

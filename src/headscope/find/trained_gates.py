@@ -143,16 +143,13 @@ class SoftGate(Settings):
     """How gates are trained and questions answered.
 
     Attributes:
-        learning_rate: AdamW's.
-        weight_decay: AdamW's; it pulls gates towards 0.
+        learning_rate, weight_decay: AdamW's; decay pulls gates towards 0.
         epochs: how often every training pair is learned from.
         batch_size: pairs a step.
         check_every: steps between two looks at the pairs held out for stopping.
         patience: looks without a lower loss after which training stops.
         max_new_tokens: generated tokens in which an answer has to occur.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
-        checkpointing: compute layers again in the backward pass instead of keeping their values.
-        batch_tokens: upper bound of a padded batch where nothing is learned.
     """
 
     learning_rate: Annotated[float, Option("How far a step goes.")] = 1e-2

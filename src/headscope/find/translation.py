@@ -45,23 +45,19 @@ def translation_score(
     progress: Progress | None = None,
     links: str = "alignment",
 ) -> HeadScores:
-    """Score every head of `lm` on sentence pairs of one direction.
+    """Score every head on sentence pairs of one direction, with or without word links.
 
-    Args:
-        pairs: sentences and translations, with or without word links.
-        run: see `TranslationScore.keep_peaks` for what stays there at the end.
-        links: the name under which the run keeps the word links. Reference translations that one
-            run scores by several links are read by the model once.
+    `links` is the name under which the run keeps the word links: reference translations that one
+    run scores by several links are read by the model once. Raises `InputError` if no sentence has
+    an aligned target token, or a prompt exceeds the context.
 
     Returns:
-        Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and
-        `different`, the score on target tokens whose aligned word has the same or another
-        surface form (NaN without such tokens). `statistics`, by sentence: `hits`, `totals`,
-        `identical_hits`, `identical_totals`, `chance`, `chance_totals`; from them every figure
-        follows again without the model. `config` also tells `examples` (sentences scored),
-        `left_out` (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
-
-    Raises `InputError` if no sentence has an aligned target token, or a prompt exceeds the context.
+        Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and `different`,
+            the score on target tokens whose aligned word has the same or another surface form (NaN
+            without such tokens). `statistics`, by sentence: `hits`, `totals`, `identical_hits`,
+            `identical_totals`, `chance`, `chance_totals`; from them every figure follows again
+            without the model. `config` also tells `examples` (sentences scored), `left_out`
+            (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
     """
     from headscope.find.alignment import count_hits, decoded, similar_sentences
     from headscope.find.capture import keep_peaks
@@ -156,19 +152,15 @@ def attention_mass(
     """Attention on the aligned source word, of every head, on one direction's references.
 
     The weights at the step that predicts a target token, summed over the tokens of the aligned
-    word; the mean over such tokens of a sentence, then over sentences.
-
-    Args:
-        config: as for `translation_score`, with `decode="reference"` and `average="macro"`; `scope`
-            has no meaning here, since weights are those over all keys.
+    word; the mean over such tokens of a sentence, then over sentences. `config` is as for
+    `translation_score`, with `decode="reference"` and `average="macro"`; `scope` has no meaning
+    here, since weights are those over all keys. Raises `InputError` for another `decode` or
+    `average`, if no sentence has an aligned target token, or as `attention_weights`.
 
     Returns:
         Scores in [0, 1] with bootstrap bounds over sentences. `extra`: `chance`, the same under the
-        links of other pairs of similar lengths. `statistics`: `mass` and `chance`, (S, L, W), of
-        the sentences that have an aligned target token. `config` as of `translation_score`.
-
-    Raises `InputError` for another `decode` or `average`, if no sentence has an aligned target
-    token, or as `attention_weights`.
+            links of other pairs of similar lengths. `statistics`: `mass` and `chance`, (S, L, W),
+            of the sentences that have an aligned target token.
     """
     from headscope.find.alignment import given_texts, similar_sentences
 

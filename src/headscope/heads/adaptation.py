@@ -30,12 +30,9 @@ class Adaptation:
     Attributes:
         gate: a number for each head; 1 keeps it, 0 removes it, anything else scales it.
         feed_forward: a number for each decoder layer's feed-forward part, float32 (L,), or None:
-            all are kept.
+            all are kept. `InputError` for another shape, or one that is not finite.
         place: whether the gates multiply what heads write, or their queries, so that a head with
             gate 0 attends evenly.
-        name: what results call it.
-
-    Raises `InputError` if `feed_forward` is of another shape or not finite.
     """
 
     gate: Gate

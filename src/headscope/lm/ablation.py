@@ -142,23 +142,12 @@ def head_means(
     starts: Sequence[int] | None = None,
     batch_tokens: int = 4096,
 ) -> npt.NDArray[np.float32]:
-    """Mean of every head's output ``A V`` (before W_O) by class of position.
+    """Mean of every head's output ``A V`` (before W_O) by class of position, float32 (C, L, W, D).
 
-    Each token counts once; padding does not count.
-
-    Args:
-        rows: token ids of each reference text, at most the model's context each; empty ones are
-            left out.
-        starts: for each row where its answer begins, as for `answers_at`;
-            None: the rows are documents.
-        batch_tokens: upper bound of a padded batch's size.
-
-    Returns:
-        Shape (C, L, W, D), float32, D the widest head; zero where there is no head or channel. The
-        C classes are the first three, of documents the first two, of
-        `CLASSES`.
-
-    Raises `InputError` if a class has no token.
+    Each token counts once, padding does not. D is the widest head; zero where there is no head or
+    channel. `starts` say where the answer of each row begins, as for `answers_at`; without them the
+    rows are documents, and C is 2 instead of 3 (see `CLASSES`). Empty rows are left out. Raises
+    `InputError` if a class has no token.
     """
     begins = [len(row) for row in rows] if starts is None else list(starts)
     kept = [at for at, row in enumerate(rows) if len(row)]

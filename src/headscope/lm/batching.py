@@ -50,11 +50,8 @@ class Batch:
 
 
 def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
-    """Pad rows of token ids on the left.
-
-    Args:
-        rows: at least one row; each has at least one token.
-        pad_id: the id written where there is no token; models never see it, since it is masked.
+    """Pad rows of token ids on the left with ``pad_id``, which models never see, since it is
+    masked.
 
     Raises `InputError` if there is no row, or a row is empty (a softmax over nothing has no
     meaning).
@@ -76,22 +73,12 @@ def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
 def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> list[list[int]]:
     """Group rows of similar length into batches, with the least padding that is worth its batches.
 
-    A batch costs its padded size and ``overhead`` tokens more; the sum over batches is the smallest
-    there is for rows in the order of their lengths. Longest rows come first, so that too large a
-    batch shows at once. A row longer than ``batch_tokens`` gets a batch of its own. The grouping
-    depends on nothing but the arguments.
-
-    Args:
-        lengths: tokens of each row.
-        batch_tokens: upper bound of rows × longest row, at least 1.
-        overhead: what a batch costs beside its tokens, in tokens, at least 0; for a single pass
-            `headscope.lm.model.LanguageModel.pass_overhead`, and as many times that as there are
-            passes. With ``batch_tokens`` or more there are as few batches as can be.
-
-    Returns:
-        Lists of indices into ``lengths``; each index occurs exactly once.
-
-    Raises `InputError` if ``batch_tokens`` is below 1 or ``overhead`` below 0.
+    A batch costs its padded size and ``overhead`` tokens more (for a single pass
+    `headscope.lm.model.LanguageModel.pass_overhead`, and as many times that as there are passes);
+    the sum over batches is the smallest there is for rows in the order of their lengths. Longest
+    rows come first, so that too large a batch shows at once; a row longer than ``batch_tokens``
+    gets one of its own. Gives lists of indices into ``lengths``, each index once; nothing but the
+    arguments decides. Raises `InputError` if ``batch_tokens`` is below 1 or ``overhead`` below 0.
     """
     if batch_tokens < 1 or overhead < 0:
         raise InputError(
@@ -125,14 +112,8 @@ def in_halves(
     """What ``work`` makes of each batch, in order, with the indices it was made from.
 
     A batch for which memory does not suffice is done as its first half and its second half, and so
-    on down to single rows.
-
-    Args:
-        batches: indices of rows, at least one a batch.
-        work: computes one batch; called again for the halves, so it must leave nothing behind
-            where it fails.
-
-    Raises `torch.OutOfMemoryError` if memory does not suffice for a single row.
+    on down to single rows; so ``work`` must leave nothing behind where it fails. Raises
+    `torch.OutOfMemoryError` if memory does not suffice for a single row.
     """
     waiting = [list(batch) for batch in reversed(batches)]
     while waiting:

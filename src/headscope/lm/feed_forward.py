@@ -68,18 +68,13 @@ def feed_forward_sites(lm: LanguageModel) -> tuple[FeedForwardSite, ...]:
 
 @contextlib.contextmanager
 def feed_forward_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
-    """Multiply each layer's feed-forward contribution by its gate inside the context.
+    """Multiply each layer's feed-forward contribution by its gate, (L,) or (B, L), inside the
+    context.
 
-    Contexts nest, with each other and with `gated`; the hooks are removed at the end, also after
-    an exception.  A gate of 1 is the identity bit for bit.  As with `gated`, a backward pass has
-    to run inside if gradient checkpointing is on.
-
-    Args:
-        gate: float tensor of shape (L,), one number a decoder layer, which may require grad; or
-            (B, L), one row of them a row of the batch.
-
-    Raises `InputError` if the shape does not fit, a value is not finite, the feed-forward parts
-    cannot be found, or, in the forward pass, if per-row gates meet a batch of another size.
+    Contexts nest, with each other and with `gated`. A gate of 1 is the identity bit for bit. As
+    with `gated`, a backward pass has to run inside if gradient checkpointing is on. Raises
+    `InputError` if the shape does not fit, a value is not finite, the feed-forward parts cannot be
+    found, or, in the forward pass, if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, (lm.geometry.layers,), "The feed-forward gate")
     with hooked(

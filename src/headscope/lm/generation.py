@@ -81,21 +81,15 @@ def generate(
 ) -> list[Generation]:
     """Continue prompts greedily, in batches of similar length padded on the left.
 
-    Sampling settings, penalties and forced tokens in the model's generation settings do not take
-    part; its end-of-text ids do.  Gates and peaks act by the contexts this is called in.
+    Of the model's generation settings only the end-of-text ids take part. Gates and peaks act by
+    the contexts this is called in. Raises `InputError` if a prompt holds no token or fills the
+    context, or limits do not fit.
 
     Args:
-        prompts: texts; tokenised by the tokenizer's own defaults, or without special tokens added.
-        config: how to continue; see `GenerateConfig`.
         limits: new tokens for each prompt, instead of ``config.max_new_tokens``.
         observe: gives a context to enter around each batch; see `Observer`.
         special: whether the tokenizer adds its special tokens; False for prompts that hold them
             already, such as those a chat template made.
-
-    Returns:
-        One generation for each prompt, in the order of prompts.
-
-    Raises `InputError` if a prompt holds no token or fills the context, or limits do not fit.
     """
     config = config or GenerateConfig()
     ids = [lm.encode(prompt, special) for prompt in prompts]
@@ -181,15 +175,11 @@ def generation_of(
 
 
 class StopTable:
-    """For each token id, what it means for the question "has the text ended?".
+    """For each token id, (V,) bool, what it means for the question "has the text ended?".
 
-    Decided from the text of single tokens, so that no step of generation has to decode anything.
-
-    Attributes:
-        ends: (V,) bool; the id is an end of text.
-        text: (V,) bool; holds something other than white space.
-        newline: (V,) bool; holds a newline.
-        text_newline: (V,) bool; holds text and a newline after it.
+    Decided from the text of single tokens, so that no step of generation has to decode anything:
+    `ends` a text; holds `text`, something other than white space; a `newline`; text and a newline
+    after it (`text_newline`).
     """
 
     def __init__(self, lm: LanguageModel) -> None:
@@ -221,14 +211,8 @@ class StopTable:
 
 
 class RowStop:
-    """Stopping criterion for `generate`: each row by its own end mark, newline and limit.
-
-    Args:
-        table: what token ids mean.
-        at_newline: whether a newline after text ends a row.
-        limits: new tokens of each row.
-        prompt: padded length of the prompts.
-        device: where `generate` runs.
+    """Stopping criterion for `generate`: each row by its own end mark, newline and limit of new
+    tokens; `prompt` is the padded length of the prompts.
     """
 
     def __init__(

@@ -208,15 +208,9 @@ def _projection(events: list[_Event], at: int, layer_name: str) -> tuple[str, in
 def probe(model: Any, tokenizer: Any = None) -> tuple[Geometry, tuple[AttentionSite, ...]]:
     """Find every decoder layer's attention and output projection with one small forward pass.
 
-    Args:
-        model: a decoder language model of ``transformers``, or an adapter model around one.
-        tokenizer: its tokenizer, if there is one; only used to avoid special ids.
-
-    Returns:
-        The geometry (query heads per decoder layer; 0 where a layer has no softmax attention) and
-        one site for each layer that has heads, in order of layers.
-
-    Raises `InputError` if the heads cannot be told apart; the message says what was found.
+    Gives the geometry (0 heads where a layer has no softmax attention), and one site for each layer
+    that has heads, in order. The tokenizer is used to avoid special ids alone. Raises `InputError`
+    if the heads cannot be told apart; the message says what was found.
     """
     kind = type(model).__name__
     events = _watch_forward(model, probe_batch(model, tokenizer))

@@ -76,11 +76,7 @@ class GgufFile:
 
 
 def open_gguf(path: Path, name: str) -> GgufFile:
-    """Read a file's head and make sure that all of its tensors are there.
-
-    Args:
-        path: the file.
-        name: what messages call it.
+    """Read a file's head and make sure that all of its tensors are there; `name` is for messages.
 
     Raises `InputError` if it is no GGUF file, cut short, one part of several, or a package is
     missing.
@@ -284,13 +280,8 @@ def ends_of_text(file: GgufFile) -> list[int]:
 
 
 def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str) -> None:
-    """Make sure that every tensor of a file became part of the model.
-
-    Args:
-        file: the file.
-        model: what `transformers` made of it.
-        unexpected: the tensors that its loader says it did not use.
-        name: what the message calls the file.
+    """Make sure that every tensor of a file became part of the model; `unexpected` are those that
+    its loader says it did not use.
 
     Raises `InputError` naming the first tensor that was passed over, such as a bias that the
     architecture usually has not: the model would compute something else than the file.

@@ -74,13 +74,8 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
     """Arguments of ``model.forward`` for ``batch``, on the device of the model's embeddings.
 
     Position ids go along wherever the model knows them: with padding on the left, models with
-    learned positions would otherwise count the padding.
-
-    Args:
-        model: the model.
-        batch: the tokens.
-        logits: whether the logits of all positions are wanted; if not, only the last position's
-            are computed where the model can leave the others out (`leaves_out_logits`).
+    learned positions would otherwise count the padding. Without `logits` only those of the last
+    position are computed where the model can leave the others out (`leaves_out_logits`).
     """
     inner = inner_model(model)
     batch = batch.to(input_device(inner))

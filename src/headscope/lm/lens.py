@@ -62,15 +62,9 @@ def token_ranks(
 ) -> torch.Tensor:
     """Ranks of tokens in the lens of states (…, D): 1 + the number of tokens with a larger logit.
 
-    Args:
-        states: what to read.
-        token_ids: the m tokens looked for, the same for every state; or int64 (…, m), its own for
-            each state.
-
-    Returns:
-        int64, (…, m).
-
-    Raises `InputError` as `lens`; or if the tokens do not fit the states or the vocabulary.
+    `token_ids` are the m tokens looked for, the same for every state; or int64 (…, m), its own for
+    each state. Gives int64 (…, m). Raises `InputError` as `lens`; or if the tokens do not fit the
+    states or the vocabulary.
     """
     wanted = torch.as_tensor(token_ids, dtype=torch.long)
     if wanted.dim() == 1:

@@ -51,20 +51,17 @@ def token_losses(
 ) -> list[NDArray[np.float32]]:
     """The negative log-likelihood of each token of each row, given those before it; no gradient.
 
-    Rows of similar length share a batch; where memory does not suffice a batch is halved.
+    Rows of similar length share a batch; where memory does not suffice a batch is halved. Raises
+    `InputError` if a row is longer than the context, or a start is below 1.
 
     Args:
-        rows: token ids of each text, at most the model's context each.
-        starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
-            nothing predicts the first token. Where they are given, answers begin there (see
+        starts: for each row the first token whose loss is wanted; by default 1, since nothing
+            predicts the first token. Where they are given, answers begin there (see
             `headscope.lm.ablation`).
-        batch_tokens: upper bound of a padded batch's size.
         progress: told after each batch how many rows of how many are done.
 
     Returns:
         For each row a float32 array of len(row) - start losses in nats, empty where there is none.
-
-    Raises `InputError` if a row is longer than the context, or a start is below 1.
     """
     first = [1] * len(rows) if starts is None else list(starts)
     if len(first) != len(rows):
@@ -112,21 +109,13 @@ def answer_batch(
 
 
 def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
-    """The mean negative log-likelihood of each row's marked tokens, with gradients.
+    """The mean negative log-likelihood (B,) of each row's marked tokens, float32, with gradients.
 
-    Gradients reach whatever gates are active around the call; run the backward pass inside the
-    same contexts.  The model computes as in evaluation, whatever mode it is in.
-
-    Args:
-        lm: the model; see `frozen` for leaving its parameters out of the graph.
-        batch: rows padded on the left.
-        learned: bool (B, T): the tokens that count, each predicted from those before it.
-
-    Returns:
-        Shape (B,), float32, nats a token.
-
-    Raises `InputError` if a row has no marked token, or one that nothing predicts (padding, or the
-    first token of a row).
+    Gradients reach whatever gates are active around the call; run the backward pass inside the same
+    contexts. The model computes as in evaluation, whatever mode it is in; see `frozen` for leaving
+    its parameters out of the graph. `learned` (B, T) marks the tokens that count, each predicted
+    from those before it. Raises `InputError` if a row has no marked token, or one that nothing
+    predicts (padding, or the first token of a row).
     """
     learned = learned.cpu()
     if learned.shape != batch.input_ids.shape or learned.dtype != torch.bool:
@@ -155,12 +144,8 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
 def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
     """The negative log-likelihoods (N,) of the marked tokens, float32, row by row.
 
-    Gradients are kept where they are switched on; the caller sees to the model's mode.
-
-    Args:
-        batch: rows padded on the left.
-        learned: bool (B, T): the tokens wanted, each predicted from those before it; none in
-            column 0, and none that is padding or the first token of its row.
+    Gradients are kept where they are switched on; the caller sees to the model's mode. `learned`,
+    bool (B, T), marks none in column 0, and none that is padding or the first token of its row.
     """
     places = learned.nonzero(as_tuple=True)
     before = (places[0], places[1] - 1)
@@ -290,13 +275,10 @@ def _try_out(lm: LanguageModel, batch: Batch) -> bool:
 
 
 def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
-    """What the decoder hands to the output embedding for a batch, and the object it came in.
+    """What the decoder hands to the output embedding, (B, T, D) after the final norm, and the whole
+    output it came in, for `vocabulary_logits`.
 
     Gradients are kept where they are switched on.
-
-    Returns:
-        Hidden states of shape (B, T, D) after the final norm, and the decoder's whole output, for
-        `vocabulary_logits`.
     """
     # Logits, even of one position a row, would be rows × vocabulary.
     with kept_output(_decoder(inner_model(lm.model)), stop=True) as outputs:

@@ -54,26 +54,21 @@ class ArchitectureReport:
     """What the checks of one model found.
 
     Attributes:
-        name: the architecture.
-        kernel: the attention implementation it ran with.
-        heads: query heads of each layer.
         way: ``"function"`` if peaks were taken at the attention kernel, ``"weights"`` if from the
             weights that the attention modules return.
         gate_difference: largest difference in logits between removing a head by its gate and
             setting its slice of W_O to zero, over all heads.
         row_gate_difference: the same with a gate of its own for each row of the batch.
-        peaks: how many peaks were compared, in a pass over a left-padded batch and one without
-            padding.
-        wrong: how many of them were not the key with the largest eager weight.
+        peaks, wrong: how many peaks were compared, in a pass over a left-padded batch and one
+            without padding, and how many were not the key with the largest eager weight.
         dynamic, static: (compared, wrong) during ``generate()`` with that kind of cache; None where
-            the model itself gives other logits with that cache than without one, so that its
-            attention there is not that of one pass over the whole text.
+            the model itself gives other logits with that cache than without one.
         same_outputs: whether logits and generated tokens were the same with and without recording.
         note: what a user has to know.
         row_tolerance: how large `row_gate_difference` may be: more with quantised weights, since
             quantisers may choose what they round by looking at the whole batch.
-        noise: largest difference in logits between plain passes; 0 where they give equal bits.
-            Differences may be four times as large.
+        noise: largest difference in logits between plain passes. Differences may be four times as
+            large.
         gradient_difference: largest difference between the gradient of a gate of ones and what
             follows from the gradient of W_O, as a share of the largest; None: not compared.
     """

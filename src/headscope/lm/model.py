@@ -82,15 +82,10 @@ class LanguageModel:
     ) -> LanguageModel:
         """Take a model that is already loaded, as it is: nothing of it changes.
 
-        Args:
-            model: a decoder of ``transformers``, or an adapter model around one.
-            tokenizer: its tokenizer; without one, token ids can be used but no texts.
-            name: what results call it.
-            revision: commit on the Hub, if known.
-            folder: folder of its files, if known; the digest then is that of its weight files.
-            check: run the self-check (a few forward passes over a few tokens).
-
-        Raises `InputError` if the heads cannot be found or the self-check fails.
+        It is a decoder of ``transformers``, or an adapter model around one; without a tokenizer,
+        token ids can be used but no texts. Where its `folder` is known the digest is that of its
+        weight files. `check` runs the self-check (a few forward passes over a few tokens). Raises
+        `InputError` if the heads cannot be found or the self-check fails.
         """
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             raise InputError(

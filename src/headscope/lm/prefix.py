@@ -92,12 +92,9 @@ class Recording:
 def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator[Recording]:
     """Keep what layer ``layer`` - 1 returns in the passes inside the context; the last one counts.
 
-    Args:
-        layer: the first layer in which later passes may differ, 1 to L - 1.
-        stop: end the pass right after layer ``layer`` - 1, and with it the block; for passes whose
-            logits nobody needs.
-
-    Raises `InputError` if there is no such layer.
+    `layer`, 1 to L - 1, is the first in which later passes may differ. `stop` ends the pass right
+    before it, and with it the block; for passes whose logits nobody needs. Raises `InputError` if
+    there is no such layer.
     """
     layers = lm.decoder_layers
     _check_layer(layer, len(layers))
@@ -109,16 +106,11 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
 def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iterator[None]:
     """Let the layers below ``prefix.layer`` return what was recorded, inside the context.
 
-    The token ids, masks and positions of the passes inside have to be those of the recorded pass
-    (of the selected rows). Every layer gets its own ``forward`` back at the end, also after an
-    exception, an instance's own ``forward`` (as placement over devices sets it) included.
-
-    Args:
-        prefix: what was recorded.
-        last: a cache of the passes inside is not used again, so that it may lack their tokens.
-
-    Raises `InputError` if there is no such layer, or, in the forward pass, if the batch has another
-    shape than the recorded one, or a cache is in use without `last`.
+    Token ids, masks and positions of the passes inside have to be those of the recorded pass (of
+    the selected rows). Every layer gets its own ``forward`` back at the end. With `last` a cache of
+    the passes is not used again, so that it may lack their tokens. Raises `InputError` if there is
+    no such layer, or, in the forward pass, if the batch has another shape than the recorded one, or
+    a cache is in use without `last`.
     """
     layers = lm.decoder_layers
     _check_layer(prefix.layer, len(layers))
@@ -236,16 +228,11 @@ def last_token(
     share: bool = True,
     means: NDArray[np.floating[Any]] | None = None,
 ) -> LastToken:
-    """Logits and hidden states at the last token of one prompt, under each gate.
+    """Logits and hidden states at the last token of one prompt, under each gate (n, L, W).
 
-    Args:
-        ids: the tokens of the prompt, at least one.
-        gates: shape (n, L, W), one gate a row.
-        share: compute lower layers only for gates that differ there. Needs a model for which
-            `headscope.lm.prefix.can_share` is true. Logits then differ by rounding, as
-            they do between batches of different sizes.
-        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
-            zero. All tokens are those of a prompt.
+    With `share` lower layers are computed only for gates that differ there, which needs a model for
+    which `can_share` is true; logits then differ by rounding, as they do between batches of
+    different sizes. `means` take the place of what gates remove; all tokens are those of a prompt.
     """
     layers = lm.decoder_layers
     kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
@@ -328,20 +315,11 @@ def continue_rows(
     stop_at_newline: bool = True,
     means: NDArray[np.floating[Any]] | None = None,
 ) -> list[Generation]:
-    """Continue one prompt under each gate, in one batch.
+    """Continue one prompt under each gate (n, L, W), in one batch.
 
     The same as `headscope.lm.generation.generate` of one copy of the prompt a gate, but for
-    rounding.
-
-    Args:
-        ids: the tokens of the prompt, at least one.
-        gates: shape (n, L, W), one gate a row.
-        limit: new tokens a row may get; no more than the context has room for are taken.
-        stop_at_newline: end a row at the first newline that follows some text.
-        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
-            zero.
-
-    Raises `InputError` if the prompt is empty or fills the context.
+    rounding. No more than `limit` new tokens, and than the context has room for, are taken. Raises
+    `InputError` if the prompt is empty or fills the context.
     """
     limit = min(limit, lm.context_length - len(ids))
     if not ids or limit < 1:

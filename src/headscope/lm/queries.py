@@ -40,17 +40,13 @@ _proved: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDiction
 
 @contextlib.contextmanager
 def query_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
-    """Multiply each head's queries by its gate inside the context.
+    """Multiply each head's queries by its gate, (L, W), or (B, L, W) a row, inside the context.
 
-    Contexts nest, with each other and with gates on what heads write.  A gate of 1 is the identity
-    bit for bit.  Unlike those gates this one changes generation with a cache only in new tokens'
-    queries, as it should: keys and values are the same.
-
-    Args:
-        gate: float tensor of shape (L, W), which may require grad; or (B, L, W), one gate a row.
-
-    Raises `InputError` if the model is refused (see `check_queries`), the gate is of another
-    geometry or not finite, or, in the forward pass, if per-row gates meet a batch of another size.
+    Contexts nest, with each other and with gates on what heads write. A gate of 1 is the identity
+    bit for bit. Unlike those gates this one changes generation with a cache only in new tokens'
+    queries, as it should: keys and values are the same. Raises `InputError` if the model is refused
+    (see `check_queries`), the gate is of another geometry or not finite, or, in the forward pass,
+    if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, lm.geometry.shape, "The query gate")
     check_queries(lm)

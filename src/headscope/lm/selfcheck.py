@@ -97,19 +97,16 @@ def _half(x: torch.Tensor) -> bool:
 
 
 def selfcheck(lm: LanguageModel) -> Noise:
-    """Check the laws on a left-padded batch of two short rows.
+    """How far plain passes lie apart, after the laws have held on a left-padded batch of two short
+    rows.
 
-    1. Every output projection runs exactly once in a forward pass.
-    2. A gate of ones, really multiplied in, changes no bit of the logits.
-    3. The contributions of single heads, and the bias, sum to the projection's output.
-    4. Removing a layer's first head changes the logits (all heads, where the first writes nothing).
-    5. Later tokens do not change earlier logits, and padding on the left changes nothing.
-    6. Text generated with the model's own cache has the logits of one pass over it.
-
-    Where plain passes do not repeat their bits, as on a GPU, "changes" means more than those do.
-
-    Returns:
-        How far plain passes lie apart.
+    1. Every output projection runs exactly once in a forward pass. 2. A gate of ones, really
+    multiplied in, changes no bit of the logits. 3. The contributions of single heads, and the bias,
+    sum to the projection's output. 4. Removing a layer's first head changes the logits (all heads,
+    where the first writes nothing). 5. Later tokens do not change earlier logits, and padding on
+    the left changes nothing. 6. Text generated with the model's own cache has the logits of one
+    pass over it. Where plain passes do not repeat their bits, as on a GPU, "changes" means more
+    than those do.
 
     Raises `InputError` naming the law that failed, where, and what to do.
     """

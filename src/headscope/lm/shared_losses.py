@@ -49,21 +49,14 @@ def losses_with_and_without(
     shared: int = 0,
     means: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The losses of the marked tokens of a batch, of the model as it is and under a gate.
+    """The losses of the marked tokens of a batch, of the model as it is and under a gate, (N,)
+    each.
 
-    Args:
-        lm: the model, in evaluation mode; run this without gradients.
-        batch: rows padded on the left.
-        learned: bool (B, T): the tokens wanted, as for `headscope.lm.losses.losses_at`.
-        gate: the gate.
-        shared: run the layers below this one once for both; 0 for two whole passes. The gate has
-            to be 1 below it. With as many as the model has layers the second pass is left out.
-        means: what takes the place of what the gate removes (see `headscope.lm.gates.gated`);
-            None: zero.
-
-    Returns:
-        Two float32 tensors (N,) in nats, row by row. Sharing changes no bit of them in a model for
-        which `headscope.lm.prefix.can_share` is true at that layer.
+    In nats, float32, row by row; run this without gradients on a model in evaluation mode. The
+    layers below `shared`, where the gate has to be 1, run once for both; with 0 both passes are
+    whole, with as many as the model has the second is left out. Sharing changes no bit in a model
+    for which `headscope.lm.prefix.can_share` is true at that layer. `means` take the place of what
+    the gate removes (see `headscope.lm.gates.gated`).
     """
     if shared >= lm.geometry.layers:
         full = losses_at(lm, batch, learned)
@@ -96,18 +89,17 @@ def answer_losses(
 ) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
 
+    Raises `InputError` if a row is longer than the context or none of its tokens is wanted.
+
     Args:
-        rows: at least one; each with at least one wanted token.
         gates: in any order; they come back by the first layer that they change.
         means: for each gate the mean outputs that take the place of what it removes, as for
-            `LanguageModel.gated`, or None for zero; None: zero for all. The first wanted token of a
-            row is where its answer begins.
+            `LanguageModel.gated`, or None for zero. The first wanted token of a row is where its
+            answer begins.
         batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
 
     Yields:
         The place of a gate in `gates`, and for each row its losses, float32, in nats.
-
-    Raises `InputError` if a row is longer than the context or none of its tokens is wanted.
     """
     lm.check_lengths([row.ids for row in rows])
     for number, row in enumerate(rows):

@@ -60,11 +60,6 @@ def states(
 ) -> States:
     """Hidden states at the last token of each row, under whatever gates are active.
 
-    Args:
-        rows: token ids, at least one row, none empty.
-        batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
-            memory is tried again in halves.
-
     Raises `InputError` if there is no row, one is empty or longer than the context, or the model's
     layers cannot be read (see `reading_places`).
     """

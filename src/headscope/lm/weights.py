@@ -133,10 +133,7 @@ def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
 def quantisation(quantise: str, compute: torch.dtype) -> Any:
     """The ``quantization_config`` that makes 8- or 4-bit weights while a checkpoint is loaded.
 
-    Args:
-        quantise: ``8bit`` or ``4bit``.
-        compute: dtype of the products with 4-bit weights (8-bit ones are multiplied as integers).
-
+    `compute` is the dtype of products with 4-bit weights (8-bit ones are multiplied as integers).
     Raises `InputError` if there is no such kind; `MissingExtra` if a package is missing.
     """
     if quantise not in QUANTISE:
@@ -224,18 +221,12 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def dequantised_weight(module: nn.Module) -> torch.Tensor:
-    """The weight that a linear map multiplies by, whatever it is stored as.
+    """The weight that a linear map multiplies by, whatever it is stored as: float32 (out, in), also
+    for Conv1D, on the device where the module computes. May share memory with an ordinary weight.
 
     Read by the quantiser's own means where it is known; else by sending unit vectors through the
-    module, each of which gives one column (exact also where activations are rounded, since a
-    single 1 needs no rounding).  Weights that wait in a file are read from it.
-
-    Args:
-        module: a Linear, a Conv1D, or a relative with ``in_features`` and ``out_features``.
-
-    Returns:
-        float32 (out, in), also for Conv1D, which stores it the other way round; on the device
-        where the module computes.  May share memory with an ordinary weight in float32.
+    module, each of which gives one column (exact also where activations are rounded, since a single
+    1 needs no rounding). Weights that wait in a file are read from it.
     """
     from transformers.pytorch_utils import Conv1D
 

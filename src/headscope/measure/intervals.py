@@ -134,17 +134,12 @@ def bootstrap_difference(
 ) -> Estimate:
     """Paired percentile bootstrap of a condition's score minus that of its control.
 
-    `condition` holds the statistics per sentence of the outputs under a removal, (sentences,
-    features); `control` those of the same sentences without it or under random removals, of the
-    same shape, or (controls, sentences, features) for several, whose mean score counts. Lists of
-    such arrays are language pairs: the score is the plain mean over pairs. `score` computes corpus
-    scores from sums of statistics, such as `chrf_from_statistics`.
-
-    Every draw takes as many sentences of each pair as there are, with replacement, the same ones
-    for the condition and all its controls (Efron 1979; for translation Koehn 2004, section 5).
-    Pairs of equal length are drawn alike, since they may be of the same sentences, as those of a
-    parallel corpus are: drawn apart, their mean would look surer than it is. For pairs that have
-    nothing in common it makes no difference.
+    The arrays are those of `headscope.measure.statistics.p_sentences`: of several controls the mean
+    score counts, of several pairs the plain mean. `score` computes corpus scores from sums of
+    statistics, such as `chrf_from_statistics`. Every draw takes as many sentences of each pair as
+    there are, with replacement, the same ones for the condition and all its controls (Efron 1979;
+    for translation Koehn 2004, section 5). Pairs of equal length are drawn alike, since they may be
+    of the same sentences: drawn apart, their mean would look surer than it is.
     """
     pairs = paired_statistics(condition, control)
     value, estimates = 0.0, np.zeros(draws)

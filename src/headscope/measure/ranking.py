@@ -122,22 +122,16 @@ def rank_correlations(
 
     Within layers the ranks are centred in each layer, so that what depth alone explains is left
     out. The test permutes `others` inside layers: (1 + permutations that correlate within layers at
-    least as strongly, in either direction) / (1 + permutations).
+    least as strongly, in either direction) / (1 + permutations). Gives `all` and `within_layers`,
+    each `value`, `low` and `high`, and `p_within_layers`; None where one of the scores has no
+    ranking. JSON.
 
     Args:
-        scores: (N,), a score of each head.
-        others: (N,), another one.
-        layers: (N,), the layer of each head.
+        scores, others, layers: (N,), two scores of each head, and its layer.
         resampled: (B, N), `scores` of resampled examples, for the intervals: their spread, about
             the value.
-        permutations, seed: of the test.
-        level: of the intervals.
         resampled_others: (B, N), `others` of the same resampled examples, where they rest on them
             too; None: `others` are taken as they are.
-
-    Returns:
-        `all` and `within_layers`, each `value`, `low` and `high`, and `p_within_layers`; None where
-        one of the scores has no ranking. JSON.
     """
     if not len(scores) == len(others) == len(layers) or not (
         resampled.shape[1:] == scores.shape

@@ -127,13 +127,12 @@ def _within(
 def target_shares(
     lm: LanguageModel, prompts: Sequence[Placed], batch_tokens: int = 8192
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Shares on the target, and attention on all candidates, under whatever gates are active.
+    """Shares on the target, and attention on all candidates, under whatever gates are active:
+    float32 (n, L, W) each.
 
-    Returns:
-        Two float32 arrays (n, L, W). The first is NaN where there is no head, or where a head's
-        attention on all candidates is 0 (a sliding window that ends before them, for example).
-
-    Raises `InputError` as `headscope.lm.attention.weights.attention_weights`.
+    The first is NaN where there is no head, or where a head's attention on all candidates is 0 (a
+    sliding window that ends before them, for example). Raises `InputError` as
+    `headscope.lm.attention.weights.attention_weights`.
     """
     shape = (len(prompts), *lm.geometry.shape)
     share = np.full(shape, np.nan, dtype=np.float32)
@@ -183,14 +182,9 @@ def describe(
 ) -> AttendedCondition:
     """What attention on the target shows: means over heads and samples, beside chance.
 
-    Args:
-        name: of the condition.
-        share: (n, L, W) of `target_shares`, attention on the target as a share of that on all
-            candidates.
-        mass: (n, L, W), attention on all candidates.
-        uniform: for each sample the share of even attention.
-        kept: bool (L, W), the heads in the mask.
-        seed: of the random sets.
+    `share` (n, L, W) is that of `target_shares`, `mass` (n, L, W) attention on all candidates,
+    `uniform` for each sample the share of even attention, `kept`, bool (L, W), the heads in the
+    mask; `seed` is that of the random sets.
     """
     share = share.astype(np.float64)
     there = ~np.isnan(mass[0])

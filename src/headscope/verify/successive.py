@@ -42,16 +42,14 @@ class Subject:
     """A prompt, and the text the model comes to give when heads are gone (or ceases to give).
 
     Attributes:
-        id: names the subject in results.
-        prompt: what the model is given, under every gate.
         target: the text whose first token's rank is followed.
         reference_prompt: the prompt of the pass that hidden states are compared with, by the
             untouched model; None: `prompt` itself.
         max_new_tokens: tokens of a text; None: twice the prompt's and 32.
         special: whether the tokenizer adds its special tokens; not to prompts that hold them, as
             those of a chat template do.
-        first_token: the first token of the target, where it is known what stands between it and
-            the prompt; None: as `prepare` finds it.
+        first_token: the first token of the target, where it is known what stands between it and the
+            prompt; None: as `prepare` finds it.
     """
 
     id: str
@@ -107,8 +105,7 @@ class Walk:
 
     Attributes:
         text: whether texts are generated.
-        batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
-            memory is tried again in halves.
+        batch_tokens: upper bound of rows × tokens of a batch, halved where memory does not suffice.
         share: whether the layers below the first difference are computed once (see
             `headscope.lm.prefix.can_share`).
         means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
@@ -170,17 +167,10 @@ def walk(
     keep: Callable[[dict[int, Step]], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Step]:
-    """What is seen under each of ``steps`` gates.
+    """What is seen under each of ``steps`` gates, (n, L, W) for a range of steps.
 
-    Args:
-        prepared: prompt and target.
-        gates: makes the gates (n, L, W) of a range of steps.
-        steps: how many gates there are.
-        how: texts or not, and how much at once.
-        kept: steps that are known already; they are not computed again.
-        keep: called with the steps of each finished batch.
-        progress: called with the number of known steps, and ``steps``.
-
+    ``kept`` are steps that are known already, which are not computed again; ``keep`` is called with
+    the steps of each finished batch, ``progress`` with the number of known steps, and ``steps``.
     Raises `InputError` if the logits under a gate are not finite.
     """
     import torch

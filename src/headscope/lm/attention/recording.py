@@ -113,17 +113,14 @@ def check_request(
 class Pass(abc.ABC):
     """What is known while one forward pass runs.
 
-    Args:
-        began: tokens in the cache, positions (0: not known) and attention mask that the decoder
-            was called with.
-        rows: the queries to look at.
-        keys: a tensor of the request that has to have a row for each of the batch, if any.
+    ``began`` are the tokens in the cache, positions (0: not known) and attention mask that the
+    decoder was called with; ``keys`` has a row for each of the batch, if any.
 
     Attributes:
         what: ``"peak"`` or ``"weight"``, for messages.
         exact: whether scores are wanted as softmax takes them; `keys` then do not restrict them.
-        found: for each layer seen so far what was taken of it, tensors with heads in their second
-            and rows in their third dimension.
+        found: for each layer what was taken of it, tensors with heads in their second and rows in
+            their third dimension.
     """
 
     what: ClassVar[str]

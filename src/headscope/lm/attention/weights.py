@@ -110,18 +110,11 @@ class Weights:
 def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Weights]:
     """Record the attention paid to chosen keys in every forward pass of a model in the context.
 
-    Memory grows with rows × heads × chosen keys, never with rows × all keys.  Contexts nest, with
+    Memory grows with rows × heads × chosen keys, never with rows × all keys. Contexts nest, with
     each other, with peaks and with gates; what was there before is restored at the end, also after
-    an exception.  A forward pass that raises leaves no step.
-
-    Args:
-        request: whose attention to what, for every forward pass inside the context.
-
-    Yields:
-        What was recorded; it fills as forward passes end.
-
-    Raises `InputError` if a head is not the model's; if the model hides its attention; if the
-    request does not fit a forward pass; or if the weights do not explain what the kernel gave.
+    an exception. A forward pass that raises leaves no step. Raises `InputError` if a head is not
+    the model's; if the model hides its attention; if the request does not fit a forward pass; or if
+    the weights do not explain what the kernel gave.
     """
     heads = tuple(lm.geometry.heads()) if request.heads is None else request.heads
     for head in heads:

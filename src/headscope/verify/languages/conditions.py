@@ -71,7 +71,6 @@ class Condition:
         kind: those heads "removed", or a random draw of as many.
         k: how many heads were asked for; `heads` may hold fewer.
         draw: number of a random draw, from 0.
-        heads: what is removed.
         filled_up: of a random draw, heads that come from elsewhere than asked for (see `Draw`).
         texts: languages whose documents are read.
     """

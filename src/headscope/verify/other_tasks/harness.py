@@ -33,12 +33,9 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 class HarnessModel:
     """Answers the harness's requests by a model as it is now, gates included.
 
-    Args:
-        batch_tokens: upper bound of a padded batch; halved where memory does not suffice.
-        report: called with the number of requests answered by each batch.
-
-    Attributes:
-        truncated: prompts of which the beginning was cut off, counted since the model was made.
+    A padded batch is bounded by `batch_tokens`, and halved where memory does not suffice; `report`
+    is called with the number of requests answered by each. `truncated` counts the prompts of which
+    the beginning was cut off.
     """
 
     rank = 0
