@@ -291,7 +291,7 @@ class HeadScores(Artifact):
             first.method,
             np.mean(lows, axis=0) if bounded else None,
             np.mean(highs, axis=0) if bounded else None,
-            extra={name: _mean_of_defined([part.extra[name] for part in parts]) for name in names},
+            extra={name: mean_of_defined([part.extra[name] for part in parts]) for name in names},
             statistics=_parts(parts) if len(parts) > 1 else {},
             config={**_agreed([part.config for part in parts]), "mean_over": list(scores)},
             provenance=_agreed([part.provenance for part in parts]),
@@ -364,12 +364,12 @@ def _joined(signatures: Sequence[str]) -> str:
     return "|".join([*common, f"mean:{digest}"])
 
 
-def _mean_of_defined(arrays: Sequence[Array]) -> Array:
-    """The mean over the arrays that are not NaN at a place; NaN where all are."""
-    stacked = np.stack(arrays)
-    defined = ~np.isnan(stacked)
-    count = defined.sum(axis=0)
-    total = np.where(defined, stacked, 0.0).sum(axis=0)
+def mean_of_defined(values: ArrayLike, axis: int = 0) -> Array:
+    """The mean over an axis of what is not NaN; NaN where all is."""
+    numbers = np.asarray(values)
+    defined = ~np.isnan(numbers)
+    count = defined.sum(axis=axis)
+    total = np.where(defined, numbers, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 

@@ -286,7 +286,11 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
     Raises `InputError` naming the first tensor that was passed over, such as a bias that the
     architecture usually has not: the model would compute something else than the file.
     """
-    if file.architecture not in _integration().GGUF_ARCHS:
+    # What `transformers` keeps there carries no types.
+    if (
+        file.architecture
+        not in importlib.import_module("transformers.integrations.gguf").GGUF_ARCHS
+    ):
         loader = _loader()
         kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
         read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
@@ -301,12 +305,6 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
             f"{name}: transformers does not read its tensor {unexpected[0]}{more}, so the model "
             f"would not be the file's; {_ADVICE}."
         )
-
-
-def _integration() -> Any:
-    """Where `transformers` has its tokenizers of GGUF files, and its loader of new architectures;
-    what it keeps there carries no types."""
-    return importlib.import_module("transformers.integrations.gguf")
 
 
 def _loader() -> Any:

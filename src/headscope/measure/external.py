@@ -76,12 +76,7 @@ def comet(
     """
     check_texts(outputs, sources=sources, references=references)
     texts = {"sources": sources, "outputs": outputs, "references": references}
-
-    def arguments(folder: Path) -> list[str]:
-        options = ("-s", "sources"), ("-t", "outputs"), ("-r", "references")
-        files = [word for flag, name in options for word in (flag, str(folder / name))]
-        return [*files, "--quiet", "--to_json", str(folder / "scores")]
-
+    arguments = "-s {}/sources -t {}/outputs -r {}/references --quiet --to_json {}/scores"
     return _score("comet-score", COMET, arguments, texts, _comet_scores, timeout)
 
 
@@ -95,14 +90,7 @@ def bleurt(
     """
     check_texts(outputs, references=references)
     texts = {"outputs": outputs, "references": references}
-
-    def arguments(folder: Path) -> list[str]:
-        return [
-            f"-candidate_file={folder / 'outputs'}",
-            f"-reference_file={folder / 'references'}",
-            f"-scores_file={folder / 'scores'}",
-        ]
-
+    arguments = "-candidate_file={}/outputs -reference_file={}/references -scores_file={}/scores"
     return _score("bleurt.score_files", BLEURT, arguments, texts, str.split, timeout)
 
 
@@ -120,11 +108,8 @@ def bert_score(
     """
     check_texts(outputs, references=references)
     texts = {"outputs": outputs, "references": references}
-
-    def arguments(folder: Path) -> list[str]:
-        files = ["-c", str(folder / "outputs"), "-r", str(folder / "references")]
-        return [*files, "--lang", language.replace("_", "-").split("-")[0], "--seg_level"]
-
+    code = language.replace("_", "-").split("-")[0]
+    arguments = f"-c {{}}/outputs -r {{}}/references --lang {code} --seg_level"
     return _score("bert-score", BERTSCORE, arguments, texts, _bert_scores, timeout, said=True)
 
 
@@ -156,7 +141,7 @@ def _limit() -> float:
 def _score(
     name: str,
     variable: str,
-    arguments: Callable[[Path], list[str]],
+    arguments: str,
     texts: dict[str, Sequence[str]],
     read: Callable[[str], list[Any]],
     timeout: float | None,
@@ -164,7 +149,8 @@ def _score(
 ) -> External:
     """Writes the texts to files, runs the command on them and reads its scores.
 
-    `said`: the command prints its scores instead of writing them to a file.
+    In `arguments`, words with spaces between them, `{}` is the folder of the texts, where the
+    scores are to go, too. `said`: the command prints its scores instead of writing them to a file.
     """
     try:
         command = _command(name, variable)
@@ -173,7 +159,13 @@ def _score(
             folder = Path(place)
             for file, lines in texts.items():
                 _write(folder / file, lines)
-            stderr = _run(name, [*command, *arguments(folder)], folder, seconds, said)
+            stderr = _run(
+                name,
+                [*command, *(word.replace("{}", place) for word in arguments.split())],
+                folder,
+                seconds,
+                said,
+            )
             scores = _scores(name, folder / "scores", read, len(texts["outputs"]), stderr)
     except _NoScores as error:
         return External(None, None, str(error))

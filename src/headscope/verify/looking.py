@@ -19,6 +19,7 @@ from headscope.data.tasks import Example, Task, prompt
 from headscope.data.tasks.task import PLACEHOLDER
 from headscope.errors import InputError, naming
 from headscope.estimates import Mean, known
+from headscope.heads.scores import mean_of_defined
 from headscope.measure import bootstrap_mean
 from headscope.results.attention import AttendedCondition, Bounds, GroupShare, RandomSets
 
@@ -189,7 +190,9 @@ def describe(
     share = share.astype(np.float64)
     there = ~np.isnan(mass[0])
     members = {"all": there, "in": there & kept, "out": there & ~kept}
-    by_sample = {group: _over_heads(share[:, heads]) for group, heads in members.items()}
+    by_sample = {
+        group: mean_of_defined(share[:, heads], axis=1) for group, heads in members.items()
+    }
     groups = {}
     for group, heads in members.items():
         if heads.any():
@@ -212,14 +215,6 @@ def describe(
     )
 
 
-def _over_heads(values: Floats) -> Floats:
-    """The mean of each sample over the heads where it is defined; NaN where it is nowhere."""
-    defined = ~np.isnan(values)
-    count = defined.sum(axis=1)
-    total = np.where(defined, values, 0.0).sum(axis=1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
 def _mean(values: Floats) -> Mean:
     """Mean and interval over the samples where it is defined."""
     mean = bootstrap_mean(values[~np.isnan(values)])
@@ -231,7 +226,7 @@ def _random(share: Floats, kept: NDArray[np.bool_], seed: int) -> RandomSets:
 
     p is two-sided: that such a set lies as far from their mean as the mask's heads do.
     """
-    means = _over_heads(share.T)
+    means = mean_of_defined(share.T, axis=1)
     defined = np.flatnonzero(~np.isnan(means))
     inside = kept[defined]
     if not inside.any():

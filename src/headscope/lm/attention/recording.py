@@ -151,26 +151,21 @@ class Pass(abc.ABC):
     def of_no_rows(self, site: AttentionSite, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What is kept of one layer of a batch, on the device of ``like``, without any row."""
 
-    def take_call(self, site: AttentionSite, call: Call) -> None:
-        """Take what is wanted of one layer from a call of its attention kernel."""
-        batch, _, queries, _ = call.query.shape
-        plans = self.plans(batch, queries)
-        if not plans.rows.height:
-            self.found[site.layer] = self.of_no_rows(site, call.query)
-            return
+    def take(self, site: AttentionSite, seen: Call | torch.Tensor) -> None:
+        """Take what is wanted of one layer, from a call of its attention kernel or from its
+        attention weights (B, H, T, S)."""
+        like = seen.query if isinstance(seen, Call) else seen.detach()
+        plans = self.plans(int(like.shape[0]), int(like.shape[2]))
         with torch.no_grad():
-            self.found[site.layer] = self.of_call(site, call, plans)
-
-    def take_weights(self, site: AttentionSite, weights: torch.Tensor) -> None:
-        """Take what is wanted of one layer from its attention weights (B, H, T, S)."""
-        batch, _, queries, _ = weights.shape
-        plans = self.plans(batch, queries)
-        if not plans.rows.height:
-            self.found[site.layer] = self.of_no_rows(site, weights)
-            return
-        index = plans.index(weights.device)
-        lines = plans.rows.take(weights.detach(), index)
-        self.found[site.layer] = self.of_weights(site, lines, self._visible(site, weights, index))
+            if not plans.rows.height:
+                found = self.of_no_rows(site, like)
+            elif isinstance(seen, Call):
+                found = self.of_call(site, seen, plans)
+            else:
+                index = plans.index(like.device)
+                lines = plans.rows.take(like, index)
+                found = self.of_weights(site, lines, self._visible(site, like, index))
+        self.found[site.layer] = found
 
     def plans(self, batch: int, queries: int) -> Plans:
         """The plans of layers that compute so many positions."""
@@ -284,12 +279,12 @@ def recording(
 
     def on_call(module: nn.Module, call: Call) -> None:
         if current is not None:
-            current.take_call(sites[module], call)
+            current.take(sites[module], call)
 
     def on_weights(module: nn.Module, args: Any, output: Any) -> None:
         weights = weights_of(output, sites[module])
         if current is not None and weights is not None:
-            current.take_weights(sites[module], weights)
+            current.take(sites[module], weights)
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         nonlocal current
