@@ -17,9 +17,10 @@ from headscope.heads import (
     Rank,
     default_amount,
     read_scores,
+    resolve_heads,
 )
 from headscope.heads.resolve import LIST, MEAN
-from headscope.heads.store import Origin, check_finished, kind_of
+from headscope.heads.store import Origin, check_finished, held
 
 _FILES = (".csv", ".tsv", ".json")
 
@@ -135,11 +136,8 @@ def _is_list(spec: str) -> bool:
 
 
 def _read_list(spec: str, geometry: Geometry) -> Artifact:
-    path = Path(spec)
-    if LIST.fullmatch(spec):
-        return Artifact(spec, spec, geometry, heads=HeadSet.parse(spec, geometry))
-    read = HeadSet.from_json if path.suffix == ".json" else HeadSet.from_csv
-    return Artifact(path.stem, spec, geometry, heads=read(path, geometry))
+    name = spec if LIST.fullmatch(spec) else Path(spec).stem
+    return Artifact(name, spec, geometry, heads=resolve_heads(spec, None, geometry))
 
 
 def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
@@ -188,14 +186,12 @@ def _picked(path: Path, name: str, scores: dict[str, HeadScores], wanted: str) -
 
 def saved_heads(path: Path) -> HeadSet | None:
     """The set that a run saved, or else the heads of its gate that are not 1."""
-    for place in (path, path / "heads"):
-        if kind_of(place) == "heads":
-            return HeadSet.from_pretrained(place)
-    for place in (path, path / "gate"):
-        if kind_of(place) == "gate":
-            gate = Gate.from_pretrained(place)
-            return replace(gate.changed_heads(), origin=gate.origin)
-    return None
+    if (place := held(path, "heads")) is not None:
+        return HeadSet.from_pretrained(place)
+    if (place := held(path, "gate")) is None:
+        return None
+    gate = Gate.from_pretrained(place)
+    return replace(gate.changed_heads(), origin=gate.origin)
 
 
 def _direction(scores: HeadScores | None) -> str | None:

@@ -186,8 +186,7 @@ def _from_folder(
 ) -> HeadSet:
     check_finished(path)
     scores = read_scores(path)
-    saved = next((p for p in (path, path / "heads") if store.kind_of(p) == "heads"), None)
-    gate = next((p for p in (path, path / "gate") if store.kind_of(p) == "gate"), None)
+    saved, gate = store.held(path, "heads"), store.held(path, "gate")
     artifact: HeadSet | Gate | HeadScores
     if saved is not None and (k is None or not scores):
         artifact = HeadSet.from_pretrained(saved)

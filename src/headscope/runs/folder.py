@@ -19,11 +19,10 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.heads.store import write_bytes
+from headscope.heads.store import packed, read_tensors, write_bytes
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import read_object
 from headscope.runs.signature import Signature, collect_provenance, now
@@ -116,23 +115,11 @@ class Run:
 
     def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]]) -> Path:
         """Write arrays as a safetensors file of the run, whole or not at all."""
-        from safetensors.numpy import save
-
-        arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
-        return self._write(name, save(arrays))
+        return self._write(name, packed(tensors))
 
     def read_written(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of a safetensors file of the run; InputError if it is damaged."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        file = self._inside(name)
-        try:
-            return load(file.read_bytes())
-        except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"{file}: is damaged; delete it and run the same command again"
-            ) from error
+        return read_tensors(self._inside(name), "delete it and run the same command again")
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, the end of the provenance and, last of all, the completion marker."""
@@ -370,29 +357,19 @@ def append_record(path: Path, key: str, record: Any) -> None:
 
 def write_shard(folder: Path, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write the arrays of one batch as a safetensors file of their own, whole or not at all."""
-    from safetensors.numpy import save
-
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    write_bytes(folder / f"{quote(key, safe='')}.safetensors", save(arrays))
+    write_bytes(folder / f"{quote(key, safe='')}.safetensors", packed(tensors))
 
 
 def read_shards(folder: Path) -> dict[str, dict[str, NDArray[Any]]]:
     """The arrays of all finished batches, sorted by key; a damaged file is an InputError."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    shards: dict[str, dict[str, NDArray[Any]]] = {}
-    for path in folder.glob("*.safetensors"):
-        if path.name.startswith("."):
-            continue
-        try:
-            shards[unquote(path.stem)] = load(path.read_bytes())
-        except (SafetensorError, ValueError) as error:
-            raise InputError(
-                f"{path}: is damaged; delete this file to compute its part again"
-            ) from error
-    return dict(sorted(shards.items()))
+    return dict(
+        sorted(
+            (unquote(path.stem), read_tensors(path, "delete this file to compute its part again"))
+            for path in folder.glob("*.safetensors")
+            if not path.name.startswith(".")
+        )
+    )
 
 
 def _whole_length(data: bytes) -> int:
