@@ -72,12 +72,12 @@ class HeadSet(Artifact):
 
     @classmethod
     def from_csv(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
-        """Read a table with columns `layer` and `head`, in file order (see `heads.tables`)."""
+        """Read a table with columns `layer` and `head`, in file order."""
         return cls(geometry, read_csv(path, geometry))
 
     @classmethod
     def from_json(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
-        """Read a JSON list of `{"layer": 5, "head": 3}` (see `heads.tables`)."""
+        """Read a JSON list of `{"layer": 5, "head": 3}`."""
         return cls(geometry, read_json(path, geometry))
 
     def __len__(self) -> int:
