@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +25,11 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import changed_output, hooked
+from headscope.lm.hooks import changed_output, hooked, once_a_model
 from headscope.lm.inputs import evaluating, probe_pass
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
-
-_known: weakref.WeakKeyDictionary[nn.Module, tuple[FeedForwardSite, ...]] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,16 +49,15 @@ class FeedForwardSite:
     modules: tuple[nn.Module, ...]
 
 
+@once_a_model
 def feed_forward_sites(lm: LanguageModel) -> tuple[FeedForwardSite, ...]:
     """Find every decoder layer's feed-forward part; one site a layer, in order of layers.
 
     Costs one small forward pass and some passes of single layers over seven tokens, once a model.
     Raises `InputError` if a layer's feed-forward part cannot be told apart.
     """
-    if lm.model not in _known:
-        with evaluating(lm.model), torch.no_grad():
-            _known[lm.model] = tuple(_find(lm))
-    return _known[lm.model]
+    with evaluating(lm.model), torch.no_grad():
+        return tuple(_find(lm))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ states of its own last layer give its own logits.
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import kept_output, replaced_forwards
+from headscope.lm.hooks import kept_output, once_a_model, replaced_forwards
 from headscope.lm.inputs import evaluating, probe_batch, probe_pass
 from headscope.lm.model import LanguageModel
 
@@ -90,14 +89,8 @@ def token_ranks(
     return torch.cat(ranks).reshape(wanted.shape)
 
 
-#: Models whose lens has been proved, and what their last layer returns.
-_proved: weakref.WeakKeyDictionary[LanguageModel, Any] = weakref.WeakKeyDictionary()
-
-
 def _logits(lm: LanguageModel, states: torch.Tensor) -> Iterator[torch.Tensor]:
-    if lm not in _proved:
-        _proved[lm] = _prove(lm)
-    like = _proved[lm]
+    like = _proved(lm)
     width = int(hidden_states_of(like).shape[-1])
     if states.dim() < 1 or states.shape[-1] != width or not states.numel():
         raise InputError(
@@ -127,7 +120,8 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
     return logits.float()
 
 
-def _prove(lm: LanguageModel) -> Any:
+@once_a_model
+def _proved(lm: LanguageModel) -> Any:
     """What the last layer returned, after its own states have given the model's own logits."""
     with kept_output(lm.decoder_layers[-1]) as outputs:
         own = probe_pass(lm, (7,)).logits[0].float()

@@ -15,7 +15,6 @@ the values that the mask allows.
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,15 +26,12 @@ from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import kernel_name
+from headscope.lm.hooks import once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, changing_queries, observing
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
-
-#: Attention implementations for which a model has passed.
-_proved: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -83,6 +79,7 @@ def _scaled(lm: LanguageModel, values: torch.Tensor) -> Iterator[None]:
         yield
 
 
+@once_a_model
 def check_queries(lm: LanguageModel) -> None:
     """Prove that heads whose queries are 0 attend evenly; once for a model and its kernel.
 
@@ -90,9 +87,6 @@ def check_queries(lm: LanguageModel) -> None:
     additive position biases, or if a layer's attention is not the mean of the values it may see.
     """
     kind = type(lm.model).__name__
-    implementation = kernel_name(lm.model)
-    if implementation in _proved.get(lm.model, ()):
-        return
     if not _uses_function(lm):
         raise InputError(
             f"{kind} computes attention in its own code and not in an attention function, so its "
@@ -112,7 +106,6 @@ def check_queries(lm: LanguageModel) -> None:
             f"{kind}, {problems[0]}, so a head whose queries are 0 would not attend evenly; gate "
             "what heads write instead, or use another model."
         )
-    _proved.setdefault(lm.model, set()).add(implementation)
 
 
 def _uses_function(lm: LanguageModel) -> bool:

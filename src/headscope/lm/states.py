@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,13 +27,9 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite, hidden_states_of
-from headscope.lm.hooks import changed_output, hooked
+from headscope.lm.hooks import changed_output, hooked, once_a_model
 from headscope.lm.inputs import evaluating, probe_pass
 from headscope.lm.model import LanguageModel
-
-_known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,6 +152,7 @@ def input_of(
     return None
 
 
+@once_a_model
 def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
     """For each decoder layer the name, below the layer, of the module that reads x + attention.
 
@@ -164,22 +160,6 @@ def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
     layer's input plus W_O's output. Found with a few passes over a few tokens, once a model. Raises
     `InputError` if a layer does neither.
     """
-    if lm not in _known:
-        _known[lm] = _find(lm)
-    return _known[lm]
-
-
-@dataclasses.dataclass(eq=False)
-class _Seen:
-    """One layer's pass: its input and output, W_O's output, and what its modules read after W_O."""
-
-    entered: torch.Tensor | None = None
-    left: torch.Tensor | None = None
-    written: torch.Tensor | None = None
-    read: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
-
-
-def _find(lm: LanguageModel) -> tuple[str | None, ...]:
     sites = {site.layer: site for site in lm.sites}
     plain, silent = _watch(lm), _watch(lm, lm.sites)
     found: dict[int, str | None] = {}
@@ -199,6 +179,16 @@ def _find(lm: LanguageModel) -> tuple[str | None, ...]:
             )
         found[layer] = names[0]
     return tuple(found[layer] for layer in range(len(plain)))
+
+
+@dataclasses.dataclass(eq=False)
+class _Seen:
+    """One layer's pass: its input and output, W_O's output, and what its modules read after W_O."""
+
+    entered: torch.Tensor | None = None
+    left: torch.Tensor | None = None
+    written: torch.Tensor | None = None
+    read: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
 
 
 def _reader(plain: _Seen, silent: _Seen) -> str | None:

@@ -12,7 +12,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.attention.plans import Mask, Plans, Rows, columns_of
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked, kernel_name
+from headscope.lm.hooks import hooked, kernel_name, once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
 
@@ -32,9 +31,9 @@ RowChoice = torch.Tensor | Literal["last", "all"]
 
 #: How a model's attention is seen: at its attention function, or in the weights it returns.
 Way = Literal["function", "weights"]
-_WAYS: WeakKeyDictionary[nn.Module, dict[str, Way]] = WeakKeyDictionary()
 
 
+@once_a_model
 def capture_way(lm: LanguageModel) -> Way:
     """Find out, with one small forward pass, how its attention can be seen from a model.
 
@@ -42,10 +41,6 @@ def capture_way(lm: LanguageModel) -> Way:
     ``"weights"`` if every attention module returns its weights.  The answer is remembered. Raises
     `InputError` if neither holds for every layer.
     """
-    known = _WAYS.setdefault(lm.model, {})
-    implementation = kernel_name(lm.model)
-    if implementation in known:
-        return known[implementation]
     sites = {site.attention: site for site in lm.sites}
     called: set[nn.Module] = set()
     returned: set[nn.Module] = set()
@@ -60,23 +55,22 @@ def capture_way(lm: LanguageModel) -> Way:
     ):
         probe_pass(lm)
     if called == set(sites):
-        known[implementation] = "function"
-    elif returned == set(sites):
-        known[implementation] = "weights"
-    else:
-        missing = ", ".join(str(site.layer) for site in lm.sites if site.attention not in called)
-        advice = (
-            "use another architecture for attention peaks"
-            if implementation == "eager"
-            else 'load it with transformers and attn_implementation="eager", then wrap it with '
-            "LanguageModel.wrap"
-        )
-        raise InputError(
-            f"{type(lm.model).__name__} computes the attention of layers {missing} where it cannot "
-            "be observed and returns no weights under "
-            f"attn_implementation={implementation!r}; {advice}."
-        )
-    return known[implementation]
+        return "function"
+    if returned == set(sites):
+        return "weights"
+    implementation = kernel_name(lm.model)
+    missing = ", ".join(str(site.layer) for site in lm.sites if site.attention not in called)
+    advice = (
+        "use another architecture for attention peaks"
+        if implementation == "eager"
+        else 'load it with transformers and attn_implementation="eager", then wrap it with '
+        "LanguageModel.wrap"
+    )
+    raise InputError(
+        f"{type(lm.model).__name__} computes the attention of layers {missing} where it cannot "
+        "be observed and returns no weights under "
+        f"attn_implementation={implementation!r}; {advice}."
+    )
 
 
 def weights_of(output: Any, site: AttentionSite) -> torch.Tensor | None:

@@ -243,14 +243,9 @@ def generate(
     Conditions with the same gate are generated once. `means` are the heads' mean outputs, for
     mean ablation (see `headscope.lm.ablation.head_means`).
     """
-    from headscope.lm.generation import GenerateConfig
-
-    prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
-    every = range(len(prompts))
+    wordings, limits, settings, special = _prompts(lm, directions, config)
+    every = range(len(wordings))
     passes = {condition.key: condition.on(every, means) for condition in planned}
-    special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
-    wordings = [prompt.text for prompt in prompts]
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
@@ -340,25 +335,19 @@ def continuations(
     lm: LanguageModel, directions: Sequence[PairFile], config: Translating
 ) -> list[list[Generation]]:
     """Greedy translations by the model as it is now, with how they ended, by direction."""
-    from headscope.lm.generation import GenerateConfig
-
-    prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
-    special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
-    made = lm.generate([one.text for one in prompts], settings, limits, special=special)
-    return _by_direction(made, directions)
+    wordings, limits, settings, special = _prompts(lm, directions, config)
+    return _by_direction(lm.generate(wordings, settings, limits, special=special), directions)
 
 
 def _prompts(
-    lm: LanguageModel,
-    directions: Sequence[PairFile],
-    template: Template,
-    chat: bool | None,
-    max_new_tokens: int | None,
-) -> tuple[list[Prompt], list[int]]:
+    lm: LanguageModel, directions: Sequence[PairFile], config: Translating
+) -> tuple[list[str], list[int], GenerateConfig, bool]:
+    """Wordings with their most new tokens, how they go on, and if special tokens are added."""
+    from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import chat_writer
 
-    writer, bos = chat_writer(lm, chat, template.text), lm.tokenizer.bos_token or ""
+    template, most = config.template, config.max_new_tokens
+    writer, bos = chat_writer(lm, config.chat, template.text), lm.tokenizer.bos_token or ""
     prompts: list[Prompt] = []
     limits: list[int] = []
     for pairs in directions:
@@ -369,8 +358,10 @@ def _prompts(
                 raise pairs.too_long(number, tokens, lm.context_length)
         prompts += written
         for pair in pairs.pairs:
-            limits.append(max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32)
-    return prompts, limits
+            limits.append(most or 2 * len(lm.encode(pair.source, special=False)) + 32)
+    special = all(prompt.special for prompt in prompts)
+    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
+    return [prompt.text for prompt in prompts], limits, settings, special
 
 
 def _by_direction(made: Sequence[Made], directions: Sequence[PairFile]) -> list[list[Made]]:
