@@ -23,12 +23,12 @@ from machine import machine, tell
 
 from headscope.cli.output import progress
 from headscope.data.question_prompts import QuestionTemplate
-from headscope.find.gating import Sample
 from headscope.find.trained_gates import SoftGate, answer, ask, train_soft_gate
 from headscope.heads import Gate, HeadScores, resolve_heads
 from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate
 from headscope.lm.losses import frozen, row_losses
+from headscope.lm.prompting import Answered
 from headscope.pocket.facts import KINDS, TEMPLATE, Kind
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
@@ -142,7 +142,7 @@ def choice(
     return told
 
 
-def importance(lm: LanguageModel, samples: list[Sample]) -> HeadScores:
+def importance(lm: LanguageModel, samples: list[Answered]) -> HeadScores:
     """First-order importance for answers: the mean of |dL/dg| at g = 1 over the samples."""
     gate = torch.ones(lm.geometry.shape, requires_grad=True)
     total = torch.zeros(lm.geometry.shape)

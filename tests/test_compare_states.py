@@ -22,7 +22,7 @@ from headscope.studies.compare.states import CompareStates, compare_states
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.masked_tasks import read_masked_task
 from headscope.studies.tasks import TaskChoice
-from headscope.verify.masks.mask import Mask, shuffled
+from headscope.verify.masks.asking import Mask, shuffled
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
 

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.find import gating as causal_gating
-from headscope.find.gating import ROLES, CausalGating, Sample, fit_causal_gates, role_scores
+from headscope.find.gating import ROLES, CausalGating, fit_causal_gates, role_scores
 from headscope.lm.model import LanguageModel
+from headscope.lm.prompting import Answered
 from headscope.runs import open_run
 from lm_helpers import wrapped
 
 SAMPLES = [
-    Sample(tuple(np.random.default_rng(at).integers(3, 96, 6).tolist()), 4, f"row {at}")
+    Answered(tuple(np.random.default_rng(at).integers(3, 96, 6).tolist()), 4, f"row {at}")
     for at in range(5)
 ]
 SHORT = CausalGating(steps=3, pushed_steps=4, batch_size=2)

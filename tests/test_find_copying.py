@@ -16,7 +16,7 @@ from headscope.data.needles import Needle, needle_file, read_needles
 from headscope.errors import InputError
 from headscope.find.capture import Captured
 from headscope.find.needles import Hidden, Retrieval, _count, by_place, hide, retrieval
-from headscope.find.repeated import LONGEST, Induction, induction, repeated_blocks
+from headscope.find.repeated import TEXT_TOKENS, Induction, induction, repeated_blocks
 from headscope.lm import LanguageModel, load
 from headscope.lm.architectures import build
 from headscope.lm.batching import collate
@@ -72,7 +72,7 @@ def test_induction_equals_the_definition_on_returned_attention(name: str) -> Non
     texts = ["a cat", "x", "the dog sees a bird near the house", "to be or not to be " * 40]
     shares = []
     for text in texts:
-        ids = lm.encode(text)[:LONGEST]
+        ids = lm.encode(text)[:TEXT_TOKENS]
         if len(ids) < 3:
             continue
         batch = collate([ids], 0)

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from headscope.errors import InputError
-from headscope.find.gating import Descent, Optimizer, Sample, descend, mean_losses
+from headscope.find.gating import Descent, Optimizer, descend, mean_losses
 from headscope.heads import Gate
 from headscope.lm import losses
 from headscope.lm.model import LanguageModel
+from headscope.lm.prompting import Answered
 from lm_helpers import wrapped
 
 ROWS = [((5, 9, 12, 40, 41), 2), ((7, 8, 30, 31, 32, 33, 60), 4), ((9, 50, 51, 52), 3)]
-SAMPLES = [Sample(ids, start, f"row {at}") for at, (ids, start) in enumerate(ROWS)]
+SAMPLES = [Answered(ids, start, f"row {at}") for at, (ids, start) in enumerate(ROWS)]
 BATCHES = [[0, 1], [2], [1, 2], [0]]
 
 

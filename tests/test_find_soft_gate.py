@@ -12,11 +12,12 @@ from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.questions import Question
 from headscope.errors import InputError
 from headscope.find import trained_gates as soft_gate
-from headscope.find.gating import Sample, mean_losses
+from headscope.find.gating import mean_losses
 from headscope.find.trained_gates import SoftGate, answer, ask, scored, train_soft_gate
 from headscope.heads import Gate, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
+from headscope.lm.prompting import Answered
 from headscope.runs import open_run
 from lm_helpers import wrapped
 
@@ -31,9 +32,11 @@ def lm() -> LanguageModel:
 
 
 @pytest.fixture(scope="module")
-def samples() -> list[Sample]:
+def samples() -> list[Answered]:
     rng = np.random.default_rng(3)
-    return [Sample(tuple(rng.integers(3, 96, 8).tolist()), 5, f"question {at}") for at in range(12)]
+    return [
+        Answered(tuple(rng.integers(3, 96, 8).tolist()), 5, f"question {at}") for at in range(12)
+    ]
 
 
 def heads(lm: LanguageModel) -> HeadSet:
@@ -41,7 +44,7 @@ def heads(lm: LanguageModel) -> HeadSet:
 
 
 def test_only_the_chosen_gates_move_and_the_best_look_is_kept(
-    lm: LanguageModel, samples: list[Sample]
+    lm: LanguageModel, samples: list[Answered]
 ) -> None:
     config = SoftGate(learning_rate=0.1, epochs=3, check_every=4, patience=100)
     seen = []
@@ -62,7 +65,7 @@ def test_only_the_chosen_gates_move_and_the_best_look_is_kept(
 
 
 def test_the_seed_decides_the_order_and_training_stops_early(
-    lm: LanguageModel, samples: list[Sample], monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, samples: list[Answered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = SoftGate(learning_rate=0.05, epochs=2, check_every=2, patience=3)
     orders = [soft_gate._batches(8, config, seed) for seed in (0, 0, 1)]
@@ -76,7 +79,7 @@ def test_the_seed_decides_the_order_and_training_stops_early(
 
 
 def test_a_training_goes_on_where_it_was(
-    lm: LanguageModel, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, samples: list[Answered], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = SoftGate(learning_rate=0.1, check_every=3, epochs=1)
     arguments: Any = (lm, heads(lm), samples[:8], samples[8:], config, 4)
@@ -103,7 +106,7 @@ def test_a_training_goes_on_where_it_was(
     assert len(counted) == 2 and again.gate == whole.gate
 
 
-def test_what_cannot_be_trained_is_refused(lm: LanguageModel, samples: list[Sample]) -> None:
+def test_what_cannot_be_trained_is_refused(lm: LanguageModel, samples: list[Answered]) -> None:
     nobody = HeadSet(lm.geometry, ())
     with pytest.raises(InputError, match="0 heads, 8 pairs"):
         train_soft_gate(lm, nobody, samples[:8], samples[8:], SoftGate(), 0)

@@ -14,7 +14,7 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, Draw, distinct_sets, draw_heads
 from headscope.measure import least_p, p_draws
 from headscope.results.common import few_draws
-from headscope.verify.masks.mask import Mask, shuffled
+from headscope.verify.masks.asking import Mask, shuffled
 from headscope.verify.translation import Removal, conditions
 
 counts = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(lambda c: sum(c) >= 2)

@@ -27,7 +27,7 @@ from headscope.studies.compare.formation import Formation, Measured, Opened, ser
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
-from headscope.verify.languages.sets import language_heads
+from headscope.verify.languages.conditions import language_heads
 from headscope.verify.successive import Order
 
 #: The best head by each ranking; the other one is second.

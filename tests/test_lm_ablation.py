@@ -17,8 +17,7 @@ from headscope.lm.ablation import answers_at, head_means
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
-from headscope.lm.many_gates import continue_rows, last_token
-from headscope.lm.prefix import record_prefix, replay_prefix
+from headscope.lm.prefix import continue_rows, last_token, record_prefix, replay_prefix
 from headscope.lm.shared_losses import losses_with_and_without
 from lm_helpers import VARIED, logits, sample_batch, wrapped
 

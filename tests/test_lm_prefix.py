@@ -13,9 +13,15 @@ from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
-from headscope.lm.many_gates import continue_rows, last_token
 from headscope.lm.model import LanguageModel
-from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
+from headscope.lm.prefix import (
+    Prefix,
+    can_share,
+    continue_rows,
+    last_token,
+    record_prefix,
+    replay_prefix,
+)
 from lm_helpers import VARIED, logits, sample_batch, tokenizer, wrapped
 
 #: Rows are rounded differently in batches of other sizes, and experts group tokens of all rows.

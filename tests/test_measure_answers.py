@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.measure.answers import holds_answer, holds_normalized
+from headscope.measure.metrics import holds_answer, holds_normalized
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_tokenizer_by_language(language: str, name: str) -> None:
 def test_tokenizer_that_is_missing_falls_back_to_characters_and_says_so(
     language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.measure.tokenizers.find_spec", lambda name: None)
+    monkeypatch.setattr("headscope.measure.metrics.find_spec", lambda name: None)
     tokenizer = bleu_tokenizer(language)
     assert tokenizer.name == "char"
     assert "single characters" in tokenizer.note
@@ -146,7 +146,7 @@ def test_tokenizer_that_is_missing_falls_back_to_characters_and_says_so(
 def test_tokenizer_that_is_installed_is_used(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.measure.tokenizers.find_spec", lambda name: object())
+    monkeypatch.setattr("headscope.measure.metrics.find_spec", lambda name: object())
     assert bleu_tokenizer("ja").name == "ja-mecab"
     assert bleu_tokenizer("ko").name == "ko-mecab"
     monkeypatch.setenv("SACREBLEU", str(tmp_path))

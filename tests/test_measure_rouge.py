@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headscope.data.words import plain_words
 from headscope.errors import InputError
 from headscope.measure import rouge_l, rouge_l_from_statistics
-from headscope.measure.rouge import common_length
+from headscope.measure.metrics import common_length
 
 SEQUENCES = st.lists(st.sampled_from("abcd"), max_size=12)
 

@@ -61,8 +61,7 @@ from headscope.runs import encode, file_digest
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
 from headscope.studies.inputs import ModelChoice
-from headscope.verify.languages.conditions import LanguageRemoval, plan, plan_layers
-from headscope.verify.languages.sets import LanguageHeads
+from headscope.verify.languages.conditions import LanguageHeads, LanguageRemoval, plan, plan_layers
 from headscope.verify.writing.measures import general_arms, language_arms, transfer_arms
 
 POCKET = Geometry((16,) * 6)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.measure.metrics import chrf
+from headscope.measure.metrics import chrf_from_statistics as chrf_of_counts
 from headscope.report.drawing import sentences as module
 from headscope.report.drawing.blocks import draw
 from headscope.report.drawing.sentences import bigram_similarity, browser
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
-from headscope.studies.sentences import chrf_of_counts, read_sentences
+from headscope.studies.sentences import read_sentences
 from removal_report_helpers import write_removal
 
 LABELS = {"baseline": "As is", "top": "Highest removed"}

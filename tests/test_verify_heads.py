@@ -18,7 +18,7 @@ from headscope.data.prompts import translation_prompts
 from headscope.heads import Head, HeadScores, HeadSet, read_scores, resolve_heads, save_scores
 from headscope.lm import LanguageModel, head_means, load
 from headscope.lm.prompting import Answered, encode_answer
-from headscope.measure.correlation import rank_correlations
+from headscope.measure.ranking import rank_correlations
 from headscope.results.head_scores import RemovedHeads
 from headscope.runs import open_run
 from headscope.shown.blocks import Table

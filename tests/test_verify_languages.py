@@ -17,8 +17,11 @@ from headscope.results.language_texts import Answer, LayerCount
 from headscope.runs import encode
 from headscope.verify.languages.conditions import (
     Condition,
+    LanguageHeads,
     LanguageRemoval,
     Text,
+    default_count,
+    language_heads,
     layer_heads,
     plan,
     plan_layers,
@@ -31,7 +34,6 @@ from headscope.verify.languages.evidence import (
     profile,
     text_trials,
 )
-from headscope.verify.languages.sets import LanguageHeads, default_count, language_heads
 from language_helpers import naive_perplexities
 
 UNEVEN = Geometry((4, 0, 6, 2))

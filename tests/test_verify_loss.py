@@ -24,8 +24,8 @@ from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
+from headscope.verify.translation.conditions import ReferenceLosses
 from headscope.verify.translation.evidence import loss_evidence
-from headscope.verify.translation.losses import ReferenceLosses
 from lm_helpers import folded
 from loss_helpers import CHATML, TEMPLATE, data, of_sentence
 from verify_helpers import rows_of

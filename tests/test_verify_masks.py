@@ -24,6 +24,7 @@ from headscope.lm.model import LanguageModel
 from headscope.results.mask_tests import Outcome, mean_of
 from headscope.runs import decode, encode
 from headscope.verify.masks import Asking, Condition, Mask, Record, ask, asked, read_mask
+from headscope.verify.masks.asking import shuffled
 from headscope.verify.masks.conditions import (
     best_alpha,
     check_apart,
@@ -37,15 +38,15 @@ from headscope.verify.masks.conditions import (
     parse_family,
 )
 from headscope.verify.masks.evidence import (
+    character_bleu,
     describe,
     marks,
+    paragraph_bleu,
     right,
     right_as_words,
     statistics,
     together,
 )
-from headscope.verify.masks.mask import shuffled
-from headscope.verify.masks.published import character_bleu, paragraph_bleu
 
 UNEVEN = Geometry((3, 0, 4, 2))
 

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from headscope.lm import LanguageModel
-from headscope.verify.other_tasks.context import compute_exact, compute_f1, standing_in
 from headscope.verify.other_tasks.evaluate import run_task
-from headscope.verify.other_tasks.library import load_tasks
+from headscope.verify.other_tasks.library import compute_exact, compute_f1, load_tasks, standing_in
 
 Rows = list[dict[str, Any]]
 ROWS = 3

@@ -20,9 +20,8 @@ from headscope.heads import Geometry, HeadScores, HeadSet, save_scores
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.measure.external import External
-from headscope.measure.metrics import chrf, chrf_from_statistics
+from headscope.measure.metrics import BleuTokenizer, chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
-from headscope.measure.tokenizers import BleuTokenizer
 from headscope.results.removal import BASELINE, Label, Measuring
 from headscope.runs import encode
 from headscope.runs.folder import reopen_run

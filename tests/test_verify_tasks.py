@@ -25,10 +25,9 @@ from headscope.lm import LanguageModel
 from headscope.pocket.tasks import write_tasks
 from headscope.results.removal import BASELINE, Label
 from headscope.runs import encode
-from headscope.verify.other_tasks.context import quiet, seeded
 from headscope.verify.other_tasks.evaluate import Outcome, run_task, summarise
 from headscope.verify.other_tasks.harness import HarnessModel
-from headscope.verify.other_tasks.library import GROUPS, load_tasks, resolve
+from headscope.verify.other_tasks.library import GROUPS, load_tasks, quiet, resolve, seeded
 from headscope.verify.translation import Condition
 
 CHOICE = "pocket_translate_words"

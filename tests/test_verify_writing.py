@@ -34,10 +34,12 @@ from headscope.studies.verify.summaries import VerifySummaries, general_heads, v
 from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
 from headscope.studies.verify.writing import fitted, run_languages, writing_heads
 from headscope.verify.writing import measures
-from headscope.verify.writing.evidence import Measure, Numbers, evidence
 from headscope.verify.writing.measures import (
     DOWN,
     UP,
+    Measure,
+    Numbers,
+    evidence,
     general_arms,
     language_arms,
     measure_answers,

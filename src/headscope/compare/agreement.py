@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadScores, count_of
-from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import bootstrap_difference, resamples
+from headscope.measure.ranking import rank_correlations
 from headscope.measure.statistics import counted, counted_mean, overlap
 
 Floats = NDArray[np.float64]
@@ -232,18 +232,12 @@ def importance_agreement(
 ) -> dict[str, Any]:
     """Overlap of the important heads of two importance scores, and rank correlation of all heads.
 
-    Args:
-        one, other: scores of LAHIS on the same documents, whose `statistics` hold `products`.
-        share: heads above this quantile of their scores are important, such as 0.96.
-        seed: of resamples and permutations.
-
-    Returns:
-        `important` (numbers of heads), `shared`, `jaccard`, its mean over random sets of these
-        sizes `expected_exact` and the hypergeometric `p_value`; and as `rank_correlations` gives
-        them `all`, `within_layers` and `p_within_layers`, with documents drawn anew alike for both.
-
-    Raises:
-        InputError: if the scores are not of the same number of documents.
+    The scores are of LAHIS on the same documents, whose `statistics` hold `products`; heads above
+    the quantile `share` of their scores are important. Gives `important` (numbers of heads),
+    `shared`, `jaccard`, its mean over random sets of these sizes `expected_exact` and the
+    hypergeometric `p_value`; and as `rank_correlations` gives them `all`, `within_layers` and
+    `p_within_layers`, with documents drawn anew alike for both. Raises `InputError` if the scores
+    are not of the same number of documents.
     """
     mask = one.geometry.mask()
     both = [score.statistics["products"][:, mask] for score in (one, other)]

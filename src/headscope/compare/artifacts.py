@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +17,11 @@ from headscope.heads import (
     Rank,
     default_amount,
     read_scores,
+    resolve_heads,
 )
-from headscope.heads.resolve import MEAN
-from headscope.heads.store import Origin, check_finished, kind_of
+from headscope.heads.resolve import LIST, MEAN
+from headscope.heads.store import Origin, check_finished, held
 
-_LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
 _FILES = (".csv", ".tsv", ".json")
 
 
@@ -92,14 +91,12 @@ def read_artifacts(
     """What `specs` name, in that order, under names of their own.
 
     A spec is the folder of a finished run, a folder of saved scores, heads or a gate (the heads
-    whose gate is not 1), a CSV, TSV or JSON file of layer and head, or a list such as `5.3,7.11`.
-    A run of several directions gives one artifact a direction, with `mean_only` their mean alone;
+    whose gate is not 1), a CSV, TSV or JSON file of layer and head, or a list such as `5.3,7.11`. A
+    run of several directions gives one artifact a direction, with `mean_only` their mean alone;
     `RUN:en-de` picks one, `RUN:mean` the mean. Files and lists do not say how many heads their
-    model has: they take the geometry of the others, or else `geometry`.
-
-    Raises:
-        InputError: if a spec names nothing that can be compared, or a list comes without any
-            artifact that tells a geometry.
+    model has: they take the geometry of the others, or else `geometry`. Raises `InputError` if a
+    spec names nothing that can be compared, or a list comes without any artifact that tells a
+    geometry.
     """
     found: list[Artifact | str] = []
     for spec in specs:
@@ -135,15 +132,12 @@ def check_one_geometry(
 
 
 def _is_list(spec: str) -> bool:
-    return bool(_LIST.fullmatch(spec)) or (Path(spec).suffix in _FILES and Path(spec).is_file())
+    return bool(LIST.fullmatch(spec)) or (Path(spec).suffix in _FILES and Path(spec).is_file())
 
 
 def _read_list(spec: str, geometry: Geometry) -> Artifact:
-    path = Path(spec)
-    if _LIST.fullmatch(spec):
-        return Artifact(spec, spec, geometry, heads=HeadSet.parse(spec, geometry))
-    read = HeadSet.from_json if path.suffix == ".json" else HeadSet.from_csv
-    return Artifact(path.stem, spec, geometry, heads=read(path, geometry))
+    name = spec if LIST.fullmatch(spec) else Path(spec).stem
+    return Artifact(name, spec, geometry, heads=resolve_heads(spec, None, geometry))
 
 
 def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
@@ -178,7 +172,6 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
 
 
 def _picked(path: Path, name: str, scores: dict[str, HeadScores], wanted: str) -> Artifact:
-    """The scores of one direction of a folder, or their mean."""
     one = scores.get(wanted)
     if one is None and len(scores) == 1 and _direction(scores.get(MEAN)) == wanted:
         one = scores[MEAN]
@@ -193,14 +186,12 @@ def _picked(path: Path, name: str, scores: dict[str, HeadScores], wanted: str) -
 
 def saved_heads(path: Path) -> HeadSet | None:
     """The set that a run saved, or else the heads of its gate that are not 1."""
-    for place in (path, path / "heads"):
-        if kind_of(place) == "heads":
-            return HeadSet.from_pretrained(place)
-    for place in (path, path / "gate"):
-        if kind_of(place) == "gate":
-            gate = Gate.from_pretrained(place)
-            return replace(gate.changed_heads(), origin=gate.origin)
-    return None
+    if (place := held(path, "heads")) is not None:
+        return HeadSet.from_pretrained(place)
+    if (place := held(path, "gate")) is None:
+        return None
+    gate = Gate.from_pretrained(place)
+    return replace(gate.changed_heads(), origin=gate.origin)
 
 
 def _direction(scores: HeadScores | None) -> str | None:

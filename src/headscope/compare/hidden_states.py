@@ -77,26 +77,18 @@ def observe(
     top: int = 5,
     batch_tokens: int = 8192,
 ) -> Tensors:
-    """All that is kept of some samples, n of them.
+    """All that is kept of some samples, n of them, under a mask and shuffled ones (`controls`, by
+    the names in `CONTROLS`); the lens shows `top` tokens, k.
 
-    Args:
-        lm: the model.
-        samples: prompts as tokens.
-        mask: the mask.
-        controls: shuffled masks of the same size, by the names in `CONTROLS`.
-        top: k, the tokens that the lens shows.
-        batch_tokens: upper bound of rows × tokens of a batch.
+    Raises `InputError` if the mask is not of this model, `top` is below 1, or states are no finite
+    numbers, naming the sample.
 
     Returns:
         `cosines` float32 (pairs, n, 2, L), in the order of `PAIRS`, after attention and after the
-        layer; for each of `CONTROLS` float32 (draws, n, 2, L), the cosine between the bare prompt
-        under a shuffled mask and the instructed prompt; `lens_tokens` int32 and `lens_logits`
-        float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding and of each layer;
-        `ranks` int32 (conditions, n, L + 1), of the target's first token.
-
-    Raises:
-        InputError: if the mask is not of this model, `top` is below 1, or states are no finite
-            numbers, naming the sample.
+            layer; for each of `CONTROLS` float32 (draws, n, 2, L), the cosine between the bare
+            prompt under a shuffled mask and the instructed prompt; `lens_tokens` int32 and
+            `lens_logits` float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding
+            and of each layer; `ranks` int32 (conditions, n, L + 1), of the target's first token.
     """
     import torch
 
@@ -244,7 +236,6 @@ def _by_place(values: Floats) -> dict[str, Any]:
 
 
 def _rows(values: Floats) -> tuple[Mean, ...]:
-    """Mean and interval of each column of (n, columns)."""
     interval = bootstrap_interval(values, np.ones(len(values)))
     rows = (values.mean(axis=0), np.asarray(interval.low), np.asarray(interval.high))
     return tuple(map(Mean, *(row.tolist() for row in rows)))

@@ -22,23 +22,19 @@ from headscope.compare.artifacts import Artifact, read_artifacts
 from headscope.compare.sets import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
+from headscope.heads.adaptation import read_object
 from headscope.results.masks import KeyGroups
 from headscope.results.overlap import PairOverlap
-from headscope.runs.reading import read_object
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedMask:
-    """A learned mask as a run of `find mask` left it.
+    """A learned mask as a run of `find mask` left it, in the folder `place`.
 
     Attributes:
-        name: what the comparison calls it.
-        place: the run folder.
-        task: the task it was trained on.
         start: `positive` or `negative`, the sign of the weights at the beginning.
         heads: the heads it keeps, by falling weight.
         weights: M, a weight for every head; it keeps a head where σ(M) ≥ 0.5.
-        model: name of the model.
         key_heads: heads of keys and values of each layer, or None where the run does not say.
         digest: of geometry, weights and heads.
     """
@@ -67,10 +63,8 @@ class LearnedMask:
 def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
     """The masks of finished runs of `find mask`, under names of their own.
 
-    A mask is called by its task where no other has the same one, else by its folder.
-
-    Raises:
-        InputError: if a spec is no finished run of a learned mask.
+    A mask is called by its task where no other has the same one, else by its folder. Raises
+    `InputError` if a spec is no finished run of a learned mask.
     """
     found = read_artifacts(specs, mean_only=True)
     read = [_read(one) for one in found]
@@ -82,8 +76,7 @@ def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
 
 
 def _read(one: Artifact) -> LearnedMask:
-    file = Path(one.place) / "result.json"
-    result = read_object(file) if file.is_file() else {}
+    result = read_object(Path(one.place) / "result.json")
     if one.scores is None or one.heads is None or "selected" not in result:
         raise InputError(
             f"{one.place}: holds no learned mask; name runs of `headscope find mask` (sets of "
@@ -119,10 +112,8 @@ def against(
 ) -> list[tuple[LearnedMask, LearnedMask, PairOverlap]]:
     """Each mask beside the base model's mask of the same task (Heads Up!, table 37).
 
-    One single base is the reference of every mask, whatever its task.
-
-    Raises:
-        InputError: if a mask has no base of its task, or several.
+    One single base is the reference of every mask, whatever its task. Raises `InputError` if a mask
+    has no base of its task, or several.
     """
     rows = []
     for mask in masks:
@@ -146,8 +137,7 @@ def against(
 def kept_in_groups(mask: HeadSet, key_heads: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """For each layer and each head of keys and values, how many of its query heads are kept.
 
-    Raises:
-        InputError: if the groups are not those of this geometry.
+    Raises `InputError` if the groups are not those of this geometry.
     """
     sizes = _sizes(mask.geometry, key_heads)
     kept = mask.mask()

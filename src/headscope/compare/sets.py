@@ -16,8 +16,9 @@ import numpy as np
 from headscope.compare.artifacts import Artifact
 from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
+from headscope.estimates import known
 from headscope.heads import HeadScores, HeadSet, check_geometry
-from headscope.measure.correlation import mid_ranks
+from headscope.measure.ranking import centred, correlation, mid_ranks
 from headscope.measure.statistics import overlap
 from headscope.results.classes import Classes, ClassShares
 from headscope.results.common import ScoredHead
@@ -38,10 +39,9 @@ def overlaps(
         scores: scores by the same names, where there are any, for the rank correlation.
         directions: the direction that each belongs to, where it is not the name itself.
 
-    Raises:
-        InputError: if the geometries differ.
+    Raises `InputError` if the geometries differ.
     """
-    known = scores or {}
+    ranked = scores or {}
     ways = {name: (directions or {}).get(name, name) for name in sets}
     rows = []
     for a, b in combinations(sets, 2):
@@ -50,7 +50,9 @@ def overlaps(
         found = overlap(set(one), set(other), one.geometry.total)
         given_b = found.intersection / len(other) if len(other) else None
         given_a = found.intersection / len(one) if len(one) else None
-        correlation = rank_correlation(known[a], known[b]) if a in known and b in known else None
+        correlation = (
+            rank_correlation(ranked[a], ranked[b]) if a in ranked and b in ranked else None
+        )
         rows.append(
             PairOverlap(
                 a,
@@ -79,12 +81,8 @@ def rank_correlation(a: HeadScores, b: HeadScores) -> float | None:
     """
     check_geometry(b, a.geometry, "the other scores")
     mask = a.geometry.mask()
-    one, other = mid_ranks(a.values[mask]), mid_ranks(b.values[mask])
-    one, other = one - one.mean(), other - other.mean()
-    spread = float(np.sqrt((one @ one) * (other @ other)))
-    if spread == 0:
-        return None
-    return float(np.clip((one @ other) / spread, -1.0, 1.0))
+    one, other = (centred(mid_ranks(scores.values[mask])) for scores in (a, b))
+    return known(float(np.clip(correlation(one, other), -1.0, 1.0)))
 
 
 def group_overlaps(
@@ -152,7 +150,6 @@ def _relation(a: str | None, b: str | None) -> str | None:
 
 
 def _is_way(name: str) -> bool:
-    """Whether a name is a direction such as `en-de`."""
     try:
         parse_direction(name)
     except InputError:

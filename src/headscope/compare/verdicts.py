@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from headscope.heads import (
     Rank,
     read_scores,
 )
+from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import MEAN
 from headscope.heads.store import check_finished, kind_of
 from headscope.results.methods import Agreement, HeadVerdicts, Verdict
-from headscope.runs.reading import read_object
 
 #: Of runs with several parts: what becomes a column. `parts`: the parts measure different things;
 #: `both`: their mean and each of them. Of any other method the mean alone.
@@ -39,13 +38,9 @@ _OF_GIVEN_HEADS = ("soft-gate", "key-tokens")
 class MethodColumn:
     """One thing that a method says of every head: a score, a set of its own, or both.
 
-    Attributes:
-        name: unlike any other column's.
-        method: the method's name, or the run's where there are several runs of one method.
-        artifact: scores, set and where they were read from.
-        weights: digest of the model's weights, where it is noted.
-        signature: of the run.
-        folder: name of the run's folder.
+    `name` is unlike any other column's; `method` the method's name, or the run's where there are
+    several runs of one method; `weights` a digest of the model's weights, where it is noted;
+    `folder` the name of the run's.
     """
 
     name: str
@@ -77,11 +72,9 @@ def read_methods(
     """The columns of finished runs (or saved artifacts) of one model, in the order given.
 
     Of a run of several directions the mean is taken, of one with several languages or effects also
-    or instead each of them; with `every_part` of any run all parts.
-
-    Raises:
-        InputError: for fewer than two methods, an unfinished run, a folder without heads, or
-            another geometry or other weights than the first run's.
+    or instead each of them; with `every_part` of any run all parts. Raises `InputError` for fewer
+    than two methods, an unfinished run, a folder without heads, or another geometry or other
+    weights than the first run's.
     """
     runs = [_read(Path(folder), every_part) for folder in folders]
     if len(runs) < 2:
@@ -155,8 +148,8 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     if not path.is_dir():
         raise InputError(f"{path}: is no folder; name the folder of a finished run")
     check_finished(path)
-    run = _object(path / "run.json")
-    provenance = _object(path / "provenance.json")
+    run = read_object(path / "run.json")
+    provenance = read_object(path / "provenance.json")
     command = str(run.get("command") or "")
     name = path.resolve().name
     method = _METHODS.get(command) or command.removeprefix("find ") or name
@@ -195,10 +188,6 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
             has = kind_of(specific) == "heads"
             add(f"{method} {part}", part, HeadSet.from_pretrained(specific) if has else None)
     return columns
-
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.exists() else {}
 
 
 def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn]:

@@ -96,16 +96,12 @@ def count_hits(
     average: str,
     skip_identical: bool,
 ) -> Counts:
-    """Score one sentence.
+    """Score one sentence by its `peaks` (n, L, W): for each target token and head the token with
+    the largest weight, an index into the whole sequence, -1 for none.
 
-    Args:
-        sentence: its words and links.
-        peaks: (n, L, W), for each target token and head the token with the largest weight, an
-            index into the whole sequence, -1 for none.
-        others: links of other sentences, for chance.
-        average: "macro" or "micro"; decides how chance is summed.
-        skip_identical: leave out target tokens with a linked word of the same surface form, also
-            for chance.
+    `others` are links of other sentences, for chance, which `average` says how to sum.
+    `skip_identical` leaves out target tokens with a linked word of the same surface form, also for
+    chance.
     """
     own = allowed_keys(sentence, sentence.links)
     linked = np.asarray(own.any(axis=1))

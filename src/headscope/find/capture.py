@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
+from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart, unfinished
 from headscope.lm.attention.peaks import PeakRequest
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
-from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.runs.parts import read_shards
+from headscope.lm.inputs import evaluating
+from headscope.runs.folder import read_shards
 
 if TYPE_CHECKING:
     from headscope.heads import HeadScores
@@ -81,10 +81,10 @@ def capture_reference(
     buckets = length_buckets([len(text) for text in ids], config.batch_tokens, lm.pass_overhead)
 
     def work(some: list[int]) -> list[Captured]:
-        batch = collate([ids[i] for i in some], lm.pad_token_id)
+        batch = lm.collate([ids[i] for i in some])
         return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
 
-    for some, captured in in_halves(_unfinished(buckets, found), work):
+    for some, captured in in_halves(unfinished(buckets, found), work):
         _keep(part, "peaks", some, captured, found)
         if progress:
             progress(len(found), len(ids))
@@ -113,7 +113,7 @@ def capture_greedy(
     found = _stored(part, "outputs")
     # Every new token is a pass.
     overhead = lm.pass_overhead * max(limits, default=0)
-    for some in _unfinished(length_buckets(lengths, config.batch_tokens, overhead), found):
+    for some in unfinished(length_buckets(lengths, config.batch_tokens, overhead), found):
         seen: dict[int, NDArray[np.int32]] = {}
         made = generate(
             lm,
@@ -171,8 +171,7 @@ def stored_peaks(folder: Path, name: str) -> list[Captured]:
         folder: the run folder.
         name: of the part: a direction such as `en-de`, `induction` or `retrieval`.
 
-    Raises:
-        InputError: if the run kept the peaks of few heads, or none of this name.
+    Raises `InputError` if the run kept the peaks of few heads, or none of this name.
     """
     found: dict[int, Captured] = {}
     for batches in BATCHES:
@@ -227,7 +226,7 @@ def _read_batch(
     wanted = rows_before(batch, rows, 1 if query == "predict" else 0)
     request = PeakRequest(wanted, _padded_keys(keys, some, batch))
     with evaluating(lm.model), torch.inference_mode(), lm.attention_peaks(request) as peaks:
-        lm.model(**forward_inputs(lm.model, batch, logits=False))
+        lm.forward(batch, logits=False)
     of_row, values = peaks.rows[:, 0].numpy(), peaks.keys.cpu().numpy()
     return [
         Captured(_unpadded(values[of_row == row], padding))
@@ -257,12 +256,10 @@ def _padded_keys(keys: Keys, some: Sequence[int], batch: Batch) -> torch.Tensor 
 
 
 def _kept(folder: Path, name: str) -> Path:
-    """Where a run keeps the peaks of few heads."""
     return folder / KEPT / f"{name}.safetensors"
 
 
 def _stored(part: RunPart, name: str) -> dict[int, Captured]:
-    """What an earlier process of the same run has captured."""
     found: dict[int, Captured] = {}
     for tensors in part.tensors(name):
         found.update(_unpack(tensors))
@@ -274,12 +271,6 @@ def _stored(part: RunPart, name: str) -> dict[int, Captured]:
             part.name,
         )
     return found
-
-
-def _unfinished(buckets: Sequence[Sequence[int]], found: dict[int, Captured]) -> list[list[int]]:
-    """What is left to do of each batch."""
-    left = [[index for index in bucket if index not in found] for bucket in buckets]
-    return [bucket for bucket in left if bucket]
 
 
 def _keep(

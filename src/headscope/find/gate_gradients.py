@@ -20,23 +20,16 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
-from headscope.lm.batching import collate, in_halves, length_buckets
-from headscope.lm.losses import checkpointed, frozen, row_losses
+from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart, unfinished
+from headscope.lm.batching import in_halves, length_buckets
+from headscope.lm.losses import answer_batch, checkpointed, frozen, row_losses
+from headscope.lm.prompting import Answered
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 #: Documents after which a moving gate is written down.
 KEPT_EVERY = 16
-
-
-@dataclass(frozen=True)
-class Text:
-    """A document as tokens; `name` says in messages where it stands."""
-
-    name: str
-    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,17 +47,16 @@ class GateGradients:
     tokens: NDArray[np.int32]
 
 
-def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Text]:
+def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Answered]:
     """The documents as tokens, cut at `LONGEST` or the context; those with one token left out.
 
     Raises `InputError` if no document is left, in which nothing could be predicted.
     """
-    longest = min(LONGEST, lm.context_length)
-    found = []
-    for document in file.documents:
-        ids = tuple(lm.encode(document.text)[:longest])
-        if len(ids) > 1:
-            found.append(Text(f"{file.path}, line {document.line}", ids))
+    texts = [
+        Answered(tuple(lm.encode(one.text, most=LONGEST)), 1, f"{file.path}, line {one.line}")
+        for one in file.documents
+    ]
+    found = [text for text in texts if len(text.ids) > 1]
     if not found:
         raise InputError(
             f"no document of {file.path} has two tokens of this model, so there is nothing to "
@@ -75,34 +67,28 @@ def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Text]:
 
 def gate_gradients(
     lm: LanguageModel,
-    texts: Sequence[Text],
+    texts: Sequence[Answered],
     batch_tokens: int = 2048,
     checkpoint: bool = False,
     part: RunPart = NOWHERE,
     progress: Progress | None = None,
 ) -> GateGradients:
-    """∂loss/∂g of every document at gate 1, where it is g · ∂loss/∂g.
+    """∂loss/∂g of every document of at least two tokens at gate 1, where it is g · ∂loss/∂g.
 
-    Args:
-        texts: documents of at least two tokens.
-        batch_tokens: padded tokens of a batch; halved where memory does not suffice.
-        checkpoint: keep each layer's input alone and compute the layer again in the backward pass.
-            A single document that does not fit is tried so in any case.
-
-    Raises:
-        InputError: if a loss or a gradient is no finite number; it names the document, and all
-            that was computed before is kept.
+    With `checkpoint` each layer's input alone is kept and the layer computed again in the backward
+    pass; a single document that does not fit into memory is tried so in any case. Raises
+    `InputError` if a loss or a gradient is no finite number; it names the document, and all that
+    was computed before is kept.
     """
     found = _Found(part, "gradients", texts)
     buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)
-    left = [[index for index in bucket if index not in found.losses] for bucket in buckets]
 
     def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         rows = [texts[index].ids for index in some]
         losses, gradients = _fitting_gradients(lm, rows, ones_gate(lm, len(some)), checkpoint)
         return _array(losses), _array(gradients)
 
-    for some, (losses, products) in in_halves([bucket for bucket in left if bucket], work):
+    for some, (losses, products) in in_halves(unfinished(buckets, found.losses), work):
         fine = [at for at in range(len(some)) if _finite(losses[at], products[at])]
         found.keep([some[at] for at in fine], losses[fine], products[fine])
         for at in range(len(some)):
@@ -115,7 +101,7 @@ def gate_gradients(
 
 def moving_gate_gradients(
     lm: LanguageModel,
-    texts: Sequence[Text],
+    texts: Sequence[Answered],
     learning_rate: float = 1e-2,
     weight_decay: float = 1e-2,
     checkpoint: bool = False,
@@ -166,9 +152,8 @@ def batch_gradients(
     lm: LanguageModel, rows: Sequence[Sequence[int]], gate: torch.Tensor, checkpoint: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Each row's loss (B,), and its gradient (B, L, W) with respect to its part of the gate."""
-    batch = collate(rows, lm.pad_token_id)
     # Every token is predicted but the first of each row.
-    learned = batch.attention_mask.bool() & (batch.position_ids > 0)
+    batch, learned = answer_batch(lm, [(row, 1) for row in rows])
     own = gate.detach().clone().requires_grad_(True)
     again = checkpointed(lm) if checkpoint else contextlib.nullcontext()
     with torch.enable_grad(), frozen(lm), lm.gated(own), again:
@@ -206,7 +191,7 @@ def _finite(loss: NDArray[np.float32], products: NDArray[np.float32]) -> bool:
     return bool(np.isfinite(loss).all() and np.isfinite(products).all())
 
 
-def _not_finite(lm: LanguageModel, text: Text, loss: float) -> InputError:
+def _not_finite(lm: LanguageModel, text: Answered, loss: float) -> InputError:
     dtype = str(lm.dtype).removeprefix("torch.")
     half = "; --dtype float32 may help" if lm.dtype in (torch.float16, torch.bfloat16) else ""
     what = "its gradient is not finite" if np.isfinite(loss) else f"its loss is {loss}"
@@ -220,7 +205,7 @@ def _not_finite(lm: LanguageModel, text: Text, loss: float) -> InputError:
 class _Found:
     """What is known of documents so far, by their number; kept in a part of the run."""
 
-    def __init__(self, part: RunPart, name: str, texts: Sequence[Text]) -> None:
+    def __init__(self, part: RunPart, name: str, texts: Sequence[Answered]) -> None:
         self._part, self._name, self._texts = part, name, texts
         self.losses: dict[int, float] = {}
         self.products: dict[int, NDArray[np.float32]] = {}

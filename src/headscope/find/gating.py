@@ -25,18 +25,10 @@ if TYPE_CHECKING:
 
     from headscope.heads import Gate, Geometry
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A row of tokens of which those from `start` on are learned; `name` is for messages."""
-
-    ids: tuple[int, ...]
-    start: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class Descent:
 
 def descend(
     lm: LanguageModel,
-    samples: Sequence[Sample],
+    samples: Sequence[Answered],
     batches: Sequence[Sequence[int]],
     gate: Callable[[torch.Tensor], torch.Tensor],
     optimizer: Optimizer,
@@ -117,21 +109,16 @@ def descend(
     penalty: Callable[[torch.Tensor], torch.Tensor] | None = None,
     checkpointing: bool = False,
 ) -> Descent:
-    """One step for each batch, from `begin` on.
+    """One step for each batch of samples, from `begin` on; the model is frozen meanwhile.
+
+    Raises `InputError` if a loss or a gradient is no finite number, naming the row;
+    `torch.OutOfMemoryError` if memory does not suffice for a single row.
 
     Args:
-        lm: the model; frozen meanwhile and afterwards as it was.
-        samples: all rows.
         batches: which rows each step learns from, at least one.
         gate: makes the gate, (L, W), of the numbers, (n,); differentiable.
-        optimizer: how the numbers move.
-        begin: where to start.
         penalty: a number that is added to the mean loss of each step's rows.
         checkpointing: compute layers again in the backward pass instead of keeping their values.
-
-    Raises:
-        InputError: if a loss or a gradient is no finite number; it names the row.
-        torch.OutOfMemoryError: if memory does not suffice for a single row.
     """
     import torch
 
@@ -202,21 +189,14 @@ def gate_maker(geometry: Geometry, places: ArrayLike) -> Callable[[torch.Tensor]
     return make
 
 
-def answer_losses(lm: LanguageModel, samples: Sequence[Sample]) -> torch.Tensor:
+def answer_losses(lm: LanguageModel, samples: Sequence[Answered]) -> torch.Tensor:
     """The mean loss of each row's learned tokens, (rows,) with a graph, from one pass."""
-    import torch
+    from headscope.lm.losses import answer_batch, row_losses
 
-    from headscope.lm.batching import collate
-    from headscope.lm.losses import row_losses
-
-    batch = collate([sample.ids for sample in samples], lm.pad_token_id)
-    learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-    for at, sample in enumerate(samples):
-        learned[at, learned.shape[1] - len(sample.ids) + sample.start :] = True
-    return row_losses(lm, batch, learned)
+    return row_losses(lm, *answer_batch(lm, [(sample.ids, sample.start) for sample in samples]))
 
 
-def check_finite(samples: Sequence[Sample], losses: torch.Tensor, gradient: torch.Tensor) -> None:
+def check_finite(samples: Sequence[Answered], losses: torch.Tensor, gradient: torch.Tensor) -> None:
     """Stop before a number that is none reaches the gates; `InputError` naming the row."""
     import torch
 
@@ -232,7 +212,7 @@ def check_finite(samples: Sequence[Sample], losses: torch.Tensor, gradient: torc
 
 
 def mean_losses(
-    lm: LanguageModel, samples: Sequence[Sample], gate: Gate, batch_tokens: int = 8192
+    lm: LanguageModel, samples: Sequence[Answered], gate: Gate, batch_tokens: int = 8192
 ) -> NDArray[np.float64]:
     """The mean loss of each row's learned tokens under a gate, in nats, float64 (rows,).
 
@@ -249,7 +229,7 @@ def mean_losses(
     return means
 
 
-def _no_number(sample: Sample, loss: float) -> InputError:
+def _no_number(sample: Answered, loss: float) -> InputError:
     return InputError(
         f"{sample.name}: the loss of its answer is {loss}; leave it out, or compute in another "
         "--dtype; what is done so far is kept"
@@ -267,18 +247,15 @@ class CausalGating(Settings):
     """How gates are fitted.
 
     Attributes:
-        steps: of the first fit, without a push.
-        pushed_steps: of each of the two fits that go on from there.
-        batch_size: samples a step.
-        rates: Adam's learning rate, on logits, at the first and at the last step.
-        pushed_rates: likewise of the two pushed fits.
+        steps, pushed_steps: of the first fit, without a push, and of each of the two that go on
+            from there.
+        rates, pushed_rates: Adam's learning rate, on logits, at the first and at the last step, of
+            these.
         weight: λ, the weight of the push.
         clip: logits beyond ± this are not pushed further.
         clip_norm: longest gradient.
         seeds: how many fits, with the seeds `seed`, `seed` + 1, …; each decides the gates at the
             beginning and the order of the samples.
-        seed: the first one.
-        checkpointing: compute layers again in the backward pass instead of keeping their values.
     """
 
     steps: Annotated[int, Option("Steps of each of the three fits.", min=1, default=None)] = 500
@@ -329,7 +306,7 @@ class CausalGates:
 
 def fit_causal_gates(
     lm: LanguageModel,
-    samples: Sequence[Sample],
+    samples: Sequence[Answered],
     config: CausalGating,
     seed: int,
     run: Run | None = None,
@@ -410,7 +387,6 @@ def _push(push: Push, config: CausalGating) -> Callable[[torch.Tensor], torch.Te
 
 
 def _begin(geometry: Geometry, seed: int) -> Floats:
-    """Logits of gates drawn evenly from (0, 1)."""
     drawn = np.random.default_rng([seed, geometry.total]).uniform(1e-4, 1 - 1e-4, geometry.total)
     return np.log(drawn / (1 - drawn)).astype(np.float32)
 

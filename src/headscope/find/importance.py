@@ -95,23 +95,21 @@ def lahis(
     run: Run | None = None,
     progress: Progress | None = None,
 ) -> HeadScores:
-    """Score every head by its importance for the language of some documents.
+    """Score every head by its importance for the language of some documents, cut at 2,048 tokens or
+    the context.
 
-    Args:
-        documents: texts of one language, cut at 2,048 tokens or the context.
+    Raises `InputError` if a loss is no finite number, naming the document, or there is nothing to
+    predict.
 
     Returns:
-        Importance in nats a token, with bootstrap bounds over documents.  `extra`: `magnitude`,
-        the mean of |g ∂L/∂g|, and `raising`, the share of documents with g ∂L/∂g < 0.
-        `statistics`, by document: `products` (g ∂L/∂g, float32), `losses` and `tokens`; from them
-        every figure follows again without the model.  `config` also tells `examples`, `left_out`
-        (documents of a single token), `tokens` and `loss`, the mean loss of the documents.
-
-    Raises:
-        InputError: if a loss is no finite number, naming the document, or there is nothing to
-            predict.
+        Importance in nats a token, with bootstrap bounds over documents. `extra`: `magnitude`, the
+            mean of |g ∂L/∂g|, and `raising`, the share of documents with g ∂L/∂g < 0. `statistics`,
+            by document: `products` (g ∂L/∂g, float32), `losses` and `tokens`; from them every
+            figure follows again without the model. `config` also tells `examples`, `left_out`
+            (documents of a single token), `tokens` and `loss`, the mean loss of the documents.
     """
-    products, statistics, about = _gradients(lm, documents, config, run, progress)
+    statistics, about = _gradients(lm, documents, config, run, progress)
+    products = statistics["products"]
     bounds = bootstrap_score(_counted(products), _importance_of_sums, *config.bootstrap)
     extra = {
         "magnitude": np.abs(products).mean(axis=0, dtype=np.float64),
@@ -134,7 +132,8 @@ def first_order(
     of their section 4.1); unlike LAHIS it does not ask in which way the loss changes.  Arguments,
     units, statistics and errors are those of `lahis`; of `extra` there is `raising`.
     """
-    products, statistics, about = _gradients(lm, documents, config, run, progress)
+    statistics, about = _gradients(lm, documents, config, run, progress)
+    products = statistics["products"]
     extra = {"raising": (products < 0).mean(axis=0)}
     sizes, ones = np.abs(products), np.ones(len(products))
     return scored(lm, "first-order", config, run, sizes, ones, extra, statistics, about)
@@ -146,8 +145,8 @@ def _gradients(
     config: Lahis | FirstOrder,
     run: Run | None,
     progress: Progress | None,
-) -> tuple[NDArray[np.float32], Arrays, dict[str, Any]]:
-    """g ∂L/∂g of every document, what is kept of each, and what was counted."""
+) -> tuple[Arrays, dict[str, Any]]:
+    """What is kept of every document (see `GateGradients`), and what was counted."""
     from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients, texts_of
 
     texts = texts_of(lm, documents)
@@ -164,12 +163,7 @@ def _gradients(
         "tokens": int(found.tokens.sum()),
         "loss": float(found.losses.mean(dtype=np.float64)),
     }
-    statistics: Arrays = {
-        "products": found.products,
-        "losses": found.losses,
-        "tokens": found.tokens,
-    }
-    return found.products, statistics, about
+    return dict(vars(found)), about
 
 
 def importance(products: NDArray[Any]) -> NDArray[np.float64]:
@@ -248,8 +242,7 @@ def language_sets(
         general_in: in how many languages' sets a general head is; None: max(2, n - 1) of n.  With
             one language no head can be told to be general, and none is.
 
-    Raises:
-        InputError: if there are no scores, or the numbers make no sense.
+    Raises `InputError` if there are no scores, or the numbers make no sense.
     """
     if not scores:
         raise InputError("there are no scores of any language; give at least one")

@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,18 +132,17 @@ class KeyTokens(Settings):
     """What is measured.
 
     Attributes:
-        words: key words of the prompt, see `headscope.find.key_attention.locate_words`.
+        words: key words of the prompt, see `locate_words`.
         answer: the answer whose tokens are predicted, joined to the prompt by one space where
             neither has white space there; `None`: the model's own greedy continuation.
         steps: `answer`: every step that predicts a token of the answer; `last`: the last token of
             the prompt alone, which predicts the first token of any answer.
         max_new_tokens: longest greedy continuation; `None`: twice the prompt and 32.
         stop_at_newline: whether the continuation ends at the first newline that follows text.
-        chat: whether the prompt goes through the chat template; `None`: where the tokenizer has
-            one and the prompt holds no special token of its own.
+        chat: whether the prompt goes through the chat template; `None`: where the tokenizer has one
+            and the prompt holds no special token of its own.
         draws: how many different sets of as many random other heads are measured beside, or all
             there are if those are fewer; none where more than half of all heads are chosen.
-        seed: of these draws.
     """
 
     words: Annotated[
@@ -186,15 +185,13 @@ class KeyTokenAttention:
     """Attention on key words, for T steps, N heads and W words; arrays are float32.
 
     Attributes:
-        heads: the chosen heads, in the order given.
-        words: the key words.
         word_tokens: for each word the places of its tokens.
         prompt, prompt_spans: the prompt as the model reads it, and the characters of its tokens,
             (P, 2).
         answer, answer_spans: likewise of the answer, whose spans count from its own beginning; it
             has one token a step, or none where the last token of the prompt was looked at.
-        attention: (T, N, W), summed over the tokens of each word.
-        even: (T, N, W), the same for attention spread evenly over all the keys a step sees.
+        attention, even: (T, N, W), summed over the tokens of each word, and the same for attention
+            spread evenly over all the keys a step sees.
         mass, even_mass: (T, N), summed over the tokens of all words, each token once.
         controls: as many random other heads by kind, empty where there are not so many; `random`:
             of all other heads of the model; `random-layer-matched`: each of the layer of the chosen
@@ -383,15 +380,11 @@ def _attention(
     """Weights and even shares, float32 (steps, heads, keys), from one forward pass."""
     import torch
 
-    from headscope.lm.attention.weights import WeightRequest
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
+    from headscope.lm.attention.weights import WeightRequest, weights_in
 
-    batch = collate([list(text.ids)], lm.pad_token_id)
+    batch = lm.collate([text.ids])
     rows = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     rows[0, list(text.rows)] = True
     request = WeightRequest(torch.from_numpy(keys.astype(np.int64))[None], heads, rows)
-    inputs: dict[str, Any] = forward_inputs(lm.model, batch, logits=False)
-    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as found:
-        lm.model(**inputs)
+    found = weights_in(lm, batch, request)
     return found.weights.cpu().numpy(), found.uniform.cpu().numpy()

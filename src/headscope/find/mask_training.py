@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.find.gating import Sample, adam_after, answer_losses, check_finite
+from headscope.find.gating import adam_after, answer_losses, check_finite
 from headscope.find.masking import History, MaskTraining
 from headscope.find.scoring import Arrays
 from headscope.heads import Gate, HeadSet
@@ -63,13 +63,9 @@ def straight_through(
 ) -> torch.Tensor:
     """Gates that are 0 or 1 forward and soft backward (Heads Up!, equation 3).
 
-    With p = σ((M + G) / τ) the value is exactly 1 where p ≥ 0.5 and 0 elsewhere; the gradient is
-    that of p.
-
-    Args:
-        weights: M, any shape.
-        noise: G, of the same shape or with further dimensions in front.
-        temperature: τ.
+    With p = σ((M + G) / τ), M the weights, G the noise (of the same shape, or with further
+    dimensions in front) and τ the temperature, the value is exactly 1 where p ≥ 0.5 and 0
+    elsewhere; the gradient is that of p.
     """
     soft = torch.sigmoid((weights + noise) / temperature)
     hard = (soft.detach() >= 0.5).to(soft.dtype)
@@ -203,21 +199,13 @@ def train_mask(
     """Train a mask on prompts with their answers (Heads Up!, section 3.2).
 
     The loss of a sample is the mean negative log-likelihood of its answer's tokens, that of a step
-    the mean over its samples, plus the penalty.  The model is frozen; its weights are as before.
-
-    Args:
-        answered: the samples; the order does not matter to the method, but to the result, since
-            steps draw from it.
-        run: where the state is kept on the way; a training that was interrupted goes on there and
-            ends with the same weights, bit for bit.
-        progress: told the steps done.
-        names: what messages call each sample, such as its file and line.
-
-    Raises:
-        InputError: if there is no sample; a sample is longer than the model's context or has no
-            answer; the model does not allow query or feed-forward gates that were asked for; or a
-            loss or gradient is not finite, naming the sample. What is done so far is kept.
-        torch.OutOfMemoryError: if memory does not suffice for a single sample.
+    the mean over its samples, plus the penalty. Steps draw from the samples by their order. The
+    model's weights are as before. A run keeps the state: a training that was interrupted goes on
+    there and ends with the same weights, bit for bit. `names` are what messages call each sample.
+    Raises `InputError` if there is no sample; a sample is longer than the model's context or has no
+    answer; the model does not allow query or feed-forward gates that were asked for; or a loss or
+    gradient is not finite, naming the sample; and `torch.OutOfMemoryError` if memory does not
+    suffice for a single one. What is done so far is kept.
     """
     step = _step(lm, answered, config, names)
     state = TrainingState.resume(run, step.count, config, lm.device)
@@ -280,7 +268,7 @@ def _step(
         raise InputError(
             f"{len(called)} names were given for {len(answered)} samples; give one each"
         )
-    samples = [Sample(row.ids, row.start, name) for row, name in zip(answered, called, strict=True)]
+    samples = [replace(row, name=name) for row, name in zip(answered, called, strict=True)]
     for sample in samples:
         if len(sample.ids) > lm.context_length:
             raise InputError(
@@ -322,7 +310,9 @@ def _trained(lm: LanguageModel, state: TrainingState, config: MaskTraining) -> T
 class _Step:
     """One step's gradient with respect to all weights: heads, then feed-forward parts."""
 
-    def __init__(self, lm: LanguageModel, samples: Sequence[Sample], config: MaskTraining) -> None:
+    def __init__(
+        self, lm: LanguageModel, samples: Sequence[Answered], config: MaskTraining
+    ) -> None:
         self._lm, self._samples, self._config = lm, samples, config
         self._heads = lm.geometry.layers * lm.geometry.width
         self.count = self._heads + (lm.geometry.layers if config.feed_forward else 0)
@@ -360,7 +350,6 @@ class _Step:
 
     @contextlib.contextmanager
     def _gated(self, gates: torch.Tensor) -> Iterator[None]:
-        """Apply gates (B, n), one row a sample."""
         geometry = self._lm.geometry
         heads = gates[:, : self._heads].reshape(-1, *geometry.shape)
         with contextlib.ExitStack() as stack:

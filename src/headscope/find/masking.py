@@ -41,25 +41,20 @@ class MaskTraining(Settings):
         start: `positive`: weights begin around 4, so that nearly all heads are kept; `negative`:
             around -3, so that nearly none is.
         spread: standard deviation of the weights at the start.
-        steps: how many steps.
-        batch: samples of a step.
-        learning_rate: of Adam, at its highest, after the warm-up.
-        final_learning_rate: of the last step.
-        warmup: share of the steps over which the learning rate rises, linearly; then it falls
-            like half a cosine.
-        temperature: at the first step.
-        final_temperature: reached, linearly, after `cooling` of the steps, and kept.
-        cooling: see there.
+        learning_rate, final_learning_rate: of Adam, at its highest, after the warm-up, and at the
+            last step.
+        warmup: share of the steps over which the learning rate rises, linearly; then it falls like
+            half a cosine.
+        temperature, final_temperature: at the first step; and reached, linearly, after the share
+            `cooling` of the steps.
         penalty: what each kept head adds to the loss, in nats.
         feed_forward: train a gate of each layer's feed-forward part, too (appendix C.3.3).
         on: what a gate multiplies: a head's `output`, or its `query`, so that a removed head
             attends evenly (appendix C.3.2).
         seed: of the start, the order of the samples and the noise.
         keep_every: steps between two states of the weights that are kept as history.
-        batch_tokens: padded tokens that are computed at once; a step's batch is computed in parts
-            where it has more. None: see `at_once`.
-        checkpointing: compute layers again in the backward pass instead of keeping what they
-            computed; slower, for long samples.
+        batch_tokens: padded tokens that are computed at once, a step's batch in parts where it has
+            more. None: see `at_once`.
     """
 
     start: Annotated[Start, Option("Begin with nearly all heads kept, or with nearly none.")] = (

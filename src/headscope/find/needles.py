@@ -34,7 +34,6 @@ TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    """What was named, each once."""
     return tuple(sorted(set(values)))
 
 
@@ -47,15 +46,13 @@ class Retrieval(Resampled):
             shortest haystack, or of what the context has room for.
         depths: where the needle stands, as a share of the haystack before it.
         template: `{context}` (haystack with needle) and `{question}`, up to the answer.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
         share_of: `generated` counts the tokens of the needle that were generated; `needle` gives
             the share of all different tokens of the needle that a head hit at least once, as
             published, so that short answers score low.
-        answered_only: leave out prompts whose known answer is not in what was generated: there
-            was nothing to copy (prompts without a known answer always count).
+        answered_only: leave out prompts whose known answer is not in what was generated: there was
+            nothing to copy (prompts without a known answer always count).
         max_new_tokens: longest answer; None: twice the needle and 32.
         seed: of the bootstrap over needles.
-        batch_tokens: padded tokens of a batch.
     """
 
     lengths: Annotated[
@@ -123,8 +120,8 @@ def retrieval(
         (which one), `lengths`, `depths` and `answered` (1, 0, or -1 where no answer is given).
         `config` tells `examples`, `left_out` and `tokens`.
 
-    Raises:
-        InputError: if a haystack is too short or too long, or no token of any needle is generated.
+    Raises `InputError` if a haystack is too short or too long, or no token of any needle is
+    generated.
     """
     from headscope.find.capture import capture_greedy, keep_peaks
 

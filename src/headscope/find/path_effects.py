@@ -146,13 +146,11 @@ class Patching(Resampled):
     Attributes:
         pairs: how many pairs of prompts are drawn.
         template: the prompt for one word, up to where the answer begins.
-        known_only: only pairs count of which the model answers both prompts right by itself, by
-            the first token: what a model does not know cannot be carried over.
+        known_only: only pairs count of which the model answers both prompts right by itself, by the
+            first token: what a model does not know cannot be carried over.
         control: whether each head is also patched from a prompt that has nothing to do with the
             pair, which tells how much any foreign output changes.
-        chat: whether prompts are wrapped in the model's chat template; None: where it has one.
         seed: of the drawing and of the bootstrap over pairs.
-        batch_tokens: padded tokens of a batch.
     """
 
     pairs: Annotated[int, Option("Pairs of prompts that are drawn.", flag="--prompts", min=1)] = 100
@@ -181,22 +179,18 @@ def patching(
 ) -> dict[str, HeadScores]:
     """The change of probability that one head's output brings over, for every head.
 
-    Probabilities are those of the first token of an answer, right after the prompt.
-
-    Args:
-        concepts: words of the same meanings in at least three languages.
+    Probabilities are those of the first token of an answer, right after the prompt. `concepts` are
+    words of the same meanings in at least three languages. Raises `InputError` if the words do not
+    suffice for a pair, or no pair is left.
 
     Returns:
         Scores `language` (the clean word in the other prompt's language becomes more likely) and
-        `concept` (the other prompt's word in the clean language does), each in [-1, 1] with
-        bootstrap bounds over pairs. `extra` of both: `chance`, the same change when the output
-        comes from an unrelated prompt (NaN without one), `both` (the other prompt's own answer)
-        and `kept` (the clean prompt's own answer). `statistics`, by pair: each of `EFFECTS` and
-        `control_language`, `control_concept`, (P, L, W), and `clean`, (P, 4), the probabilities
-        without a patch. `config` tells `examples`, and `left_out` by reason.
-
-    Raises:
-        InputError: if the words do not suffice for a pair, or no pair is left.
+            `concept` (the other prompt's word in the clean language does), each in [-1, 1] with
+            bootstrap bounds over pairs. `extra` of both: `chance`, the same change when the output
+            comes from an unrelated prompt (NaN without one), `both` (the other prompt's own answer)
+            and `kept` (the clean prompt's own answer). `statistics`, by pair: each of `EFFECTS` and
+            `control_language`, `control_concept`, (P, L, W), and `clean`, (P, 4), the probabilities
+            without a patch. `config` tells `examples`, and `left_out` by reason.
     """
     drawn = word_pairs(concepts, config.pairs, config.seed)
     ready = encoded_pairs(lm, drawn, config.template, config.chat)
@@ -241,7 +235,7 @@ def _answers(lm: LanguageModel, ready: Sequence[ReadyPair]) -> str:
     """What the model goes on with after a few prompts, beside what would be right."""
     parts = []
     for one in ready:
-        token = int(_last(lm, [one.clean])[0].argmax())
+        token = int(lm.next_logits([one.clean])[0].argmax())
         asked, said, right = (
             lm.tokenizer.decode(ids, skip_special_tokens=True)
             for ids in (list(one.clean), [token], [one.firsts[0]])
@@ -256,7 +250,6 @@ def _unpatched(
     """Probabilities of the four answers (P, 4), the other prompts' head outputs, what is known."""
     import torch
 
-    from headscope.lm.batching import in_halves, length_buckets
     from headscope.lm.patching import head_outputs
 
     probabilities = np.zeros((len(ready), 4))
@@ -267,10 +260,9 @@ def _unpatched(
 
     def read(some: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         with head_outputs(lm) as seen:
-            return _last(lm, [ids[i] for i in some]), seen.values
+            return lm.next_logits([ids[i] for i in some]).softmax(dim=-1), seen.values
 
-    batches = length_buckets([len(one) for one in ids], config.batch_tokens, lm.pass_overhead)
-    for some, (chances, values) in in_halves(batches, read):
+    for some, (chances, values) in lm.in_batches(map(len, ids), config.batch_tokens, read):
         for row, index in enumerate(some):
             at, side = texts[index]
             right = ready[at].firsts[0 if side == "clean" else 3]
@@ -280,19 +272,6 @@ def _unpatched(
             else:
                 outputs[at] = values[row]
     return probabilities, outputs, known
-
-
-def _last(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    """The probabilities of the next token of each row, (B, V) in float32."""
-    import torch
-
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
-
-    batch = collate(rows, lm.pad_token_id)
-    with evaluating(lm.model), torch.inference_mode():
-        logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch, logits=False)).logits
-        return logits[:, -1].float().softmax(dim=-1)
 
 
 def _unrelated(chosen: Sequence[ReadyPair], seed: int) -> list[int | None]:
@@ -339,7 +318,7 @@ def _effects(
         def read(some: list[int], source: torch.Tensor = source) -> NDArray[np.float64]:
             own = source[layers[some], numbers[some]]
             with patched(lm, Patch(layers[some], numbers[some], own)):
-                chances = _last(lm, [one.clean] * len(some))
+                chances = lm.next_logits([one.clean] * len(some)).softmax(dim=-1)
             now: NDArray[np.float64] = chances[:, list(one.firsts)].double().cpu().numpy()
             return now - clean
 
@@ -358,7 +337,6 @@ def _scores(
     left_out: dict[str, int],
     run: Run | None,
 ) -> dict[str, HeadScores]:
-    """Means over pairs; `effects` is (P, 6, L, W)."""
     names = (*EFFECTS, "control_language", "control_concept")
     statistics: Arrays = {name: effects[:, at].astype(np.float32) for at, name in enumerate(names)}
     # A pair without a control counts in no mean of controls.

@@ -21,14 +21,13 @@ class Method:
 
     Attributes:
         name: what commands and results call it, such as `translation-score`.
-        module: where it lives.
-        config: name of its configuration dataclass in that module.
-        function: name of the function there that scores or trains the heads.
+        module, config, function: where it lives, its configuration dataclass there, and the
+            function that scores or trains the heads.
         needs: what data it needs, in words.
         measures: what a head's score says, in one line.
-        recipe: for a method from elsewhere, `package.module:function`, called by
-            `headscope survey` as `function(model, out, quick, progress)`: it writes a run folder
-            and returns its result.
+        recipe: for a method from elsewhere, `package.module:function`, called by `headscope survey`
+            as `function(model, out, quick, progress)`: it writes a run folder and returns its
+            result.
     """
 
     name: str
@@ -42,8 +41,7 @@ class Method:
     def load(self) -> tuple[type[Any], Any]:
         """Its configuration dataclass and its function, imported now.
 
-        Raises:
-            InputError: if the module or one of the two is not there.
+        Raises `InputError` if the module or one of the two is not there.
         """
         try:
             module = import_module(self.module)
@@ -69,8 +67,7 @@ def register(
 ) -> Method:
     """Add a method under a name of its own; see `Method` for the arguments.
 
-    Raises:
-        InputError: if the name is taken: a method is never replaced silently.
+    Raises `InputError` if the name is taken: a method is never replaced silently.
     """
     if name in _methods:
         raise InputError(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: The first place whose token before is not the first of all, at which many heads look anyway.
 FROM = 2
 #: Tokens of a natural text that are read at most.
-LONGEST = 256
+TEXT_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,19 @@ def induction(
 ) -> HeadScores:
     """The share of second-block queries whose peak is the token after the earlier occurrence.
 
-    Args:
-        lm: the model; its tokenizer only says which ids are special and what opens a text.
-        texts: natural texts to read too, as far as they have three tokens; of each at most
-            `LONGEST` tokens.
+    Of the tokenizer only special ids and what opens a text are asked for. `texts` are natural ones
+    to read too, as far as they have three tokens; of each at most `TEXT_TOKENS`. Raises
+    `InputError` if two blocks do not fit the context, or there are too few ordinary tokens.
 
     Returns:
         Scores in [0, 1] with bootstrap bounds over sequences. `extra`: `chance`, the mean over all
-        n shifts of the places that would count (a head that looks anywhere into the block scores
-        1 / n), `duplicate`, the share of peaks on the earlier occurrence itself, and
-        `previous_token`, the share of queries in the first block, from place 2 on, whose peak is
-        the token before; with `texts` also `previous_token_text`, the same over these.
-        `statistics`, by sequence: `hits`, `totals` (n each), `block` (peaks on any place that could
-        count), `duplicates`, `previous` and `previous_totals`; by text `text_previous` and
-        `text_previous_totals`.
-
-    Raises:
-        InputError: if two blocks do not fit the context, or there are too few ordinary tokens.
+            n shifts of the places that would count (a head that looks anywhere into the block
+            scores 1 / n), `duplicate`, the share of peaks on the earlier occurrence itself, and
+            `previous_token`, the share of queries in the first block, from place 2 on, whose peak
+            is the token before; with `texts` also `previous_token_text`, the same over these.
+            `statistics`, by sequence: `hits`, `totals` (n each), `block` (peaks on any place that
+            could count), `duplicates`, `previous` and `previous_totals`; by text `text_previous`
+            and `text_previous_totals`.
     """
     from headscope.find.capture import capture_reference, keep_peaks
 
@@ -127,10 +123,9 @@ def induction(
 def _over_texts(
     lm: LanguageModel, texts: Sequence[str], config: Induction, run: Run | None
 ) -> Arrays:
-    """The statistics of previous tokens over natural texts."""
     from headscope.find.capture import capture_reference
 
-    ids = [lm.encode(text)[: min(LONGEST, lm.context_length)] for text in texts]
+    ids = [lm.encode(text, most=TEXT_TOKENS) for text in texts]
     ids = [one for one in ids if len(one) > FROM]
     if not ids:
         raise InputError(

@@ -6,7 +6,7 @@ that a run that was stopped goes on; and `progress`, called with how much is don
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,12 @@ class RunPart:
 
 #: Where nothing is kept.
 NOWHERE = RunPart()
+
+
+def unfinished(batches: Iterable[Sequence[int]], found: Container[int]) -> list[list[int]]:
+    """What is left to do of each batch."""
+    left = ([index for index in batch if index not in found] for batch in batches)
+    return [batch for batch in left if batch]
 
 
 @dataclass(frozen=True, kw_only=True)

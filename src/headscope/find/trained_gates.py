@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -26,17 +26,17 @@ from headscope.errors import InputError, naming
 from headscope.find.gating import (
     Descent,
     Optimizer,
-    Sample,
     descend,
     gate_maker,
     mean_losses,
 )
 from headscope.heads import Gate, HeadSet, check_geometry
-from headscope.measure.answers import holds_answer, holds_normalized
+from headscope.measure.metrics import holds_answer, holds_normalized
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
 
@@ -46,7 +46,7 @@ class Asked:
 
     question: Question
     prompt: str
-    sample: Sample
+    sample: Answered
     cut: bool
 
 
@@ -77,7 +77,7 @@ def ask(
         prompt = template.render(question, context)
         with naming(name):
             (row,) = encode_answers(lm, [prompt], [question.answers[0]], chat)
-        asked.append(Asked(question, prompt, Sample(row.ids, row.start, name), cut))
+        asked.append(Asked(question, prompt, replace(row, name=name), cut))
     return asked
 
 
@@ -143,16 +143,13 @@ class SoftGate(Settings):
     """How gates are trained and questions answered.
 
     Attributes:
-        learning_rate: AdamW's.
-        weight_decay: AdamW's; it pulls gates towards 0.
+        learning_rate, weight_decay: AdamW's; decay pulls gates towards 0.
         epochs: how often every training pair is learned from.
         batch_size: pairs a step.
         check_every: steps between two looks at the pairs held out for stopping.
         patience: looks without a lower loss after which training stops.
         max_new_tokens: generated tokens in which an answer has to occur.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
-        checkpointing: compute layers again in the backward pass instead of keeping their values.
-        batch_tokens: upper bound of a padded batch where nothing is learned.
     """
 
     learning_rate: Annotated[float, Option("How far a step goes.")] = 1e-2
@@ -213,8 +210,8 @@ class Answers:
 def train_soft_gate(
     lm: LanguageModel,
     heads: HeadSet,
-    learn: Sequence[Sample],
-    stop: Sequence[Sample],
+    learn: Sequence[Answered],
+    stop: Sequence[Answered],
     config: SoftGate,
     seed: int,
     run: Run | None = None,

@@ -45,24 +45,19 @@ def translation_score(
     progress: Progress | None = None,
     links: str = "alignment",
 ) -> HeadScores:
-    """Score every head of `lm` on sentence pairs of one direction.
+    """Score every head on sentence pairs of one direction, with or without word links.
 
-    Args:
-        pairs: sentences and translations, with or without word links.
-        run: see `TranslationScore.keep_peaks` for what stays there at the end.
-        links: the name under which the run keeps the word links. Reference translations that one
-            run scores by several links are read by the model once.
+    `links` is the name under which the run keeps the word links: reference translations that one
+    run scores by several links are read by the model once. Raises `InputError` if no sentence has
+    an aligned target token, or a prompt exceeds the context.
 
     Returns:
-        Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and
-        `different`, the score on target tokens whose aligned word has the same or another
-        surface form (NaN without such tokens). `statistics`, by sentence: `hits`, `totals`,
-        `identical_hits`, `identical_totals`, `chance`, `chance_totals`; from them every figure
-        follows again without the model. `config` also tells `examples` (sentences scored),
-        `left_out` (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
-
-    Raises:
-        InputError: if no sentence has an aligned target token, or a prompt exceeds the context.
+        Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and `different`,
+            the score on target tokens whose aligned word has the same or another surface form (NaN
+            without such tokens). `statistics`, by sentence: `hits`, `totals`, `identical_hits`,
+            `identical_totals`, `chance`, `chance_totals`; from them every figure follows again
+            without the model. `config` also tells `examples` (sentences scored), `left_out`
+            (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
     """
     from headscope.find.alignment import count_hits, decoded, similar_sentences
     from headscope.find.capture import keep_peaks
@@ -157,23 +152,17 @@ def attention_mass(
     """Attention on the aligned source word, of every head, on one direction's references.
 
     The weights at the step that predicts a target token, summed over the tokens of the aligned
-    word; the mean over such tokens of a sentence, then over sentences.
-
-    Args:
-        config: as for `translation_score`, with `decode="reference"` and `average="macro"`; `scope`
-            has no meaning here, since weights are those over all keys.
+    word; the mean over such tokens of a sentence, then over sentences. `config` is as for
+    `translation_score`, with `decode="reference"` and `average="macro"`; `scope` has no meaning
+    here, since weights are those over all keys. Raises `InputError` for another `decode` or
+    `average`, if no sentence has an aligned target token, or as `attention_weights`.
 
     Returns:
         Scores in [0, 1] with bootstrap bounds over sentences. `extra`: `chance`, the same under the
-        links of other pairs of similar lengths. `statistics`: `mass` and `chance`, (S, L, W), of
-        the sentences that have an aligned target token. `config` as of `translation_score`.
-
-    Raises:
-        InputError: for another `decode` or `average`, if no sentence has an aligned target token,
-            or as `attention_weights`.
+            links of other pairs of similar lengths. `statistics`: `mass` and `chance`, (S, L, W),
+            of the sentences that have an aligned target token.
     """
     from headscope.find.alignment import given_texts, similar_sentences
-    from headscope.lm.batching import in_halves, length_buckets
 
     if config.decode != "reference" or config.average != "macro":
         raise InputError("attention mass is of reference translations, as a mean over sentences")
@@ -191,12 +180,14 @@ def attention_mass(
     masses: dict[int, tuple[Floats, Floats]] = {}
     tokens = min(config.batch_tokens, MOST_TOKENS)
     shift = 1 if config.query == "predict" else 0
-    buckets = length_buckets([len(given[at].ids) for at in kept], tokens, lm.pass_overhead)
-    for places, found in in_halves(
-        [[kept[place] for place in bucket] for bucket in buckets],
-        lambda some: _masses(lm, [given[at] for at in some], [tables[at] for at in some], shift),
-    ):
-        masses.update(zip(places, found, strict=True))
+
+    def work(places: list[int]) -> dict[int, tuple[Floats, Floats]]:
+        some = [kept[place] for place in places]
+        made = _masses(lm, [given[at] for at in some], [tables[at] for at in some], shift)
+        return dict(zip(some, made, strict=True))
+
+    for _, found in lm.in_batches([len(given[at].ids) for at in kept], tokens, work):
+        masses |= found
         if progress:
             progress(len(masses), len(kept))
     mass, chance = (np.stack([masses[at][number] for at in kept]) for number in (0, 1))
@@ -238,19 +229,15 @@ def _masses(
     import torch
 
     from headscope.find.capture import rows_before
-    from headscope.lm.attention.weights import WeightRequest
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
+    from headscope.lm.attention.weights import WeightRequest, weights_in
 
-    batch = collate([text.ids for text in given], lm.pad_token_id)
+    batch = lm.collate([text.ids for text in given])
     places = [np.flatnonzero(text.source) for text in given]
     keys = torch.full((len(given), max(map(len, places))), -1, dtype=torch.int64)
     for row, (own, before) in enumerate(zip(places, batch.padding, strict=True)):
         keys[row, : len(own)] = torch.from_numpy(own + before)
     request = WeightRequest(keys, rows=rows_before(batch, [text.rows for text in given], shift))
-    inputs = forward_inputs(lm.model, batch, logits=False)
-    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as found:
-        lm.model(**inputs)
+    found = weights_in(lm, batch, request)
     of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().double().numpy()
     mask, made = lm.geometry.mask(), []
     for row, (pair, of_keys) in enumerate(zip(tables, places, strict=True)):

@@ -42,14 +42,10 @@ class TranslationScore(Resampled):
         query: "predict", the row that predicts the target token (the paper), or "read", its own.
         average: "macro", the mean of sentence scores (the paper), or "micro", over all tokens.
         aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
-        llm: the annotator for "llm".
-        template: the prompt up to where the target begins.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
         skip_identical: leave out target tokens whose aligned word has the same surface form.
         max_new_tokens: limit of "greedy"; None: twice the source tokens and 32.
         chance_draws: other sentences whose links give each sentence's chance.
-        seed: of the draws.
-        batch_tokens: padded tokens of a batch.
         keep_peaks: keep all peaks in the run folder when it is finished, so that it can be scored
             again without the model; else those of few heads (`headscope.find.capture.keep_peaks`).
     """

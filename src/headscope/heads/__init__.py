@@ -4,8 +4,14 @@ They know no model. Everything is frozen, follows the laws of sets, and is saved
 with a config.json and a model card.
 """
 
-from headscope.heads.amounts import count_of, count_words, default_amount
-from headscope.heads.geometry import Geometry, Head, check_geometry
+from headscope.heads.geometry import (
+    Geometry,
+    Head,
+    check_geometry,
+    count_of,
+    count_words,
+    default_amount,
+)
 from headscope.heads.resolve import about_rank, rank_words, read_scores, resolve_heads, save_scores
 from headscope.heads.scores import HeadScores, LayerProfile, Rank, check_thresholds
 from headscope.heads.sets import Gate, HeadSet

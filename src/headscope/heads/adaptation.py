@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -15,7 +14,7 @@ from headscope.errors import InputError, naming
 from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.resolve import place_of
 from headscope.heads.sets import Gate, HeadSet
-from headscope.heads.store import check_finished, kind_of
+from headscope.heads.store import check_finished, kind_of, read_json, read_tensors
 
 #: What the gates multiply: what heads write, or their queries.
 Place = Literal["output", "query"]
@@ -30,12 +29,9 @@ class Adaptation:
     Attributes:
         gate: a number for each head; 1 keeps it, 0 removes it, anything else scales it.
         feed_forward: a number for each decoder layer's feed-forward part, float32 (L,), or None:
-            all are kept.
+            all are kept. `InputError` for another shape, or one that is not finite.
         place: whether the gates multiply what heads write, or their queries, so that a head with
             gate 0 attends evenly.
-        name: what results call it.
-
-    Raises `InputError` if `feed_forward` is of another shape or not finite.
     """
 
     gate: Gate
@@ -161,25 +157,14 @@ def _check_number(value: float, what: str) -> None:
 
 
 def _feed_forward(file: Path) -> NDArray[np.float32] | None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     if not file.exists():
         return None
-    try:
-        return np.asarray(load(file.read_bytes())["mask"], dtype=np.float32)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise InputError(f"{file}: is damaged; find the mask again") from error
+    tensors = read_tensors(file, "find the mask again")
+    if "mask" not in tensors:
+        raise InputError(f"{file}: is damaged; find the mask again")
+    return np.asarray(tensors["mask"], dtype=np.float32)
 
 
 def read_object(file: Path) -> dict[str, Any]:
     """The JSON object in a file of a run; empty if there is no such file, InputError if damaged."""
-    if not file.exists():
-        return {}
-    try:
-        value = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is damaged; run the same command again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{file}: is damaged; run the same command again")
-    return value
+    return read_json(file) if file.exists() else {}

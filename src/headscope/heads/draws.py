@@ -192,7 +192,6 @@ def distinct_sets(
 
 
 def _every(groups: Sequence[Sequence[Head]], sizes: Sequence[int]) -> Iterator[tuple[Head, ...]]:
-    """Every set with so many heads of each group, made one at a time."""
     if not groups:
         yield ()
         return

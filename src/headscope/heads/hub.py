@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from headscope.errors import InputError, first_line
+from numpy.typing import NDArray
+
+from headscope.errors import InputError, first_line, naming
 from headscope.heads import store
+from headscope.heads.geometry import Geometry
 from headscope.hub import download, status_of, transport
 
 _NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
@@ -32,9 +35,41 @@ _FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".safetensors")
 class Artifact(ABC):
     """Something that is saved as a folder, and so can be shared on the Hugging Face Hub."""
 
+    kind: ClassVar[str]
+
+    if TYPE_CHECKING:
+
+        @property
+        def geometry(self) -> Geometry: ...
+        @property
+        def origin(self) -> store.Origin: ...
+
     @abstractmethod
+    def _tensors(self) -> dict[str, NDArray[Any]]: ...
+
+    @classmethod
+    @abstractmethod
+    def _of(cls, saved: store.Saved) -> Self: ...
+
     def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Write the artifact into a folder."""
+        """Write `scores.safetensors`, `heads.safetensors` (int32, (n, 2)) or `gate.safetensors`
+        (float32, (L, W)), `config.json` and a model card."""
+        store.save(directory, self.kind, self.geometry, self._tensors(), self.origin)
+
+    @classmethod
+    def from_pretrained(
+        cls, directory: str | PathLike[str], *, revision: str | None = None, subfolder: str = ""
+    ) -> Self:
+        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named; of
+        scores also those of a finished run, of several directions their mean.
+
+        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
+        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
+        also without network. InputError if it is missing, something else or damaged.
+        """
+        saved = load(directory, cls.kind, revision, subfolder)
+        with naming(saved.directory):
+            return cls._of(saved)
 
     def to_frame(self) -> Any:
         """Every head with its numbers as a pandas frame, a row a head."""
@@ -138,7 +173,7 @@ def load(
     """
     path = Path(directory)
     place = None
-    if isinstance(directory, str) and not _exists(path):
+    if isinstance(directory, str) and not exists(path):
         place = Repository.parse(directory)
     if place is None:
         if revision is not None:
@@ -160,7 +195,6 @@ def load(
 
 
 def _push(folder: Path, place: Repository, private: bool | None, message: str) -> str:
-    """Commit the artifact that lies in `folder` as it shall lie in the repository."""
     from huggingface_hub import HfApi
 
     artifact = folder / place.subfolder
@@ -236,11 +270,11 @@ def _inside(subfolder: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A pattern that matches this text alone."""
     return re.sub(r"([*?\[])", r"[\1]", text)
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is a file or folder of this name, or none can be."""
     try:
         return path.exists()
     except OSError:  # too long a name, or one below a folder that may not be entered

@@ -11,16 +11,15 @@ from typing import Any, TypedDict, get_args
 
 from headscope.errors import InputError
 from headscope.heads import store
-from headscope.heads.amounts import default_amount
-from headscope.heads.geometry import Geometry, check_geometry
-from headscope.heads.hub import Repository
+from headscope.heads.geometry import Geometry, check_geometry, default_amount
+from headscope.heads.hub import Repository, exists
 from headscope.heads.scores import NO_TRANSLATION_SCORES, HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import check_finished
 from headscope.options import Amount
 
 MEAN = "mean"
-_LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
+LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
 # What is read of a run or a saved artifact, by name, so that a repository of something else, such
 # as a model, costs no download of its weights.
 _FILES = (
@@ -78,18 +77,13 @@ def place_of(spec: str | PathLike[str]) -> Path | None:
     text that is nothing here but a possible repository of the Hub (`owner/name`, or
     `hf://owner/name@revision/subfolder`) is fetched; InputError if the Hub does not give it.
     """
-    if not str(spec).strip() or (isinstance(spec, str) and _LIST.fullmatch(spec)):
+    if not str(spec).strip() or (isinstance(spec, str) and LIST.fullmatch(spec)):
         return None
     path = Path(spec)
-    try:
-        if path.exists():
-            return path
-    except OSError:  # too long a name, or one below a folder that may not be entered
-        return None
-    if not isinstance(spec, str):
-        return None
-    repository = Repository.parse(spec)
-    return None if repository is None else _fetched(spec, repository)
+    if exists(path):
+        return path
+    repository = Repository.parse(spec) if isinstance(spec, str) else None
+    return None if repository is None else _fetched(str(spec), repository)
 
 
 @cache  # several parts of a command ask for the place of the same heads
@@ -129,7 +123,7 @@ def resolve_heads(
     `k`, the top k scores. InputError if it is none of these, or made for another geometry.
     """
     text = str(spec)
-    if isinstance(spec, str) and _LIST.fullmatch(spec):
+    if isinstance(spec, str) and LIST.fullmatch(spec):
         return _cut(HeadSet.parse(spec, geometry), k)
     if not text.strip():
         raise InputError("no heads are named; name a run, a file, or a list such as 5.3,7.11")
@@ -192,8 +186,7 @@ def _from_folder(
 ) -> HeadSet:
     check_finished(path)
     scores = read_scores(path)
-    saved = next((p for p in (path, path / "heads") if store.kind_of(p) == "heads"), None)
-    gate = next((p for p in (path, path / "gate") if store.kind_of(p) == "gate"), None)
+    saved, gate = store.held(path, "heads"), store.held(path, "gate")
     artifact: HeadSet | Gate | HeadScores
     if saved is not None and (k is None or not scores):
         artifact = HeadSet.from_pretrained(saved)

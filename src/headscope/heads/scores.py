@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from os import PathLike
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -14,12 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads import hub, store
-from headscope.heads.amounts import count_of
-from headscope.heads.geometry import Geometry, Head, check_geometry
+from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
-from headscope.heads.store import Origin
+from headscope.heads.store import Origin, Saved
 from headscope.options import Amount
 
 Array = NDArray[Any]
@@ -68,6 +65,7 @@ class HeadScores(Artifact):
     is the run's. All arrays are read-only copies.
     """
 
+    kind = "scores"
     geometry: Geometry
     values: NDArray[np.float64]
     method: str
@@ -293,7 +291,7 @@ class HeadScores(Artifact):
             first.method,
             np.mean(lows, axis=0) if bounded else None,
             np.mean(highs, axis=0) if bounded else None,
-            extra={name: _mean_of_defined([part.extra[name] for part in parts]) for name in names},
+            extra={name: mean_of_defined([part.extra[name] for part in parts]) for name in names},
             statistics=_parts(parts) if len(parts) > 1 else {},
             config={**_agreed([part.config for part in parts]), "mean_over": list(scores)},
             provenance=_agreed([part.provenance for part in parts]),
@@ -307,50 +305,17 @@ class HeadScores(Artifact):
             return self
         return replace(self, statistics={**self.statistics, **_parts([scores[n] for n in names])})
 
-    def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Write `scores.safetensors`, `config.json` and a model card."""
-        store.save(directory, "scores", self.geometry, self._tensors(), self.origin)
-
     @classmethod
-    def from_pretrained(
-        cls,
-        directory: str | PathLike[str],
-        *,
-        revision: str | None = None,
-        subfolder: str = "",
-    ) -> HeadScores:
-        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named, or
-        the scores of a finished run, of several directions their mean.
-
-        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
-        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
-        also without network. InputError if it is missing, something else or damaged.
-        """
-        saved = hub.load(directory, "scores", revision, subfolder)
+    def _of(cls, saved: Saved) -> HeadScores:
         shape = saved.geometry.shape
-        groups: dict[str, dict[str, Array]] = {"extra": {}, "statistics": {}}
+        arrays: dict[str, Any] = {"extra": {}, "statistics": {}}
         for name in sorted(saved.tensors):
             group, _, key = name.partition(".")
-            if key and group in groups:
-                groups[group][key] = saved.tensors[name]
-        bounds = {
-            name: saved.tensor(name, np.float64, shape)
-            for name in ("low", "high")
-            if name in saved.tensors
-        }
-        values = saved.tensor("values", np.float64, shape)
-        with saved.naming_the_file():
-            return cls(
-                saved.geometry,
-                values,
-                saved.origin.method,
-                **bounds,
-                extra=groups["extra"],
-                statistics=groups["statistics"],
-                config=saved.origin.config,
-                provenance=saved.origin.provenance,
-                signature=saved.origin.signature,
-            )
+            if key and group in arrays:
+                arrays[group][key] = saved.tensors[name]
+        for name in ("values", *({"low", "high"} & saved.tensors.keys())):
+            arrays[name] = saved.tensor(name, np.float64, shape)
+        return cls(saved.geometry, **arrays, **vars(saved.origin))
 
     def _tensors(self) -> dict[str, Array]:
         tensors: dict[str, Array] = {"values": self.values}
@@ -381,7 +346,6 @@ def _read_only(array: Array) -> Array:
 
 
 def _agreed(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all of the settings say alike."""
     first, *others = settings
     return {
         name: value
@@ -400,12 +364,12 @@ def _joined(signatures: Sequence[str]) -> str:
     return "|".join([*common, f"mean:{digest}"])
 
 
-def _mean_of_defined(arrays: Sequence[Array]) -> Array:
-    """The mean over the arrays that are not NaN at a place; NaN where all are."""
-    stacked = np.stack(arrays)
-    defined = ~np.isnan(stacked)
-    count = defined.sum(axis=0)
-    total = np.where(defined, stacked, 0.0).sum(axis=0)
+def mean_of_defined(values: ArrayLike, axis: int = 0) -> Array:
+    """The mean over an axis of what is not NaN; NaN where all is."""
+    numbers = np.asarray(values)
+    defined = ~np.isnan(numbers)
+    count = defined.sum(axis=axis)
+    total = np.where(defined, numbers, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 

@@ -71,14 +71,6 @@ class Saved:
             )
         return tensor
 
-    @contextmanager
-    def naming_the_file(self) -> Iterator[None]:
-        """Put the folder's name before the message of an InputError raised inside."""
-        try:
-            yield
-        except InputError as error:
-            raise InputError(f"{self.directory}: {error}") from error
-
 
 def installed_version() -> str:
     """The installed version of headscope; `0+unknown` when it runs from a bare source tree."""
@@ -139,14 +131,10 @@ def save(
     the digest of the tensors, so that a mixture of old and new is noticed on loading. A folder
     that holds another kind of artifact, or a model, raises InputError and is left untouched.
     """
-    from safetensors.numpy import save as serialise
-
     target = Path(directory)
     _check_free(target, kind)
-    blob = serialise(
-        {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
-        metadata={"headscope": kind},  # one entry: safetensors writes several in random order
-    )
+    # One entry: safetensors writes several in random order.
+    blob = packed(tensors, {"headscope": kind})
     config = {
         "library": "headscope",
         "kind": kind,
@@ -168,20 +156,11 @@ def save(
 
 def load(directory: str | PathLike[str], kind: str) -> Saved:
     """Read an artifact folder; InputError if it is missing, of another kind or damaged."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as deserialise
-
     folder = Path(directory)
     config = _read_config(folder, kind)
     file = folder / f"{kind}.safetensors"
-    try:
-        blob = file.read_bytes()
-        tensors: dict[str, NDArray[Any]] = deserialise(blob)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); save it again") from error
-    except (SafetensorError, ValueError) as error:
-        raise InputError(f"{file}: is damaged ({error}); save the artifact again") from error
-    if hashlib.sha256(blob).hexdigest() != config.get("sha256"):
+    tensors = read_tensors(file, "save the artifact again")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != config.get("sha256"):
         raise InputError(
             f"{file}: its content does not match the digest in config.json, so the folder is "
             "damaged or half-written; save the artifact again"
@@ -198,6 +177,49 @@ def load(directory: str | PathLike[str], kind: str) -> Saved:
             )
     origin = Origin(str(config.get("method", "")), str(config.get("signature", "")), **told)
     return Saved(folder, kind, geometry, tensors, origin)
+
+
+def packed(tensors: Mapping[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
+    """Arrays as the content of a safetensors file."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(one) for name, one in tensors.items()}, metadata)
+
+
+def read_tensors(file: Path, fix: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors file; InputError, which says what to do, if it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return load(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); {fix}") from error
+    except (SafetensorError, ValueError) as error:
+        raise InputError(f"{file}: is damaged; {fix}") from error
+
+
+def read_json(file: Path, fix: str = "run the same command again") -> dict[str, Any]:
+    """The object in a JSON file; InputError, which says what to do, if there is no such object.
+
+    Raises `FileNotFoundError` if there is no such file.
+    """
+    try:
+        value = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: is damaged; {fix}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: is damaged; {fix}")
+    return value
+
+
+def held(folder: Path, kind: str) -> Path | None:
+    """Where a folder, or that of a run, has its artifact of a kind; None if it has none."""
+    return next((place for place in (folder, folder / kind) if kind_of(place) == kind), None)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

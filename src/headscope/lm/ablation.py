@@ -27,9 +27,9 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import length_buckets
 from headscope.lm.hooks import hooked
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.inputs import evaluating
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
@@ -93,10 +93,8 @@ class Positions:
         """The classes (B, T) of the tokens of a tensor (B, T, …) of this pass, 0 to number - 1.
 
         With two classes, those of documents, answers are part of the rest. Padding has class 0.
-
-        Raises:
-            InputError: if it cannot be told which token of its row each is, or, with three
-                classes, where answers begin.
+        Raises `InputError` if it cannot be told which token of its row each is, or, with three
+        classes, where answers begin.
         """
         key = (x.shape[:2], x.device, number)
         if key not in self._classes_of:
@@ -144,25 +142,12 @@ def head_means(
     starts: Sequence[int] | None = None,
     batch_tokens: int = 4096,
 ) -> npt.NDArray[np.float32]:
-    """Mean of every head's output ``A V`` (before W_O) by class of position.
+    """Mean of every head's output ``A V`` (before W_O) by class of position, float32 (C, L, W, D).
 
-    Each token counts once; padding does not count.
-
-    Args:
-        lm: the model.
-        rows: token ids of each reference text, at most the model's context each; empty ones are
-            left out.
-        starts: for each row where its answer begins, as for `answers_at`;
-            None: the rows are documents.
-        batch_tokens: upper bound of a padded batch's size.
-
-    Returns:
-        Shape (C, L, W, D), float32, D the widest head; zero where there is no head or channel. The
-        C classes are the first three, of documents the first two, of
-        `CLASSES`.
-
-    Raises:
-        InputError: if a class has no token.
+    Each token counts once, padding does not. D is the widest head; zero where there is no head or
+    channel. `starts` say where the answer of each row begins, as for `answers_at`; without them the
+    rows are documents, and C is 2 instead of 3 (see `CLASSES`). Empty rows are left out. Raises
+    `InputError` if a class has no token.
     """
     begins = [len(row) for row in rows] if starts is None else list(starts)
     kept = [at for at, row in enumerate(rows) if len(row)]
@@ -193,10 +178,10 @@ def head_means(
         lengths = [len(rows[at]) for at in kept]
         for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
             some = [kept[place] for place in bucket]
-            batch = collate([rows[at] for at in some], lm.pad_token_id)
+            batch = lm.collate([rows[at] for at in some])
             real = batch.attention_mask.bool()
             with answers_at([begins[at] for at in some]):
-                lm.model(**forward_inputs(lm.model, batch, logits=False))
+                lm.forward(batch, logits=False)
     if not tokens.all():
         missing = CLASSES[int(np.flatnonzero(tokens == 0)[0])]
         raise InputError(

@@ -30,6 +30,12 @@ class Batch:
     position_ids: torch.Tensor
     cache: Any = None
 
+    @classmethod
+    def of(cls, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Batch:
+        """Tokens whose positions follow from the mask."""
+        positions = (attention_mask.cumsum(dim=1) - 1).clamp_(min=0)
+        return cls(input_ids, attention_mask, positions)
+
     @property
     def padding(self) -> tuple[int, ...]:
         """How many padding tokens stand before each row."""
@@ -38,23 +44,17 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        return Batch(
-            self.input_ids.to(device),
-            self.attention_mask.to(device),
-            self.position_ids.to(device),
-            self.cache,
-        )
+        tensors = (self.input_ids, self.attention_mask, self.position_ids)
+        ids, mask, positions = (tensor.to(device) for tensor in tensors)
+        return Batch(ids, mask, positions, self.cache)
 
 
 def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
-    """Pad rows of token ids on the left.
+    """Pad rows of token ids on the left with ``pad_id``, which models never see, since it is
+    masked.
 
-    Args:
-        rows: at least one row; each has at least one token.
-        pad_id: the id written where there is no token; models never see it, since it is masked.
-
-    Raises:
-        InputError: if there is no row, or a row is empty (a softmax over nothing has no meaning).
+    Raises `InputError` if there is no row, or a row is empty (a softmax over nothing has no
+    meaning).
     """
     if not rows:
         raise InputError("A batch needs at least one row of tokens; none was given.")
@@ -67,30 +67,18 @@ def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
     for index, row in enumerate(rows):
         ids[index, width - len(row) :] = torch.as_tensor(row, dtype=torch.long)
         mask[index, width - len(row) :] = 1
-    positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
-    return Batch(ids, mask, positions)
+    return Batch.of(ids, mask)
 
 
 def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> list[list[int]]:
     """Group rows of similar length into batches, with the least padding that is worth its batches.
 
-    A batch costs its padded size and ``overhead`` tokens more; the sum over batches is the smallest
-    there is for rows in the order of their lengths. Longest rows come first, so that too large a
-    batch shows at once. A row longer than ``batch_tokens`` gets a batch of its own. The grouping
-    depends on nothing but the arguments.
-
-    Args:
-        lengths: tokens of each row.
-        batch_tokens: upper bound of rows × longest row, at least 1.
-        overhead: what a batch costs beside its tokens, in tokens, at least 0; for a single pass
-            `headscope.lm.model.LanguageModel.pass_overhead`, and as many times that as there are
-            passes. With ``batch_tokens`` or more there are as few batches as can be.
-
-    Returns:
-        Lists of indices into ``lengths``; each index occurs exactly once.
-
-    Raises:
-        InputError: if ``batch_tokens`` is below 1 or ``overhead`` below 0.
+    A batch costs its padded size and ``overhead`` tokens more (for a single pass
+    `headscope.lm.model.LanguageModel.pass_overhead`, and as many times that as there are passes);
+    the sum over batches is the smallest there is for rows in the order of their lengths. Longest
+    rows come first, so that too large a batch shows at once; a row longer than ``batch_tokens``
+    gets one of its own. Gives lists of indices into ``lengths``, each index once; nothing but the
+    arguments decides. Raises `InputError` if ``batch_tokens`` is below 1 or ``overhead`` below 0.
     """
     if batch_tokens < 1 or overhead < 0:
         raise InputError(
@@ -124,15 +112,8 @@ def in_halves(
     """What ``work`` makes of each batch, in order, with the indices it was made from.
 
     A batch for which memory does not suffice is done as its first half and its second half, and so
-    on down to single rows.
-
-    Args:
-        batches: indices of rows, at least one a batch.
-        work: computes one batch; called again for the halves, so it must leave nothing behind
-            where it fails.
-
-    Raises:
-        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    on down to single rows; so ``work`` must leave nothing behind where it fails. Raises
+    `torch.OutOfMemoryError` if memory does not suffice for a single row.
     """
     waiting = [list(batch) for batch in reversed(batches)]
     while waiting:

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +25,11 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import changed_output, hooked
+from headscope.lm.hooks import changed_output, hooked, once_a_model
 from headscope.lm.inputs import evaluating, probe_pass
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
-
-_known: weakref.WeakKeyDictionary[nn.Module, tuple[FeedForwardSite, ...]] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,36 +49,26 @@ class FeedForwardSite:
     modules: tuple[nn.Module, ...]
 
 
+@once_a_model
 def feed_forward_sites(lm: LanguageModel) -> tuple[FeedForwardSite, ...]:
     """Find every decoder layer's feed-forward part; one site a layer, in order of layers.
 
     Costs one small forward pass and some passes of single layers over seven tokens, once a model.
-
-    Raises:
-        InputError: if a layer's feed-forward part cannot be told apart.
+    Raises `InputError` if a layer's feed-forward part cannot be told apart.
     """
-    if lm.model not in _known:
-        with evaluating(lm.model), torch.no_grad():
-            _known[lm.model] = tuple(_find(lm))
-    return _known[lm.model]
+    with evaluating(lm.model), torch.no_grad():
+        return tuple(_find(lm))
 
 
 @contextlib.contextmanager
 def feed_forward_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
-    """Multiply each layer's feed-forward contribution by its gate inside the context.
+    """Multiply each layer's feed-forward contribution by its gate, (L,) or (B, L), inside the
+    context.
 
-    Contexts nest, with each other and with `gated`; the hooks are removed at the end, also after
-    an exception.  A gate of 1 is the identity bit for bit.  As with `gated`, a backward pass has
-    to run inside if gradient checkpointing is on.
-
-    Args:
-        lm: the model.
-        gate: float tensor of shape (L,), one number a decoder layer, which may require grad; or
-            (B, L), one row of them a row of the batch.
-
-    Raises:
-        InputError: if the shape does not fit, a value is not finite, the feed-forward parts cannot
-            be found, or, in the forward pass, if per-row gates meet a batch of another size.
+    Contexts nest, with each other and with `gated`. A gate of 1 is the identity bit for bit. As
+    with `gated`, a backward pass has to run inside if gradient checkpointing is on. Raises
+    `InputError` if the shape does not fit, a value is not finite, the feed-forward parts cannot be
+    found, or, in the forward pass, if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, (lm.geometry.layers,), "The feed-forward gate")
     with hooked(
@@ -174,7 +159,6 @@ def _find(lm: LanguageModel) -> Iterator[FeedForwardSite]:
 
 
 def _calls(lm: LanguageModel) -> list[_Layer]:
-    """Every decoder layer with what it was called with in one small forward pass."""
     layers = [_Layer(at, module) for at, module in enumerate(lm.decoder_layers)]
 
     def hooks() -> Iterator[Any]:

@@ -32,35 +32,31 @@ _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 def gated(
     lm: LanguageModel,
     gate: Gate | torch.Tensor,
-    ablate: str = "zero",
+    ablate: str | None = None,
     means: npt.NDArray[np.floating[Any]] | None = None,
     skip_identity: bool = True,
 ) -> Iterator[None]:
     """Apply ``gate`` to a model for the length of the context.
 
-    Contexts nest: gates multiply.  The hooks are removed at the end, also after an exception, and
-    nothing else of the model is touched.  A backward pass that needs the gate's gradient has to
-    run inside the context if gradient checkpointing is on (use the non-reentrant kind).
+    Contexts nest: gates multiply. The hooks are removed at the end, also after an exception. A
+    backward pass that needs the gate's gradient has to run inside the context if gradient
+    checkpointing is on (use the non-reentrant kind).
 
     Args:
-        lm: the model, of geometry (L, W).
-        gate: a `Gate`; or a tensor of shape (L, W), which may require grad; or a tensor of shape
-            (B, L, W) with one gate a row of the batch.  Entries of heads that do not exist are
-            ignored.  It is cast to the dtype and device of each layer's projection input.
+        gate: a `Gate`; or a tensor (L, W), which may require grad; or (B, L, W), one gate a row of
+            the batch. Entries of heads that do not exist are ignored.
         ablate: ``"zero"``, or ``"mean"``, which adds (1 - g) × the head's mean output ``A V``, so
-            that removal puts the mean in its place.
-        means: for ``"mean"``: shape (C, L, W, D), from `headscope.lm.ablation.head_means`; head
-            widths below D use the first channels. Each token gets the mean of its class (see
-            `headscope.lm.ablation`). With C = 3 passes have to say where answers begin; with
-            C = 2, the means of documents, an answer is part of the rest.
-        skip_identity: leave out layers whose gate is all ones and needs no gradient; they are
-            bit for bit the same either way.
+            that removal puts the mean in its place; None: ``"mean"`` where means are given.
+        means: shape (C, L, W, D), from `headscope.lm.ablation.head_means`; each token gets the mean
+            of its class. With C = 3 passes have to say where answers begin; with C = 2, the means
+            of documents, an answer is part of the rest.
+        skip_identity: leave out layers whose gate is all ones and needs no gradient; they are bit
+            for bit the same either way.
 
-    Raises:
-        InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
-            if a per-row gate meets a batch of another size (beam search and
-            ``num_return_sequences`` expand the batch), the gate's gradient is lost in a
-            quantised projection, or the classes of tokens are not known.
+    Raises `InputError` if gate or means are of another geometry, not finite, or, in the forward
+    pass, if a per-row gate meets a batch of another size (beam search and ``num_return_sequences``
+    expand the batch), the gate's gradient is lost in a quantised projection, or the classes of
+    tokens are not known.
     """
     values = _gate_tensor(lm.geometry, gate)
     mean = _mean_tensor(lm, ablate, means)
@@ -113,8 +109,9 @@ def _gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
 
 
 def _mean_tensor(
-    lm: LanguageModel, ablate: str, means: npt.NDArray[np.floating[Any]] | None
+    lm: LanguageModel, ablate: str | None, means: npt.NDArray[np.floating[Any]] | None
 ) -> torch.Tensor | None:
+    ablate = ablate or ("zero" if means is None else "mean")
     if ablate not in ("zero", "mean"):
         raise InputError(f"ablate is {ablate!r}; it must be 'zero' or 'mean'.")
     if ablate == "zero":
@@ -185,7 +182,6 @@ def _hook(
 
 
 def _keeps_gradient(site: AttentionSite) -> Callable[..., None]:
-    """A forward hook that raises where a gradient would be lost without a word."""
 
     def hook(_: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if torch.is_grad_enabled() and not output.requires_grad:

@@ -16,8 +16,8 @@ import torch
 
 from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
-from headscope.lm.inputs import evaluating, plain_settings
+from headscope.lm.batching import Batch, in_halves, length_buckets
+from headscope.lm.inputs import generated
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -81,23 +81,15 @@ def generate(
 ) -> list[Generation]:
     """Continue prompts greedily, in batches of similar length padded on the left.
 
-    Sampling settings, penalties and forced tokens in the model's generation settings do not take
-    part; its end-of-text ids do.  Gates and peaks act by the contexts this is called in.
+    Of the model's generation settings only the end-of-text ids take part. Gates and peaks act by
+    the contexts this is called in. Raises `InputError` if a prompt holds no token or fills the
+    context, or limits do not fit.
 
     Args:
-        lm: the model.
-        prompts: texts; tokenised by the tokenizer's own defaults, or without special tokens added.
-        config: how to continue; see `GenerateConfig`.
         limits: new tokens for each prompt, instead of ``config.max_new_tokens``.
         observe: gives a context to enter around each batch; see `Observer`.
         special: whether the tokenizer adds its special tokens; False for prompts that hold them
             already, such as those a chat template made.
-
-    Returns:
-        One generation for each prompt, in the order of prompts.
-
-    Raises:
-        InputError: if a prompt holds no token or fills the context, or limits do not fit.
     """
     config = config or GenerateConfig()
     ids = [lm.encode(prompt, special) for prompt in prompts]
@@ -106,7 +98,7 @@ def generate(
     lengths = [len(row) + limit for row, limit in zip(ids, allowed, strict=True)]
 
     def work(rows: list[int]) -> list[Generation]:
-        batch = collate([ids[i] for i in rows], lm.pad_token_id)
+        batch = lm.collate([ids[i] for i in rows])
         context = observe(rows, batch) if observe is not None else contextlib.nullcontext()
         with context:
             return generate_batch(lm, batch, [allowed[i] for i in rows], config.stop_at_newline)
@@ -152,27 +144,17 @@ def generate_batch(
     The first forward pass reads the prompts, each further one a single token of every row, also
     of rows that have ended (their output is dropped) until all have.
     """
-    import transformers
-
-    inner = lm.model.get_base_model() if hasattr(lm.model, "get_base_model") else lm.model
     width = int(batch.input_ids.shape[1])
-    settings_class: Any = transformers.GenerationConfig
-    settings = settings_class(
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=max(limits),
-        eos_token_id=list(lm.eos_token_ids) or None,
-        pad_token_id=lm.pad_token_id,
-    )
     stop = RowStop(lm.stop_table, stop_at_newline, limits, width, lm.device)
-    on_device = batch.to(lm.device)
-    prompts = answers_at([width - padding for padding in batch.padding])
-    with evaluating(lm.model), torch.no_grad(), plain_settings(inner, settings), prompts:
-        sequences = lm.model.generate(
-            input_ids=on_device.input_ids,
-            attention_mask=on_device.attention_mask,
-            generation_config=settings,
-            stopping_criteria=transformers.StoppingCriteriaList([stop]),
+    with answers_at([width - padding for padding in batch.padding]):
+        sequences = generated(
+            lm,
+            batch,
+            [stop],
+            do_sample=False,
+            max_new_tokens=max(limits),
+            eos_token_id=list(lm.eos_token_ids) or None,
+            pad_token_id=lm.pad_token_id,
         )
     results = []
     for row, limit, padding in zip(sequences.tolist(), limits, batch.padding, strict=True):
@@ -193,15 +175,11 @@ def generation_of(
 
 
 class StopTable:
-    """For each token id, what it means for the question "has the text ended?".
+    """For each token id, (V,) bool, what it means for the question "has the text ended?".
 
-    Decided from the text of single tokens, so that no step of generation has to decode anything.
-
-    Attributes:
-        ends: (V,) bool; the id is an end of text.
-        text: (V,) bool; holds something other than white space.
-        newline: (V,) bool; holds a newline.
-        text_newline: (V,) bool; holds text and a newline after it.
+    Decided from the text of single tokens, so that no step of generation has to decode anything:
+    `ends` a text; holds `text`, something other than white space; a `newline`; text and a newline
+    after it (`text_newline`).
     """
 
     def __init__(self, lm: LanguageModel) -> None:
@@ -233,14 +211,8 @@ class StopTable:
 
 
 class RowStop:
-    """Stopping criterion for `generate`: each row by its own end mark, newline and limit.
-
-    Args:
-        table: what token ids mean.
-        at_newline: whether a newline after text ends a row.
-        limits: new tokens of each row.
-        prompt: padded length of the prompts.
-        device: where `generate` runs.
+    """Stopping criterion for `generate`: each row by its own end mark, newline and limit of new
+    tokens; `prompt` is the padded length of the prompts.
     """
 
     def __init__(

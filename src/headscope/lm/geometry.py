@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.lm.batching import Batch
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, kernel_name, text_config
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
 from headscope.lm.interpose import Call, observing
 
@@ -81,8 +81,6 @@ class _Event:
 
 
 class _Watch(TorchFunctionMode):
-    """Records attention computations together with the module they happen in."""
-
     def __init__(self, events: list[_Event], stack: list[str], rows: int) -> None:
         super().__init__()
         self.events, self.stack, self.rows = events, stack, rows
@@ -131,9 +129,8 @@ def _watched(model: Any, watch: _Watch) -> Iterator[None]:
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    config = model.config.get_text_config(decoder=True)
-    implementation = getattr(config, "_attn_implementation", None)
-    if implementation in (None, "sdpa", "eager") or implementation not in ALL_ATTENTION_FUNCTIONS:
+    implementation = kernel_name(model)
+    if implementation in ("None", "sdpa", "eager") or implementation not in ALL_ATTENTION_FUNCTIONS:
         with watch:
             yield
         return
@@ -146,7 +143,6 @@ def _watched(model: Any, watch: _Watch) -> Iterator[None]:
 
 
 def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
-    """Run the model once and return what happened, in order."""
     events: list[_Event] = []
     stack: list[str] = []
 
@@ -212,16 +208,9 @@ def _projection(events: list[_Event], at: int, layer_name: str) -> tuple[str, in
 def probe(model: Any, tokenizer: Any = None) -> tuple[Geometry, tuple[AttentionSite, ...]]:
     """Find every decoder layer's attention and output projection with one small forward pass.
 
-    Args:
-        model: a decoder language model of ``transformers``, or an adapter model around one.
-        tokenizer: its tokenizer, if there is one; only used to avoid special ids.
-
-    Returns:
-        The geometry (query heads per decoder layer; 0 where a layer has no softmax attention) and
-        one site for each layer that has heads, in order of layers.
-
-    Raises:
-        InputError: if the heads cannot be told apart; the message says what was found.
+    Gives the geometry (0 heads where a layer has no softmax attention), and one site for each layer
+    that has heads, in order. The tokenizer is used to avoid special ids alone. Raises `InputError`
+    if the heads cannot be told apart; the message says what was found.
     """
     kind = type(model).__name__
     events = _watch_forward(model, probe_batch(model, tokenizer))
@@ -325,10 +314,8 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
 
     Query head h of a layer with H query heads and G key heads reads key head h // (H / G). Counted
     in the keys that the attention kernel is given in a pass over a few tokens; for architectures
-    whose attention cannot be watched (Bloom, Falcon, MPT, XGLM) read from the configuration.
-
-    Raises:
-        InputError: if a layer's query heads do not divide evenly over its key heads.
+    whose attention cannot be watched (Bloom, Falcon, MPT, XGLM) read from the configuration. Raises
+    `InputError` if a layer's query heads do not divide evenly over its key heads.
     """
     sites = {site.attention: site for site in lm.sites}
     counts: dict[int, int] = {}
@@ -353,7 +340,7 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
 
 
 def _configured_key_heads(lm: LanguageModel, heads: int) -> int:
-    config = lm.model.config.get_text_config(decoder=True)
+    config = text_config(lm.model)
     if getattr(config, "multi_query", False) and not getattr(
         config, "new_decoder_architecture", False
     ):

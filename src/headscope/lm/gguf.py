@@ -76,14 +76,10 @@ class GgufFile:
 
 
 def open_gguf(path: Path, name: str) -> GgufFile:
-    """Read a file's head and make sure that all of its tensors are there.
+    """Read a file's head and make sure that all of its tensors are there; `name` is for messages.
 
-    Args:
-        path: the file.
-        name: what messages call it.
-
-    Raises:
-        InputError: if it is no GGUF file, cut short, one part of several, or a package is missing.
+    Raises `InputError` if it is no GGUF file, cut short, one part of several, or a package is
+    missing.
     """
     for package in ("gguf", "accelerate"):  # transformers asks for both
         if importlib.util.find_spec(package) is None:
@@ -152,8 +148,7 @@ def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
 def read_gguf_config(file: GgufFile, name: str) -> Any:
     """The configuration that `transformers` makes of a file, completed (see `_complete`).
 
-    Raises:
-        InputError: if `transformers` cannot read files of this architecture.
+    Raises `InputError` if `transformers` cannot read files of this architecture.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
@@ -228,8 +223,7 @@ def _llama3(file: GgufFile, config: Any, name: str) -> dict[str, Any]:
 def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
     """The tokenizer that a file describes, made from the file alone, as llama.cpp reads it.
 
-    Raises:
-        InputError: if there is none, or it cannot be made.
+    Raises `InputError` if there is none, or it cannot be made.
     """
     advice = "name the model's own by --tokenizer (tokenizer= in Python), a folder or a Hub id"
     if not file.has_tokenizer:
@@ -286,19 +280,17 @@ def ends_of_text(file: GgufFile) -> list[int]:
 
 
 def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str) -> None:
-    """Make sure that every tensor of a file became part of the model.
+    """Make sure that every tensor of a file became part of the model; `unexpected` are those that
+    its loader says it did not use.
 
-    Args:
-        file: the file.
-        model: what `transformers` made of it.
-        unexpected: the tensors that its loader says it did not use.
-        name: what the message calls the file.
-
-    Raises:
-        InputError: naming the first tensor that was passed over, such as a bias that the
-            architecture usually has not: the model would compute something else than the file.
+    Raises `InputError` naming the first tensor that was passed over, such as a bias that the
+    architecture usually has not: the model would compute something else than the file.
     """
-    if file.architecture not in _integration().GGUF_ARCHS:
+    # What `transformers` keeps there carries no types.
+    if (
+        file.architecture
+        not in importlib.import_module("transformers.integrations.gguf").GGUF_ARCHS
+    ):
         loader = _loader()
         kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
         read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
@@ -313,12 +305,6 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
             f"{name}: transformers does not read its tensor {unexpected[0]}{more}, so the model "
             f"would not be the file's; {_ADVICE}."
         )
-
-
-def _integration() -> Any:
-    """Where `transformers` has its tokenizers of GGUF files, and its loader of new architectures;
-    what it keeps there carries no types."""
-    return importlib.import_module("transformers.integrations.gguf")
 
 
 def _loader() -> Any:

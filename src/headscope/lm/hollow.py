@@ -28,16 +28,9 @@ def hollow_model(
 ) -> LanguageModel:
     """The model of a folder with its geometry and sites, but without weights.
 
-    Args:
-        name: what results call it.
-        folder: where its files are; the digest is that of its weight files.
-        config: its configuration, which is left as it is; quantisation is left out, so that sites
-            name the modules of the plain model.
-        tokenizer: its tokenizer, if there is one.
-        revision: its commit on the Hub, if known.
-
-    Raises:
-        InputError: if the model cannot be built or its heads cannot be found.
+    Its digest is that of the folder's weight files. Quantisation is left out, so that sites name
+    the modules of the plain model. Raises `InputError` if the model cannot be built or its heads
+    cannot be found.
     """
     plain = copy.deepcopy(config)
     if hasattr(plain, "quantization_config"):

@@ -1,15 +1,50 @@
-"""Hooks and forwards of a model's modules that are there inside a context alone."""
+"""A model inside of adapters; hooks and forwards that its modules have inside a context alone."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
 
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+T = TypeVar("T")
 Forward = Callable[..., Any]
+
+
+def inner_model(model: Any) -> Any:
+    """The model with the output embedding, inside of adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def text_config(model: Any) -> Any:
+    """The configuration of a model's decoder of text."""
+    return model.config.get_text_config(decoder=True)
+
+
+def kernel_name(model: Any) -> str:
+    """The attention implementation that a model runs with, such as ``sdpa``."""
+    return str(getattr(text_config(model), "_attn_implementation", None))
+
+
+def once_a_model(find: Callable[[LanguageModel], T]) -> Callable[[LanguageModel], T]:
+    """Remember what a function finds out about a model, under each attention implementation."""
+    known: weakref.WeakKeyDictionary[nn.Module, dict[str, T]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(find)
+    def remembered(lm: LanguageModel) -> T:
+        found, kernel = known.setdefault(lm.model, {}), kernel_name(lm.model)
+        if kernel not in found:
+            found[kernel] = find(lm)
+        return found[kernel]
+
+    return remembered
 
 
 @contextlib.contextmanager

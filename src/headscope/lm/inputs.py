@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, inner_model, text_config
 from headscope.lm.weights import input_device
 
 if TYPE_CHECKING:
@@ -47,13 +47,25 @@ def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-@contextlib.contextmanager
-def plain_settings(model: Any, settings: Any) -> Iterator[None]:
-    """Generate by ``settings`` alone: the model's own would fill whatever they leave open."""
+def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **settings: Any) -> Any:
+    """What ``generate`` returns for a batch by these settings alone, in evaluation mode.
+
+    The model's own settings would fill whatever they leave open. ``stop`` are stopping criteria.
+    """
+    import transformers
+
+    make: Any = transformers.GenerationConfig
+    model, chosen, there = inner_model(lm.model), make(num_beams=1, **settings), batch.to(lm.device)
     own = model.generation_config
-    model.generation_config = settings
+    model.generation_config = chosen
     try:
-        yield
+        with evaluating(lm.model), torch.no_grad():
+            return lm.model.generate(
+                input_ids=there.input_ids,
+                attention_mask=there.attention_mask,
+                generation_config=chosen,
+                stopping_criteria=transformers.StoppingCriteriaList(stop),
+            )
     finally:
         model.generation_config = own
 
@@ -62,15 +74,10 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
     """Arguments of ``model.forward`` for ``batch``, on the device of the model's embeddings.
 
     Position ids go along wherever the model knows them: with padding on the left, models with
-    learned positions would otherwise count the padding.
-
-    Args:
-        model: the model.
-        batch: the tokens.
-        logits: whether the logits of all positions are wanted; if not, only the last position's
-            are computed where the model can leave the others out (`leaves_out_logits`).
+    learned positions would otherwise count the padding. Without `logits` only those of the last
+    position are computed where the model can leave the others out (`leaves_out_logits`).
     """
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = inner_model(model)
     batch = batch.to(input_device(inner))
     known = inspect.signature(inner.forward).parameters
     inputs: dict[str, Any] = {
@@ -106,7 +113,7 @@ def ordinary_tokens(model: Any, tokenizer: Any = None) -> list[int]:
     Ids that mean something special (padding, end of text, places of images) are left out.
     """
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
-    for config in (model.config, model.config.get_text_config(decoder=True)):
+    for config in (model.config, text_config(model)):
         for key, value in config.to_dict().items():
             if key.endswith(("_token_id", "_token_index")):
                 special.update(value if isinstance(value, list) else [value])
@@ -114,7 +121,7 @@ def ordinary_tokens(model: Any, tokenizer: Any = None) -> list[int]:
 
 
 def _vocabulary(model: Any, tokenizer: Any) -> int:
-    size = int(model.config.get_text_config(decoder=True).vocab_size)
+    size = int(text_config(model).vocab_size)
     return size if tokenizer is None else min(size, len(tokenizer))
 
 
@@ -133,4 +140,4 @@ def probe_pass(lm: LanguageModel, lengths: tuple[int, ...] = (7, 4)) -> Any:
     """What the model makes of `probe_batch`, in evaluation mode and without gradients."""
     batch = probe_batch(lm.model, lm.tokenizer_or_none, lengths)
     with evaluating(lm.model), torch.no_grad():
-        return lm.model(**forward_inputs(lm.model, batch))
+        return lm.forward(batch)

@@ -96,7 +96,6 @@ def _observed(implementation: str, kernel: Callable[..., Any]) -> Callable[..., 
 
 
 def _enter(table: Any) -> None:
-    """Wrap the look-up of a table, or count one more who stands there."""
     _, count, own = _wrapped.get(id(table), (table, 0, vars(table).get("get_interface")))
     _wrapped[id(table)] = table, count + 1, own
     if count:

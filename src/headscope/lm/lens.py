@@ -9,7 +9,6 @@ states of its own last layer give its own logits.
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,8 +17,8 @@ import torch
 from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import kept_output, replaced_forwards
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
+from headscope.lm.hooks import kept_output, once_a_model, replaced_forwards
+from headscope.lm.inputs import evaluating, probe_batch, probe_pass
 from headscope.lm.model import LanguageModel
 
 #: States that go through the head at once; times the vocabulary, this bounds the memory.
@@ -42,9 +41,8 @@ class Top:
 def lens(lm: LanguageModel, states: torch.Tensor, k: int = 10) -> Top:
     """The k likeliest next tokens if each state (…, D) were what the last layer handed on.
 
-    Raises:
-        InputError: if k is not 1 or more, the states are of another width, or the model does not
-            give its own logits for its own last states.
+    Raises `InputError` if k is not 1 or more, the states are of another width, or the model does
+    not give its own logits for its own last states.
     """
     if k < 1:
         raise InputError(f"k is {k}; the lens shows at least 1 token.")
@@ -63,17 +61,9 @@ def token_ranks(
 ) -> torch.Tensor:
     """Ranks of tokens in the lens of states (…, D): 1 + the number of tokens with a larger logit.
 
-    Args:
-        lm: the model.
-        states: what to read.
-        token_ids: the m tokens looked for, the same for every state; or int64 (…, m), its own for
-            each state.
-
-    Returns:
-        int64, (…, m).
-
-    Raises:
-        InputError: as `lens`; or if the tokens do not fit the states or the vocabulary.
+    `token_ids` are the m tokens looked for, the same for every state; or int64 (…, m), its own for
+    each state. Gives int64 (…, m). Raises `InputError` as `lens`; or if the tokens do not fit the
+    states or the vocabulary.
     """
     wanted = torch.as_tensor(token_ids, dtype=torch.long)
     if wanted.dim() == 1:
@@ -99,15 +89,8 @@ def token_ranks(
     return torch.cat(ranks).reshape(wanted.shape)
 
 
-#: Models whose lens has been proved, and what their last layer returns.
-_proved: weakref.WeakKeyDictionary[LanguageModel, Any] = weakref.WeakKeyDictionary()
-
-
 def _logits(lm: LanguageModel, states: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Logits (rows, V), float32, of the states (…, D), some rows at a time."""
-    if lm not in _proved:
-        _proved[lm] = _prove(lm)
-    like = _proved[lm]
+    like = _proved(lm)
     width = int(hidden_states_of(like).shape[-1])
     if states.dim() < 1 or states.shape[-1] != width or not states.numel():
         raise InputError(
@@ -133,11 +116,12 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
         torch.no_grad(),
         replaced_forwards(lm.decoder_layers, lambda _: lambda *args, **kwargs: output),
     ):
-        logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits[:, -1]
+        logits: torch.Tensor = lm.forward(batch).logits[:, -1]
     return logits.float()
 
 
-def _prove(lm: LanguageModel) -> Any:
+@once_a_model
+def _proved(lm: LanguageModel) -> Any:
     """What the last layer returned, after its own states have given the model's own logits."""
     with kept_output(lm.decoder_layers[-1]) as outputs:
         own = probe_pass(lm, (7,)).logits[0].float()

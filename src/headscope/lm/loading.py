@@ -30,6 +30,7 @@ from headscope.lm.gguf import (
     open_gguf,
 )
 from headscope.lm.hollow import hollow_model, loader_of
+from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 
@@ -55,34 +56,32 @@ def load(
 ) -> LanguageModel:
     """Load a decoder language model, find its heads and let it prove itself.
 
-    No remote code is run and no pickled weights are read.  Models of the Hub are downloaded once
-    and then read from the cache, also without network.  The parameters are frozen, so that a
-    backward pass reaches gates alone.
+    No remote code is run and no pickled weights are read. Models of the Hub are downloaded once and
+    then read from the cache, also without network. The parameters are frozen, so that a backward
+    pass reaches gates alone. Raises `InputError` if the model cannot be found or is not one that
+    headscope can handle.
 
     Args:
-        name: ``"pocket"`` (the bundled model), a folder, a Hub id such as ``Qwen/Qwen3-1.7B``, or
-            a GGUF file (one of the Hub as ``owner/name/FILE.gguf``), whose weights are dequantised
+        name: ``"pocket"`` (the bundled model), a folder, a Hub id such as ``Qwen/Qwen3-1.7B``, or a
+            GGUF file (one of the Hub as ``owner/name/FILE.gguf``), whose weights are dequantised
             (needs ``gguf`` and ``accelerate``).
         revision: branch, tag or commit of a Hub id.
-        device: where to put the model; by default the first CUDA device if there is one, else CPU.
+        device: by default the first CUDA device if there is one, else the CPU.
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on CPU, else the
             checkpoint's own (float32 for a GGUF file).
         device_map: placement over several devices as ``transformers`` knows it, instead of
             ``device`` (needs ``accelerate``). ``auto`` fills GPUs, then memory, and leaves the rest
             in files, from which each layer is read in every forward pass.
         check: run the self-check.
-        max_memory: with a ``device_map`` such as ``auto``: weights that each device takes at most,
-            such as ``{0: "20GiB", "cpu": "64GiB"}``; devices that are not named are not used.
-        offload_folder: where weights go that wait on disk and cannot be read from the checkpoint
-            as they are; a folder of its own is made in it, and removed with the model. By default
-            in the system's folder for temporary files.
+        max_memory: with a ``device_map``: weights that each device takes at most, such as ``{0:
+            "20GiB", "cpu": "64GiB"}``; devices that are not named are not used.
+        offload_folder: where a folder is made, as long as the model lives, for weights that wait on
+            disk and cannot be read from the checkpoint as they are; by default the system's for
+            temporary files.
         quantise: ``8bit`` or ``4bit``, to quantise an ordinary checkpoint while it is loaded (needs
-            ``bitsandbytes``); checkpoints that are quantised already are loaded as they are.
+            ``bitsandbytes``); those that are quantised already are loaded as they are.
         tokenizer: where to take the tokenizer from (a folder, a Hub id or a GGUF file), if not from
             the model itself.
-
-    Raises:
-        InputError: if the model cannot be found or is not one that headscope can handle.
     """
     dtype_of(dtype, on_cpu=False)  # a wrong name is told before all else
     folder, commit = resolve(str(name), revision)
@@ -143,7 +142,7 @@ def load(
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
     """Whether peaks can be taken from the model as it is, or not under eager attention either."""
-    if lm.model.config.get_text_config(decoder=True)._attn_implementation == "eager":
+    if kernel_name(lm.model) == "eager":
         return True
     try:
         capture_way(lm)

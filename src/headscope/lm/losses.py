@@ -25,10 +25,10 @@ from torch.utils.checkpoint import checkpoint
 
 from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import kept_output, replaced_forwards
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.hooks import inner_model, kept_output, replaced_forwards, text_config
+from headscope.lm.inputs import evaluating
 from headscope.lm.model import LanguageModel
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
@@ -51,22 +51,17 @@ def token_losses(
 ) -> list[NDArray[np.float32]]:
     """The negative log-likelihood of each token of each row, given those before it; no gradient.
 
-    Rows of similar length share a batch; where memory does not suffice a batch is halved.
+    Rows of similar length share a batch; where memory does not suffice a batch is halved. Raises
+    `InputError` if a row is longer than the context, or a start is below 1.
 
     Args:
-        lm: the model.
-        rows: token ids of each text, at most the model's context each.
-        starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
-            nothing predicts the first token. Where they are given, answers begin there (see
+        starts: for each row the first token whose loss is wanted; by default 1, since nothing
+            predicts the first token. Where they are given, answers begin there (see
             `headscope.lm.ablation`).
-        batch_tokens: upper bound of a padded batch's size.
         progress: told after each batch how many rows of how many are done.
 
     Returns:
         For each row a float32 array of len(row) - start losses in nats, empty where there is none.
-
-    Raises:
-        InputError: if a row is longer than the context, or a start is below 1.
     """
     first = [1] * len(rows) if starts is None else list(starts)
     if len(first) != len(rows):
@@ -81,16 +76,11 @@ def token_losses(
     losses = [np.zeros(0, dtype=np.float32)] * len(rows)
     wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]
     lengths = [len(rows[index]) for index in wanted]
-    buckets = length_buckets(lengths, batch_tokens, lm.pass_overhead)
     done = len(rows) - len(wanted)
 
     def batch_losses(places: list[int]) -> list[NDArray[np.float32]]:
         some = [wanted[place] for place in places]
-        batch = collate([rows[i] for i in some], lm.pad_token_id)
-        learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-        width = learned.shape[1]
-        for at, index in enumerate(some):
-            learned[at, width - len(rows[index]) + first[index] :] = True
+        batch, learned = answer_batch(lm, [(rows[i], first[i]) for i in some])
         said = contextlib.nullcontext() if starts is None else answers_at([first[i] for i in some])
         with said:
             flat = losses_at(lm, batch, learned).cpu().numpy()
@@ -98,7 +88,7 @@ def token_losses(
         return np.split(flat, np.cumsum(counts)[:-1])
 
     with evaluating(lm.model), torch.no_grad():
-        for places, found in in_halves(buckets, batch_losses):
+        for places, found in lm.in_batches(lengths, batch_tokens, batch_losses):
             for place, values in zip(places, found, strict=True):
                 losses[wanted[place]] = values
             done += len(places)
@@ -107,23 +97,25 @@ def token_losses(
     return losses
 
 
+def answer_batch(
+    lm: LanguageModel, rows: Sequence[tuple[Sequence[int], int]]
+) -> tuple[Batch, torch.Tensor]:
+    """Rows with where their answers begin as a batch, and their tokens in it, bool (B, T)."""
+    batch = lm.collate([ids for ids, _ in rows])
+    learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+    for at, (ids, start) in enumerate(rows):
+        learned[at, learned.shape[1] - len(ids) + start :] = True
+    return batch, learned
+
+
 def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
-    """The mean negative log-likelihood of each row's marked tokens, with gradients.
+    """The mean negative log-likelihood (B,) of each row's marked tokens, float32, with gradients.
 
-    Gradients reach whatever gates are active around the call; run the backward pass inside the
-    same contexts.  The model computes as in evaluation, whatever mode it is in.
-
-    Args:
-        lm: the model; see `frozen` for leaving its parameters out of the graph.
-        batch: rows padded on the left.
-        learned: bool (B, T): the tokens that count, each predicted from those before it.
-
-    Returns:
-        Shape (B,), float32, nats a token.
-
-    Raises:
-        InputError: if a row has no marked token, or one that nothing predicts (padding, or the
-            first token of a row).
+    Gradients reach whatever gates are active around the call; run the backward pass inside the same
+    contexts. The model computes as in evaluation, whatever mode it is in; see `frozen` for leaving
+    its parameters out of the graph. `learned` (B, T) marks the tokens that count, each predicted
+    from those before it. Raises `InputError` if a row has no marked token, or one that nothing
+    predicts (padding, or the first token of a row).
     """
     learned = learned.cpu()
     if learned.shape != batch.input_ids.shape or learned.dtype != torch.bool:
@@ -152,19 +144,14 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
 def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
     """The negative log-likelihoods (N,) of the marked tokens, float32, row by row.
 
-    Gradients are kept where they are switched on; the caller sees to the model's mode.
-
-    Args:
-        lm: the model.
-        batch: rows padded on the left.
-        learned: bool (B, T): the tokens wanted, each predicted from those before it; none in
-            column 0, and none that is padding or the first token of its row.
+    Gradients are kept where they are switched on; the caller sees to the model's mode. `learned`,
+    bool (B, T), marks none in column 0, and none that is padding or the first token of its row.
     """
     places = learned.nonzero(as_tuple=True)
     before = (places[0], places[1] - 1)
     targets = batch.input_ids.cpu()[places]
     if not applies_apart(lm, batch):
-        logits = lm.model(**forward_inputs(lm.model, batch)).logits
+        logits = lm.forward(batch).logits
         return _entropy(logits[before], targets)
     hidden, output = hidden_states(lm, batch)
     chosen = hidden[before]
@@ -172,7 +159,7 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     def losses(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         return _entropy(vocabulary_logits(lm, part, output), wanted)
 
-    vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
+    vocabulary = int(text_config(lm.model).vocab_size)
     size = max(1, CHUNK // vocabulary)
     parts = []
     for start in range(0, max(1, len(targets)), size):
@@ -238,11 +225,6 @@ def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _causal(lm: LanguageModel) -> Any:
-    """The model with the output embedding, inside of adapters."""
-    return lm.model.get_base_model() if hasattr(lm.model, "get_base_model") else lm.model
-
-
 def _decoder(causal: Any) -> Any:
     """The part that makes the hidden states; the model itself where it names no such part."""
     return causal.get_decoder() if hasattr(causal, "get_decoder") else causal.base_model
@@ -254,23 +236,23 @@ def applies_apart(lm: LanguageModel, batch: Batch) -> bool:
     The answer is kept; the first call costs three passes over the last tokens of each row of
     ``batch`` (all its rows, since a gate that is active may have one part a row).
     """
-    causal = _causal(lm)
+    causal = inner_model(lm.model)
     if causal not in _known:
         _known[causal] = _try_out(lm, batch)
     return _known[causal]
 
 
 def _try_out(lm: LanguageModel, batch: Batch) -> bool:
-    causal = _causal(lm)
+    causal = inner_model(lm.model)
     if (
         _decoder(causal) is causal
         or "logits_to_keep" not in inspect.signature(causal.forward).parameters
     ):
         return False
     ends = [row[-_TRIED:] for row in batch.input_ids.tolist()]
-    batch = collate(ends, lm.pad_token_id)
+    batch = lm.collate(ends)
     with evaluating(lm.model), torch.no_grad():
-        whole = lm.model(**forward_inputs(lm.model, batch)).logits
+        whole = lm.forward(batch).logits
         try:
             hidden, output = hidden_states(lm, batch)
         except LookupError:
@@ -293,17 +275,14 @@ def _try_out(lm: LanguageModel, batch: Batch) -> bool:
 
 
 def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
-    """What the decoder hands to the output embedding for a batch, and the object it came in.
+    """What the decoder hands to the output embedding, (B, T, D) after the final norm, and the whole
+    output it came in, for `vocabulary_logits`.
 
     Gradients are kept where they are switched on.
-
-    Returns:
-        Hidden states of shape (B, T, D) after the final norm, and the decoder's whole output, for
-        `vocabulary_logits`.
     """
     # Logits, even of one position a row, would be rows × vocabulary.
-    with kept_output(_decoder(_causal(lm)), stop=True) as outputs:
-        lm.model(**forward_inputs(lm.model, batch, logits=False))
+    with kept_output(_decoder(inner_model(lm.model)), stop=True) as outputs:
+        lm.forward(batch, logits=False)
     if not outputs:
         raise LookupError("the model goes round the part that it calls its decoder")
     return hidden_states_of(outputs[0]), outputs[0]
@@ -317,7 +296,7 @@ def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> t
         hidden: rows of what `hidden_states` gave.
         output: the second thing it gave, whose other fields the model may read.
     """
-    causal = _causal(lm)
+    causal = inner_model(lm.model)
     rows = hidden.unsqueeze(0)
     if isinstance(output, dict):
         fields = {**output, "last_hidden_state": rows}

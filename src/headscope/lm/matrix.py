@@ -24,6 +24,7 @@ from headscope.lm.attention.peaks import PeakRequest, PeakStep
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.batching import Batch, collate
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import kernel_name, text_config
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 from headscope.lm.weights import changeable_weights
@@ -53,26 +54,21 @@ class ArchitectureReport:
     """What the checks of one model found.
 
     Attributes:
-        name: the architecture.
-        kernel: the attention implementation it ran with.
-        heads: query heads of each layer.
         way: ``"function"`` if peaks were taken at the attention kernel, ``"weights"`` if from the
             weights that the attention modules return.
         gate_difference: largest difference in logits between removing a head by its gate and
             setting its slice of W_O to zero, over all heads.
         row_gate_difference: the same with a gate of its own for each row of the batch.
-        peaks: how many peaks were compared, in a pass over a left-padded batch and one without
-            padding.
-        wrong: how many of them were not the key with the largest eager weight.
+        peaks, wrong: how many peaks were compared, in a pass over a left-padded batch and one
+            without padding, and how many were not the key with the largest eager weight.
         dynamic, static: (compared, wrong) during ``generate()`` with that kind of cache; None where
-            the model itself gives other logits with that cache than without one, so that its
-            attention there is not that of one pass over the whole text.
+            the model itself gives other logits with that cache than without one.
         same_outputs: whether logits and generated tokens were the same with and without recording.
         note: what a user has to know.
         row_tolerance: how large `row_gate_difference` may be: more with quantised weights, since
             quantisers may choose what they round by looking at the whole batch.
-        noise: largest difference in logits between plain passes; 0 where they give equal bits.
-            Differences may be four times as large.
+        noise: largest difference in logits between plain passes. Differences may be four times as
+            large.
         gradient_difference: largest difference between the gradient of a gate of ones and what
             follows from the gradient of W_O, as a share of the largest; None: not compared.
     """
@@ -141,7 +137,7 @@ def check_model(
             row_gate_difference = _row_gate_difference(lm, batch, weights)
         return ArchitectureReport(
             name=str(lm.model.config.model_type),
-            kernel=str(lm.model.config.get_text_config(decoder=True)._attn_implementation),
+            kernel=kernel_name(lm.model),
             heads=lm.geometry.counts,
             way=capture_way(lm),
             gate_difference=gate_difference,
@@ -169,9 +165,8 @@ def check_gates(lm: LanguageModel) -> bool:
 
 
 def _batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
-    """Rows of random tokens, their batch, and the generator that made them."""
     # Some embed more tokens than they give logits for.
-    vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
+    vocabulary = int(text_config(lm.model).vocab_size)
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(3, vocabulary, (n,), generator=generator).tolist() for n in _LENGTHS]
     return rows, collate(rows, pad_id=0), generator
@@ -261,7 +256,6 @@ def _eager_copy(lm: LanguageModel) -> Any:
 
 
 def _weights(lm: LanguageModel, model: Any, batch: Batch) -> list[torch.Tensor]:
-    """Full attention weights (B, H, T, T) of each layer that has heads."""
     with evaluating(model):
         output = model(**forward_inputs(model, batch), output_attentions=True)
     if len(output.attentions) == lm.geometry.layers:
@@ -288,7 +282,6 @@ def _compare(
 
 
 def _noise(lm: LanguageModel, batch: Batch) -> float:
-    """The largest difference in logits between three plain passes."""
     seen = batch.attention_mask.bool()
     inputs = forward_inputs(lm.model, batch)
     passes = [lm.model(**inputs).logits[seen] for _ in range(3)]
@@ -327,10 +320,10 @@ def _generate(
     prompt = batch.attention_mask.shape[1]
     seen = torch.ones_like(observed)
     seen[:, :prompt] = batch.attention_mask
-    whole = Batch(observed, seen, (seen.cumsum(dim=1) - 1).clamp(min=0))
+    whole = Batch.of(observed, seen)
     if same and plain.logits is not None:
         steps = torch.stack(plain.logits, dim=1).float()
-        logits = lm.model(**forward_inputs(lm.model, whole)).logits[:, prompt - 1 : -1].float()
+        logits = lm.forward(whole).logits[:, prompt - 1 : -1].float()
         # Rows that have ended are filled.
         running = (plain.sequences[:, prompt - 1 : -1] != 0).unsqueeze(-1)
         moved = ((steps - logits) * running).abs().amax(dim=-1) / logits.std()
@@ -367,7 +360,6 @@ def _gate_difference(
 def _zeroed(
     sites: Sequence[AttentionSite], weights: dict[int, torch.Tensor], removed: Sequence[Head]
 ) -> Iterator[None]:
-    """Set the slices of W_O of some heads to zero, and put them back."""
     widths = {site.layer: site.head_width for site in sites}
     held = []
     try:
@@ -449,5 +441,5 @@ def _gradient_difference(lm: LanguageModel, batch: Batch) -> float:
 def _row_tolerance(lm: LanguageModel, batch: Batch) -> float:
     if lm.quantised is None:
         return _ROW_TOLERANCE
-    logits = lm.model(**forward_inputs(lm.model, batch)).logits
+    logits = lm.forward(batch).logits
     return _ROUGH_ROW_TOLERANCE * float(logits[batch.attention_mask.bool()].float().std())

@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,19 @@ from headscope.heads.geometry import check_geometry
 from headscope.lm import gates, generation, geometry, selfcheck, tokens
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
 from headscope.lm.checkpoints import digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
+from headscope.lm.hooks import text_config
+from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
 from headscope.lm.selfcheck import Noise
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
+
+T = TypeVar("T")
 
 #: Context length of models that set themselves no bound (those with linear position biases).
 UNBOUNDED = 1 << 30
@@ -77,16 +82,10 @@ class LanguageModel:
     ) -> LanguageModel:
         """Take a model that is already loaded, as it is: nothing of it changes.
 
-        Args:
-            model: a decoder of ``transformers``, or an adapter model around one.
-            tokenizer: its tokenizer; without one, token ids can be used but no texts.
-            name: what results call it.
-            revision: commit on the Hub, if known.
-            folder: folder of its files, if known; the digest then is that of its weight files.
-            check: run the self-check (a few forward passes over a few tokens).
-
-        Raises:
-            InputError: if the heads cannot be found or the self-check fails.
+        It is a decoder of ``transformers``, or an adapter model around one; without a tokenizer,
+        token ids can be used but no texts. Where its `folder` is known the digest is that of its
+        weight files. `check` runs the self-check (a few forward passes over a few tokens). Raises
+        `InputError` if the heads cannot be found or the self-check fails.
         """
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             raise InputError(
@@ -176,7 +175,7 @@ class LanguageModel:
     @property
     def context_length(self) -> int:
         """Longest row of tokens; `UNBOUNDED` where neither model nor tokenizer sets a bound."""
-        config = self.shell.config.get_text_config(decoder=True)
+        config = text_config(self.shell)
         names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
         bounds = [getattr(config, name, None) for name in names]
         bounds.append(getattr(self.tokenizer_or_none, "model_max_length", None))
@@ -199,7 +198,7 @@ class LanguageModel:
         tokenizer and its chat template, in ascending order."""
         places = (
             getattr(getattr(self.shell, "generation_config", None), "eos_token_id", None),
-            getattr(self.shell.config.get_text_config(decoder=True), "eos_token_id", None),
+            getattr(text_config(self.shell), "eos_token_id", None),
             getattr(self.tokenizer_or_none, "eos_token_id", None),
             tokens.end_of_turn(self.tokenizer_or_none),
         )
@@ -236,16 +235,41 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
+    def encode(self, text: str, special: bool = True, most: int | None = None) -> list[int]:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
-        them twice; without ``special`` none are added to those that the text holds."""
+        them twice; without ``special`` none are added to those that the text holds. With ``most``
+        the first so many of them, or as many as the context holds."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        return ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
+        ids = ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
+        return ids if most is None else ids[: min(most, self.context_length)]
+
+    def collate(self, rows: Sequence[Sequence[int]]) -> Batch:
+        """Rows of token ids padded on the left; see `headscope.lm.batching.collate`."""
+        return collate(rows, self.pad_token_id)
+
+    def forward(self, batch: Batch, logits: bool = True, **options: Any) -> Any:
+        """What the model returns for a batch (see `headscope.lm.inputs.forward_inputs`)."""
+        return self.model(**(forward_inputs(self.model, batch, logits) | options))
+
+    def next_logits(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+        """The logits (B, V), float32, of what follows each row; no gradient."""
+        with evaluating(self.model), torch.no_grad():
+            logits: torch.Tensor = self.forward(self.collate(rows), logits=False).logits
+        return logits[:, -1].float()
+
+    def in_batches(
+        self, lengths: Iterable[int], batch_tokens: int, work: Callable[[list[int]], T]
+    ) -> Iterator[tuple[list[int], T]]:
+        """What ``work`` makes of rows of these lengths, batch by batch, each read in one pass.
+
+        See `headscope.lm.batching`: similar lengths share a batch, halved where memory is short.
+        """
+        return in_halves(length_buckets([*lengths], batch_tokens, self.pass_overhead), work)
 
     def gated(
         self,
         gate: Gate | torch.Tensor,
-        ablate: str = "zero",
+        ablate: str | None = None,
         means: npt.NDArray[np.floating[Any]] | None = None,
     ) -> AbstractContextManager[None]:
         """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""

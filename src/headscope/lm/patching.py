@@ -80,11 +80,9 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
 
     A head that gets its own output changes no bit. The hooks are gone at the end, also after an
     exception, and nothing else of the model is touched. Gates that were entered before act on what
-    is replaced, and so do not count; gates entered later act on the replacement.
-
-    Raises:
-        InputError: if a head does not exist or the shapes do not belong together; in the forward
-            pass, if the batch has another number of rows.
+    is replaced, and so do not count; gates entered later act on the replacement. Raises
+    `InputError` if a head does not exist or the shapes do not belong together; in the forward pass,
+    if the batch has another number of rows.
     """
     rows = len(patch.layers)
     if len(patch.heads) != rows or patch.values.dim() != 2 or len(patch.values) != rows:
@@ -112,7 +110,6 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
 
 
 def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
-    """A hook that replaces the head of each row of ``own``."""
     values = patch.values[own, : site.head_width]
     heads = patch.heads[own]
 

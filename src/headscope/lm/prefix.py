@@ -14,21 +14,29 @@ and everything outside the layers (embeddings, masks, positions) runs as always,
 bit for bit those of the whole pass. Copies of a row can stand for a batch of several gates:
 `Prefix.select`. Passes have to run with ``use_cache=False``; hidden states of the layers below l
 are the replayed ones, and no gradient reaches gates below l.
+
+One prompt under many gates (`last_token`, `continue_rows`) runs its lower layers on distinct rows
+alone. With heads removed one after another in any order that spares about half of the work: of n
+rows at most 1 + (heads of the first l layers) are distinct below layer l.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate
+from headscope.lm.ablation import answers_at
+from headscope.lm.batching import Batch
+from headscope.lm.generation import Generation, RowStop, generation_of
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import kept_output, replaced_forwards
+from headscope.lm.hooks import hooked, kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.model import LanguageModel
 from headscope.lm.selfcheck import Noise
@@ -51,10 +59,8 @@ class Prefix:
     def select(self, rows: Sequence[int] | torch.Tensor) -> Prefix:
         """The prefix of a batch made of the rows ``rows`` of this one, repeated as they are named.
 
-        Tensors whose first dimension is B are indexed, everything else is kept as it is.
-
-        Raises:
-            InputError: if there is no such row, or none is named.
+        Tensors whose first dimension is B are indexed, everything else is kept as it is. Raises
+        `InputError` if there is no such row, or none is named.
         """
         index = torch.as_tensor(rows, dtype=torch.long)
         if not len(index) or int(index.min()) < 0 or int(index.max()) >= self.rows:
@@ -86,14 +92,9 @@ class Recording:
 def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator[Recording]:
     """Keep what layer ``layer`` - 1 returns in the passes inside the context; the last one counts.
 
-    Args:
-        lm: the model.
-        layer: the first layer in which later passes may differ, 1 to L - 1.
-        stop: end the pass right after layer ``layer`` - 1, and with it the block; for passes whose
-            logits nobody needs.
-
-    Raises:
-        InputError: if there is no such layer.
+    `layer`, 1 to L - 1, is the first in which later passes may differ. `stop` ends the pass right
+    before it, and with it the block; for passes whose logits nobody needs. Raises `InputError` if
+    there is no such layer.
     """
     layers = lm.decoder_layers
     _check_layer(layer, len(layers))
@@ -105,18 +106,11 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
 def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iterator[None]:
     """Let the layers below ``prefix.layer`` return what was recorded, inside the context.
 
-    The token ids, masks and positions of the passes inside have to be those of the recorded pass
-    (of the selected rows). Every layer gets its own ``forward`` back at the end, also after an
-    exception, an instance's own ``forward`` (as placement over devices sets it) included.
-
-    Args:
-        lm: the model.
-        prefix: what was recorded.
-        last: a cache of the passes inside is not used again, so that it may lack their tokens.
-
-    Raises:
-        InputError: if there is no such layer, or, in the forward pass, if the batch has another
-            shape than the recorded one, or a cache is in use without `last`.
+    Token ids, masks and positions of the passes inside have to be those of the recorded pass (of
+    the selected rows). Every layer gets its own ``forward`` back at the end. With `last` a cache of
+    the passes is not used again, so that it may lack their tokens. Raises `InputError` if there is
+    no such layer, or, in the forward pass, if the batch has another shape than the recorded one, or
+    a cache is in use without `last`.
     """
     layers = lm.decoder_layers
     _check_layer(prefix.layer, len(layers))
@@ -148,11 +142,8 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     below ``layer``, by default the lower half, and then all but the last (within the noise of plain
     passes, where they do not repeat their bits). A model whose upper layers read more of the lower
     ones than the hidden states (keys that layers share, for example) gives False, and so does one
-    whose layers hand on several states a token (Gemma 3n), or that has a single layer.
-
-    Raises:
-        InputError: if ``layer`` is given and there is none such that one is shared and one
-            computes.
+    whose layers hand on several states a token (Gemma 3n), or that has a single layer. Raises
+    `InputError` if ``layer`` is given and there is none such that one is shared and one computes.
     """
     last = lm.geometry.layers - 1
     if layer is None:
@@ -161,7 +152,7 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
         return False
     first = probe_batch(lm.model, lm.tokenizer_or_none, (7,))
     ids = first.input_ids[0].tolist()
-    inputs = forward_inputs(lm.model, collate([ids, ids], lm.pad_token_id))
+    inputs = forward_inputs(lm.model, lm.collate([ids, ids]))
     with evaluating(lm.model), torch.no_grad():
         with record_prefix(lm, layer) as recording:
             whole = lm.model(**inputs).logits
@@ -201,3 +192,167 @@ def _select(value: Any, index: torch.Tensor, rows: int) -> Any:
     if isinstance(value, dict):
         return type(value)((name, _select(one, index, rows)) for name, one in value.items())
     return value
+
+
+#: Rows leave a generation when at least this share of those in the batch has ended.
+_LEAVE = 0.15
+#: A pass is cut below a layer if that spares at least this share of the rows below it.
+_WORTH = 0.25
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LastToken:
+    """What a model makes of the last token of a prompt, under each of n gates.
+
+    Attributes:
+        logits: float32, shape (n, V).
+        states: float32, shape (n, L, D): what each decoder layer hands on, before any final norm.
+    """
+
+    logits: torch.Tensor
+    states: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Kinds:
+    """Rows that are the same below a layer: the first row of each kind, and each row's kind."""
+
+    first: NDArray[np.intp]
+    of_row: NDArray[np.intp]
+
+
+def last_token(
+    lm: LanguageModel,
+    ids: Sequence[int],
+    gates: torch.Tensor,
+    share: bool = True,
+    means: NDArray[np.floating[Any]] | None = None,
+) -> LastToken:
+    """Logits and hidden states at the last token of one prompt, under each gate (n, L, W).
+
+    With `share` lower layers are computed only for gates that differ there, which needs a model for
+    which `can_share` is true; logits then differ by rounding, as they do between batches of
+    different sizes. `means` take the place of what gates remove; all tokens are those of a prompt.
+    """
+    layers = lm.decoder_layers
+    kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
+    ends = [*_cuts(kinds), len(layers)]
+    states: list[torch.Tensor] = []
+    below: tuple[Prefix, _Kinds] | None = None
+    began = 0
+    seen: dict[int, torch.Tensor] = {}
+    keepers = (layer.register_forward_hook(_keeper(seen, at)) for at, layer in enumerate(layers))
+    with evaluating(lm.model), torch.no_grad(), hooked(keepers):
+        for end in ends:
+            now = kinds[end - 1]
+            batch = lm.collate([ids] * len(now.first))
+            with contextlib.ExitStack() as stack:
+                mine = gates[torch.from_numpy(now.first)]
+                stack.enter_context(lm.gated(mine, means=means))
+                stack.enter_context(answers_at([len(ids)] * len(now.first)))
+                if below is not None:
+                    prefix, before = below
+                    rows = torch.from_numpy(before.of_row[now.first])
+                    stack.enter_context(replay_prefix(lm, prefix.select(rows)))
+                if end < len(layers):
+                    recording = stack.enter_context(record_prefix(lm, end, stop=True))
+                logits = lm.forward(batch, logits=False).logits[:, -1]
+            if end < len(layers):
+                below = recording.prefix(), now
+            states += [_spread(seen[layer], now) for layer in range(began, end)]
+            began = end
+    first = states[0].device
+    stacked = torch.stack([state.to(first) for state in states], dim=1)
+    return LastToken(_spread(logits, kinds[-1]), stacked)
+
+
+def _keeper(seen: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
+    def keep(_: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        seen[layer] = hidden_states_of(output)[:, -1]
+
+    return keep
+
+
+def _spread(values: torch.Tensor, kinds: _Kinds) -> torch.Tensor:
+    """A row for each row of the whole batch, from one for each kind."""
+    return values.float().index_select(0, torch.from_numpy(kinds.of_row).to(values.device))
+
+
+def _kinds(gates: torch.Tensor) -> list[_Kinds]:
+    """For each layer l, which rows have the same gates in the layers 0 to l."""
+    values = gates.detach().cpu().numpy()
+    of_row: NDArray[np.intp] = np.zeros(len(values), dtype=np.intp)
+    found = []
+    for layer in range(values.shape[1]):
+        keys = np.concatenate([of_row[:, None].astype(np.float64), values[:, layer]], axis=1)
+        _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        of_row = inverse.reshape(-1)
+        found.append(_Kinds(first, of_row))
+    return found
+
+
+def _all_different(rows: int) -> _Kinds:
+    return _Kinds(np.arange(rows), np.arange(rows))
+
+
+def _cuts(kinds: Sequence[_Kinds]) -> list[int]:
+    """Below which layers to cut the pass, ascending; each part runs on its own distinct rows."""
+    cuts: list[int] = []
+    rows = len(kinds[-1].first)
+    for layer in range(len(kinds) - 1, 0, -1):
+        fewer = len(kinds[layer - 1].first)
+        if fewer <= (1 - _WORTH) * rows:
+            cuts.append(layer)
+            rows = fewer
+    return cuts[::-1]
+
+
+def continue_rows(
+    lm: LanguageModel,
+    ids: Sequence[int],
+    gates: torch.Tensor,
+    limit: int,
+    stop_at_newline: bool = True,
+    means: NDArray[np.floating[Any]] | None = None,
+) -> list[Generation]:
+    """Continue one prompt under each gate (n, L, W), in one batch.
+
+    The same as `headscope.lm.generation.generate` of one copy of the prompt a gate, but for
+    rounding. No more than `limit` new tokens, and than the context has room for, are taken. Raises
+    `InputError` if the prompt is empty or fills the context.
+    """
+    limit = min(limit, lm.context_length - len(ids))
+    if not ids or limit < 1:
+        raise InputError(
+            f"The prompt has {len(ids)} tokens; it needs at least 1 and fewer than the model's "
+            f"context of {lm.context_length}."
+        )
+    done: dict[int, list[int]] = {}
+    rows = torch.arange(len(gates))
+    written = torch.zeros((len(gates), 0), dtype=torch.long, device=lm.device)
+    tokens = torch.tensor([list(ids)] * len(gates), dtype=torch.long, device=lm.device)
+    stop = RowStop(lm.stop_table, stop_at_newline, [limit] * len(gates), 0, lm.device)
+    ended = torch.zeros(len(gates), dtype=torch.bool, device=lm.device)
+    cache: Any = None
+    cached = 0
+    with evaluating(lm.model), torch.no_grad():
+        while len(rows):
+            with lm.gated(gates[rows], means=means), answers_at([len(ids)] * len(rows)):
+                while float(ended.float().mean()) < _LEAVE:
+                    ones = torch.ones_like(tokens[:, :1]).expand(-1, cached + tokens.shape[1])
+                    batch = Batch(tokens, ones, ones.cumsum(dim=1)[:, cached:] - 1, cache)
+                    output = lm.forward(batch, logits=False, use_cache=True)
+                    cache = output.past_key_values
+                    cached += tokens.shape[1]
+                    tokens = output.logits[:, -1].float().argmax(dim=-1, keepdim=True)
+                    written = torch.cat([written, tokens], dim=1)
+                    ended |= stop(written, None)
+            stay = (~ended).nonzero()[:, 0]
+            gone = ended.nonzero()[:, 0].tolist()
+            done.update({int(rows[at]): written[at].tolist() for at in gone})
+            rows, written = rows[stay.cpu()], written[stay]
+            tokens, ended = tokens[stay], ended[stay]
+            stop.seen, stop.limits = stop.seen[stay], stop.limits[stay]
+            if len(rows):
+                cache.reorder_cache(stay)
+    return [generation_of(lm, ids, done[row][:limit], stop_at_newline) for row in range(len(gates))]

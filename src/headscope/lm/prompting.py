@@ -19,10 +19,12 @@ class Answered:
         ids: all tokens, those that the tokenizer or the chat template adds included.
         start: index of the first token that has a character of the answer, leading white space
             aside; at least 1.
+        name: what messages call it.
     """
 
     ids: tuple[int, ...]
     start: int
+    name: str = ""
 
 
 def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") -> bool:
@@ -57,12 +59,10 @@ def chat_writer(
 def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = None) -> list[str]:
     """Prompts as a model is to be given them for generation.
 
-    With a chat template each becomes a user's turn and the beginning of the model's answer; white
-    space around the prompt is left out. Such prompts hold their special tokens: tokenise them
-    without adding any (`lm.generate(…, special=False)`). Without a template prompts stay as they
-    are.
-
-    Raises `InputError` if a template is wanted and there is none.
+    With a chat template each becomes a user's turn and the beginning of the model's answer, without
+    white space around it. Such prompts hold their special tokens: tokenise them without adding any
+    (`lm.generate(…, special=False)`). Raises `InputError` if a template is wanted and there is
+    none.
     """
     writer = chat_writer(lm, chat)
     return list(prompts) if writer is None else [writer.write([one])[0] for one in prompts]
@@ -77,19 +77,10 @@ def encode_answers(
     """Tokenise every prompt and its answer as one string.
 
     A prompt that ends in white space is followed by the answer directly, any other by one space;
-    with a chat template the template decides, where it says what it puts before an answer.
-
-    Args:
-        lm: the model, whose tokenizer tells the characters of its tokens (a fast one).
-        prompts: texts up to where the answers begin.
-        answers: one for each prompt; not empty.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
-            Then no special tokens are added to those that the template writes.
-
-    Raises:
-        InputError: if a row is longer than the model's context, an answer is empty or stands at
-            the very beginning, the tokenizer cannot tell which tokens the answer is in, or its
-            chat template is faulty.
+    with a chat template the template decides, where it says what it puts before an answer, and no
+    special tokens are added to those that it writes. Raises `InputError` if a row is longer than
+    the model's context, an answer is empty or stands at the very beginning, the tokenizer cannot
+    tell which tokens the answer is in, or its chat template is faulty.
     """
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")

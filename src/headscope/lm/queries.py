@@ -15,7 +15,6 @@ the values that the mask allows.
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,31 +26,23 @@ from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, changing_queries, observing
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-#: Attention implementations for which a model has passed.
-_proved: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
-
 
 @contextlib.contextmanager
 def query_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
-    """Multiply each head's queries by its gate inside the context.
+    """Multiply each head's queries by its gate, (L, W), or (B, L, W) a row, inside the context.
 
-    Contexts nest, with each other and with gates on what heads write.  A gate of 1 is the identity
-    bit for bit.  Unlike those gates this one changes generation with a cache only in new tokens'
-    queries, as it should: keys and values are the same.
-
-    Args:
-        lm: the model.
-        gate: float tensor of shape (L, W), which may require grad; or (B, L, W), one gate a row.
-
-    Raises:
-        InputError: if the model is refused (see `check_queries`), the gate is of another geometry
-            or not finite, or, in the forward pass, if per-row gates meet a batch of another size.
+    Contexts nest, with each other and with gates on what heads write. A gate of 1 is the identity
+    bit for bit. Unlike those gates this one changes generation with a cache only in new tokens'
+    queries, as it should: keys and values are the same. Raises `InputError` if the model is refused
+    (see `check_queries`), the gate is of another geometry or not finite, or, in the forward pass,
+    if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, lm.geometry.shape, "The query gate")
     check_queries(lm)
@@ -88,18 +79,14 @@ def _scaled(lm: LanguageModel, values: torch.Tensor) -> Iterator[None]:
         yield
 
 
+@once_a_model
 def check_queries(lm: LanguageModel) -> None:
     """Prove that heads whose queries are 0 attend evenly; once for a model and its kernel.
 
-    Raises:
-        InputError: if the model bypasses the attention function, has attention sinks or additive
-            position biases, or if a layer's attention is not the mean of the values it may see.
+    Raises `InputError` if the model bypasses the attention function, has attention sinks or
+    additive position biases, or if a layer's attention is not the mean of the values it may see.
     """
     kind = type(lm.model).__name__
-    config = lm.model.config.get_text_config(decoder=True)
-    implementation = str(getattr(config, "_attn_implementation", None))
-    if implementation in _proved.get(lm.model, ()):
-        return
     if not _uses_function(lm):
         raise InputError(
             f"{kind} computes attention in its own code and not in an attention function, so its "
@@ -119,7 +106,6 @@ def check_queries(lm: LanguageModel) -> None:
             f"{kind}, {problems[0]}, so a head whose queries are 0 would not attend evenly; gate "
             "what heads write instead, or use another model."
         )
-    _proved.setdefault(lm.model, set()).add(implementation)
 
 
 def _uses_function(lm: LanguageModel) -> bool:

@@ -172,7 +172,6 @@ def _built(model_class: Any, default: Any, fields: dict[str, Any], attention: st
 
 
 def _shrunk(config: Any) -> dict[str, Any]:
-    """Fields of a small configuration of the same class."""
     fields = config.to_dict()
     depth = next((fields[one] for one in _LAYERS if isinstance(fields.get(one), int)), 0)
     by_layer = {
@@ -241,7 +240,6 @@ def try_one(name: str) -> Trial:
 
 
 def _short(error: Exception) -> str:
-    """What went wrong, in one line and without the advice after it."""
     text = " ".join(str(error).split()).split("; ")[0].rstrip(".")
     return textwrap.shorten(text, 240, placeholder=" …")
 

@@ -24,7 +24,7 @@ from headscope.lm.batching import Batch, collate
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import hooked
-from headscope.lm.inputs import evaluating, forward_inputs, plain_settings, probe_batch
+from headscope.lm.inputs import evaluating, generated, probe_batch
 from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def typical_change(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def _changes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The largest change at each token."""
     spread = a.float().std().clamp_min(torch.finfo(torch.float32).tiny)
     return (a.float() - b.float()).abs().amax(dim=-1) / spread
 
@@ -98,22 +97,18 @@ def _half(x: torch.Tensor) -> bool:
 
 
 def selfcheck(lm: LanguageModel) -> Noise:
-    """Check the laws on a left-padded batch of two short rows.
+    """How far plain passes lie apart, after the laws have held on a left-padded batch of two short
+    rows.
 
-    1. Every output projection runs exactly once in a forward pass.
-    2. A gate of ones, really multiplied in, changes no bit of the logits.
-    3. The contributions of single heads, and the bias, sum to the projection's output.
-    4. Removing a layer's first head changes the logits (all heads, where the first writes nothing).
-    5. Later tokens do not change earlier logits, and padding on the left changes nothing.
-    6. Text generated with the model's own cache has the logits of one pass over it.
+    1. Every output projection runs exactly once in a forward pass. 2. A gate of ones, really
+    multiplied in, changes no bit of the logits. 3. The contributions of single heads, and the bias,
+    sum to the projection's output. 4. Removing a layer's first head changes the logits (all heads,
+    where the first writes nothing). 5. Later tokens do not change earlier logits, and padding on
+    the left changes nothing. 6. Text generated with the model's own cache has the logits of one
+    pass over it. Where plain passes do not repeat their bits, as on a GPU, "changes" means more
+    than those do.
 
-    Where plain passes do not repeat their bits, as on a GPU, "changes" means more than those do.
-
-    Returns:
-        How far plain passes lie apart.
-
-    Raises:
-        InputError: naming the law that failed, where, and what to do.
+    Raises `InputError` naming the law that failed, where, and what to do.
     """
     with evaluating(lm.model), torch.no_grad():
         return _Check(lm).run()
@@ -143,7 +138,7 @@ class _Check:
 
     def logits(self, batch: Batch) -> torch.Tensor:
         """Logits (B, T, V); 0 on padding, where kernels may leave anything, not-a-number too."""
-        logits: torch.Tensor = self.lm.model(**forward_inputs(self.lm.model, batch)).logits
+        logits: torch.Tensor = self.lm.forward(batch).logits
         padding = batch.attention_mask.to(logits.device) == 0
         return logits.masked_fill(padding.unsqueeze(-1), 0)
 
@@ -268,31 +263,23 @@ class _Check:
 
     def cache(self, allowed: float) -> None:
         """Law 6 on the padded row; models that cannot generate say so when they are asked to."""
-        import transformers
-
-        generation: Any = transformers.GenerationConfig
-        settings = generation(
-            max_new_tokens=4,
-            do_sample=False,
-            pad_token_id=0,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-        there = self.batch.to(self.lm.device)
         try:
-            with plain_settings(self.lm.model, settings):
-                made = self.lm.model.generate(
-                    input_ids=there.input_ids,
-                    attention_mask=there.attention_mask,
-                    generation_config=settings,
-                )
+            made = generated(
+                self.lm,
+                self.batch,
+                max_new_tokens=4,
+                do_sample=False,
+                pad_token_id=0,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
         except torch.OutOfMemoryError:  # a RuntimeError too, but it says nothing about the cache
             raise
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
             return
-        new = made.sequences[:, there.input_ids.shape[1] :]
-        mask = torch.cat([there.attention_mask, torch.ones_like(new)], dim=1)
-        whole = Batch(made.sequences, mask, (mask.cumsum(dim=1) - 1).clamp(min=0))
+        new = made.sequences[:, self.batch.input_ids.shape[1] :]
+        mask = torch.cat([self.batch.attention_mask.to(new), torch.ones_like(new)], dim=1)
+        whole = Batch.of(made.sequences, mask)
         steps = torch.stack([step[1] for step in made.logits])
         there_again = self.logits(whole)[1, -len(steps) - 1 : -1].to(steps.device)
         moved = typical_change(there_again, steps)

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, collate, length_buckets
-from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.batching import Batch, length_buckets
+from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
@@ -49,21 +49,14 @@ def losses_with_and_without(
     shared: int = 0,
     means: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The losses of the marked tokens of a batch, of the model as it is and under a gate.
+    """The losses of the marked tokens of a batch, of the model as it is and under a gate, (N,)
+    each.
 
-    Args:
-        lm: the model, in evaluation mode; run this without gradients.
-        batch: rows padded on the left.
-        learned: bool (B, T): the tokens wanted, as for `headscope.lm.losses.losses_at`.
-        gate: the gate.
-        shared: run the layers below this one once for both; 0 for two whole passes. The gate has
-            to be 1 below it. With as many as the model has layers the second pass is left out.
-        means: what takes the place of what the gate removes (see `headscope.lm.gates.gated`);
-            None: zero.
-
-    Returns:
-        Two float32 tensors (N,) in nats, row by row. Sharing changes no bit of them in a model for
-        which `headscope.lm.prefix.can_share` is true at that layer.
+    In nats, float32, row by row; run this without gradients on a model in evaluation mode. The
+    layers below `shared`, where the gate has to be 1, run once for both; with 0 both passes are
+    whole, with as many as the model has the second is left out. Sharing changes no bit in a model
+    for which `headscope.lm.prefix.can_share` is true at that layer. `means` take the place of what
+    the gate removes (see `headscope.lm.gates.gated`).
     """
     if shared >= lm.geometry.layers:
         full = losses_at(lm, batch, learned)
@@ -75,7 +68,7 @@ def losses_with_and_without(
         with record_prefix(lm, shared) as recording:
             full = losses_at(lm, batch, learned)
         below = replay_prefix(lm, recording.prefix())
-    with below, lm.gated(gate, "zero" if means is None else "mean", means):
+    with below, lm.gated(gate, means=means):
         return full, losses_at(lm, batch, learned)
 
 
@@ -96,20 +89,17 @@ def answer_losses(
 ) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
 
+    Raises `InputError` if a row is longer than the context or none of its tokens is wanted.
+
     Args:
-        lm: the model.
-        rows: at least one; each with at least one wanted token.
         gates: in any order; they come back by the first layer that they change.
         means: for each gate the mean outputs that take the place of what it removes, as for
-            `LanguageModel.gated`, or None for zero; None: zero for all. The first wanted token of a
-            row is where its answer begins.
+            `LanguageModel.gated`, or None for zero. The first wanted token of a row is where its
+            answer begins.
         batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
 
     Yields:
         The place of a gate in `gates`, and for each row its losses, float32, in nats.
-
-    Raises:
-        InputError: if a row is longer than the context or none of its tokens is wanted.
     """
     lm.check_lengths([row.ids for row in rows])
     for number, row in enumerate(rows):
@@ -163,7 +153,7 @@ class _Passes:
         if self.shares:
             self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
         found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
-        with self.lm.gated(gate, "zero" if means is None else "mean", means):
+        with self.lm.gated(gate, means=means):
             cache = self._read() if self.begin else None
             for number, bucket in enumerate(self.buckets):
                 with self._replayed(number):
@@ -179,7 +169,7 @@ class _Passes:
         for number, bucket in enumerate(self.buckets):
             with record_prefix(self.lm, layer, stop=True) as recording, self._replayed(number):
                 batch = self._batch(bucket, self.plain)
-                self.lm.model(**forward_inputs(self.lm.model, batch, logits=False))
+                self.lm.forward(batch, logits=False)
             below.append(recording.prefix())
         self.layer, self.below = layer, below
 
@@ -190,10 +180,9 @@ class _Passes:
 
     def _read(self) -> Any:
         """Keys and values of the common beginning, under whatever gate is active."""
-        batch = collate([self.rows[0].ids[: self.begin]], self.lm.pad_token_id)
-        inputs = forward_inputs(self.lm.model, batch, logits=False) | {"use_cache": True}
+        batch = self.lm.collate([self.rows[0].ids[: self.begin]])
         with answers_at([self.begin]):
-            return self.lm.model(**inputs).past_key_values
+            return self.lm.forward(batch, logits=False, use_cache=True).past_key_values
 
     def _batch(self, bucket: Sequence[int], cache: Any) -> Batch:
         """What follows the common beginning, padded on the right."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -27,15 +26,10 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.geometry import AttentionSite, hidden_states_of
-from headscope.lm.hooks import changed_output, hooked
-from headscope.lm.inputs import evaluating, forward_inputs, probe_pass
+from headscope.lm.hooks import changed_output, hooked, once_a_model
+from headscope.lm.inputs import evaluating, probe_pass
 from headscope.lm.model import LanguageModel
-
-_known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,23 +55,17 @@ def states(
 ) -> States:
     """Hidden states at the last token of each row, under whatever gates are active.
 
-    Args:
-        lm: the model.
-        rows: token ids, at least one row, none empty.
-        batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
-            memory is tried again in halves.
-
-    Raises:
-        InputError: if there is no row, one is empty or longer than the context, or the model's
-            layers cannot be read (see `reading_places`).
+    Raises `InputError` if there is no row, one is empty or longer than the context, or the model's
+    layers cannot be read (see `reading_places`).
     """
     if not rows:
         raise InputError("Hidden states of no rows were asked for; give at least one.")
     lm.check_lengths(rows)
     reading_places(lm)  # found before a gate's batch is on its way
     kept: dict[int, tuple[torch.Tensor, ...]] = {}
-    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
-    for part, found in in_halves(buckets, lambda part: _read(lm, [rows[at] for at in part])):
+    for part, found in lm.in_batches(
+        map(len, rows), batch_tokens, lambda part: _read(lm, [rows[at] for at in part])
+    ):
         kept.update(zip(part, zip(*found, strict=True), strict=True))
     parts = zip(*(kept[index] for index in range(len(rows))), strict=True)
     return States(*(torch.stack(tensors) for tensors in parts))
@@ -85,10 +73,10 @@ def states(
 
 def _read(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
     """After attention (B, L, D), after layers (B, L, D) and embedding (B, D) of one batch."""
-    batch = collate(rows, lm.pad_token_id)
+    batch = lm.collate(rows)
     shape = (len(rows), int(batch.input_ids.shape[1]))
     with evaluating(lm.model), torch.no_grad(), _reading(lm, shape) as seen:
-        lm.model(**forward_inputs(lm.model, batch, logits=False))
+        lm.forward(batch, logits=False)
     layers = range(lm.geometry.layers)
     attention = torch.stack([seen.attention(layer) for layer in layers], dim=1)
     return attention, torch.stack([seen.left[layer] for layer in layers], dim=1), seen.entered[0]
@@ -164,31 +152,14 @@ def input_of(
     return None
 
 
+@once_a_model
 def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
     """For each decoder layer the name, below the layer, of the module that reads x + attention.
 
     None for a layer whose attention and feed-forward part work side by side: there it is the
-    layer's input plus W_O's output. Found with a few passes over a few tokens, once a model.
-
-    Raises:
-        InputError: if a layer does neither.
+    layer's input plus W_O's output. Found with a few passes over a few tokens, once a model. Raises
+    `InputError` if a layer does neither.
     """
-    if lm not in _known:
-        _known[lm] = _find(lm)
-    return _known[lm]
-
-
-@dataclasses.dataclass(eq=False)
-class _Seen:
-    """One layer's pass: its input and output, W_O's output, and what its modules read after W_O."""
-
-    entered: torch.Tensor | None = None
-    left: torch.Tensor | None = None
-    written: torch.Tensor | None = None
-    read: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
-
-
-def _find(lm: LanguageModel) -> tuple[str | None, ...]:
     sites = {site.layer: site for site in lm.sites}
     plain, silent = _watch(lm), _watch(lm, lm.sites)
     found: dict[int, str | None] = {}
@@ -208,6 +179,16 @@ def _find(lm: LanguageModel) -> tuple[str | None, ...]:
             )
         found[layer] = names[0]
     return tuple(found[layer] for layer in range(len(plain)))
+
+
+@dataclasses.dataclass(eq=False)
+class _Seen:
+    """One layer's pass: its input and output, W_O's output, and what its modules read after W_O."""
+
+    entered: torch.Tensor | None = None
+    left: torch.Tensor | None = None
+    written: torch.Tensor | None = None
+    read: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
 
 
 def _reader(plain: _Seen, silent: _Seen) -> str | None:

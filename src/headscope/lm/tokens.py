@@ -182,8 +182,7 @@ class ChatWriter:
             The text, and where the last turn stands in it. White space around a user's turn is
             left out.
 
-        Raises:
-            InputError: if the template is faulty or changes the last turn.
+        Raises `InputError` if the template is faulty or changes the last turn.
         """
         text = self._rendered(turns)
         start = text.rfind(turns[-1].strip())

@@ -18,7 +18,6 @@ stored.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import itertools
 import logging
@@ -32,7 +31,7 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.errors import InputError, MissingExtra
-from headscope.lm.hooks import Forward, replaced_forwards
+from headscope.lm.hooks import Forward, inner_model, replaced_forwards
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
@@ -50,8 +49,7 @@ _ROWS = 1024
 def executing_device(module: nn.Module) -> torch.device:
     """The device on which a module computes, also where its weights wait elsewhere.
 
-    Raises:
-        InputError: if its weights are nowhere: built on ``meta`` and never loaded.
+    Raises `InputError` if its weights are nowhere: built on ``meta`` and never loaded.
     """
     weight = getattr(module, "weight", None)
     held = itertools.chain(module.parameters(), module.buffers())
@@ -70,12 +68,10 @@ def executing_device(module: nn.Module) -> torch.device:
 
 def input_device(model: Any) -> torch.device:
     """Where token ids go: the device on which the embeddings are looked up."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return executing_device(inner.get_input_embeddings())
+    return executing_device(inner_model(model).get_input_embeddings())
 
 
 def _hooks(module: nn.Module) -> Sequence[Any]:
-    """What ``accelerate`` runs around a module's forward pass."""
     hook = getattr(module, "_hf_hook", None)
     return () if hook is None else getattr(hook, "hooks", (hook,))
 
@@ -83,8 +79,7 @@ def _hooks(module: nn.Module) -> Sequence[Any]:
 def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
     """The data of one entry of a state dict; read from where it waits if it is a placeholder.
 
-    Raises:
-        InputError: if it is a placeholder for nothing.
+    Raises `InputError` if it is a placeholder for nothing.
     """
     if value.device.type != "meta":
         return value
@@ -117,8 +112,7 @@ def computes_on_cpu(
 def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
     """``["0=20GiB", "cpu=64GiB"]`` as ``accelerate`` takes it: bytes of weights by device.
 
-    Raises:
-        InputError: if one is no DEVICE=SIZE, or a device is named twice.
+    Raises `InputError` if one is no DEVICE=SIZE, or a device is named twice.
     """
     limits: dict[int | str, str] = {}
     for one in given:
@@ -139,12 +133,8 @@ def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
 def quantisation(quantise: str, compute: torch.dtype) -> Any:
     """The ``quantization_config`` that makes 8- or 4-bit weights while a checkpoint is loaded.
 
-    Args:
-        quantise: ``8bit`` or ``4bit``.
-        compute: dtype of the products with 4-bit weights (8-bit ones are multiplied as integers).
-
-    Raises:
-        InputError: if there is no such kind; `MissingExtra` if a package is missing.
+    `compute` is the dtype of products with 4-bit weights (8-bit ones are multiplied as integers).
+    Raises `InputError` if there is no such kind; `MissingExtra` if a package is missing.
     """
     if quantise not in QUANTISE:
         raise InputError(f"quantise is {quantise!r}; it must be {' or '.join(QUANTISE)}.")
@@ -181,10 +171,8 @@ def refuse_wrong_layers(model: nn.Module) -> None:
 
     Its quantiser scales blocks of 64 numbers that run on from row to row; its kernel for the CPU
     (version 0.50.2) looks for the scales as if every row began a block, so that all weights are
-    wrong, and nothing says so, where a row is no multiple of a block.
-
-    Raises:
-        InputError: naming the first such layer.
+    wrong, and nothing says so, where a row is no multiple of a block. Raises `InputError` naming
+    the first such layer.
     """
     for name, module in model.named_modules():
         weight: Any = getattr(module, "weight", None)
@@ -233,18 +221,12 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def dequantised_weight(module: nn.Module) -> torch.Tensor:
-    """The weight that a linear map multiplies by, whatever it is stored as.
+    """The weight that a linear map multiplies by, whatever it is stored as: float32 (out, in), also
+    for Conv1D, on the device where the module computes. May share memory with an ordinary weight.
 
     Read by the quantiser's own means where it is known; else by sending unit vectors through the
-    module, each of which gives one column (exact also where activations are rounded, since a
-    single 1 needs no rounding).  Weights that wait in a file are read from it.
-
-    Args:
-        module: a Linear, a Conv1D, or a relative with ``in_features`` and ``out_features``.
-
-    Returns:
-        float32 (out, in), also for Conv1D, which stores it the other way round; on the device
-        where the module computes.  May share memory with an ordinary weight in float32.
+    module, each of which gives one column (exact also where activations are rounded, since a single
+    1 needs no rounding). Weights that wait in a file are read from it.
     """
     from transformers.pytorch_utils import Conv1D
 
@@ -327,10 +309,8 @@ def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, tor
                 own = None if bias is None else bias.to(x.device, x.dtype)
                 return functional.linear(x, weight.to(x.dtype), own)
 
-            replacing = functools.partial(_instead, multiply)
-            stack.enter_context(replaced_forwards([projection], replacing))
+            def instead(_: Forward, own: Forward = multiply) -> Forward:
+                return own
+
+            stack.enter_context(replaced_forwards([projection], instead))
         yield weights
-
-
-def _instead(forward: Forward, own: Forward) -> Forward:
-    return forward

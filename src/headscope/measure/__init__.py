@@ -14,18 +14,21 @@ from headscope.measure.intervals import (
     wilson_interval,
 )
 from headscope.measure.metrics import (
+    BleuTokenizer,
+    RougeL,
     Score,
     bleu,
     bleu_from_statistics,
+    bleu_tokenizer,
     chrf,
     chrf_from_statistics,
+    rouge_l,
+    rouge_l_from_statistics,
     sentence_chrf,
     source_copies,
     source_copy,
 )
-from headscope.measure.rouge import RougeL, rouge_l, rouge_l_from_statistics
 from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_sentences
-from headscope.measure.tokenizers import BleuTokenizer, bleu_tokenizer
 
 __all__ = [
     "BleuTokenizer",

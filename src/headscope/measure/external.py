@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import InputError
+from headscope.measure.metrics import check_texts
 
 COMET = "HEADSCOPE_COMET"
 BLEURT = "HEADSCOPE_BLEURT"
@@ -74,14 +74,9 @@ def comet(
     Which model is used is said in HEADSCOPE_COMET (``--model``), else it is the command's default.
     Raises InputError only where sources, outputs and references are not of the same sentences.
     """
-    _check(outputs, sources=sources, references=references)
+    check_texts(outputs, sources=sources, references=references)
     texts = {"sources": sources, "outputs": outputs, "references": references}
-
-    def arguments(folder: Path) -> list[str]:
-        options = ("-s", "sources"), ("-t", "outputs"), ("-r", "references")
-        files = [word for flag, name in options for word in (flag, str(folder / name))]
-        return [*files, "--quiet", "--to_json", str(folder / "scores")]
-
+    arguments = "-s {}/sources -t {}/outputs -r {}/references --quiet --to_json {}/scores"
     return _score("comet-score", COMET, arguments, texts, _comet_scores, timeout)
 
 
@@ -93,17 +88,10 @@ def bleurt(
     The checkpoint is named in HEADSCOPE_BLEURT (``-bleurt_checkpoint=…``). Raises InputError only
     where outputs and references are not of the same sentences.
     """
-    _check(outputs, references=references)
+    check_texts(outputs, references=references)
     texts = {"outputs": outputs, "references": references}
-
-    def arguments(folder: Path) -> list[str]:
-        return [
-            f"-candidate_file={folder / 'outputs'}",
-            f"-reference_file={folder / 'references'}",
-            f"-scores_file={folder / 'scores'}",
-        ]
-
-    return _score("bleurt.score_files", BLEURT, arguments, texts, _bleurt_scores, timeout)
+    arguments = "-candidate_file={}/outputs -reference_file={}/references -scores_file={}/scores"
+    return _score("bleurt.score_files", BLEURT, arguments, texts, str.split, timeout)
 
 
 def bert_score(
@@ -118,25 +106,11 @@ def bert_score(
     HEADSCOPE_BERTSCORE names one (``-m``). Raises InputError only where outputs and references are
     not of the same sentences.
     """
-    _check(outputs, references=references)
+    check_texts(outputs, references=references)
     texts = {"outputs": outputs, "references": references}
-
-    def arguments(folder: Path) -> list[str]:
-        files = ["-c", str(folder / "outputs"), "-r", str(folder / "references")]
-        return [*files, "--lang", language.replace("_", "-").split("-")[0], "--seg_level"]
-
+    code = language.replace("_", "-").split("-")[0]
+    arguments = f"-c {{}}/outputs -r {{}}/references --lang {code} --seg_level"
     return _score("bert-score", BERTSCORE, arguments, texts, _bert_scores, timeout, said=True)
-
-
-def _check(outputs: Sequence[str], **others: Sequence[str]) -> None:
-    for name, texts in others.items():
-        if len(texts) != len(outputs):
-            raise InputError(
-                f"there are {len(outputs)} outputs but {len(texts)} {name}; "
-                "give one of each for every sentence"
-            )
-    if not outputs:
-        raise InputError("there are no outputs to score; give at least one sentence")
 
 
 def _command(name: str, variable: str) -> list[str]:
@@ -154,7 +128,6 @@ def _command(name: str, variable: str) -> list[str]:
 
 
 def _limit() -> float:
-    """The time limit in seconds."""
     said = os.environ.get(TIMEOUT, "").strip()
     try:
         seconds = float(said) if said else HOUR
@@ -168,7 +141,7 @@ def _limit() -> float:
 def _score(
     name: str,
     variable: str,
-    arguments: Callable[[Path], list[str]],
+    arguments: str,
     texts: dict[str, Sequence[str]],
     read: Callable[[str], list[Any]],
     timeout: float | None,
@@ -176,7 +149,8 @@ def _score(
 ) -> External:
     """Writes the texts to files, runs the command on them and reads its scores.
 
-    `said`: the command prints its scores instead of writing them to a file.
+    In `arguments`, words with spaces between them, `{}` is the folder of the texts, where the
+    scores are to go, too. `said`: the command prints its scores instead of writing them to a file.
     """
     try:
         command = _command(name, variable)
@@ -185,7 +159,13 @@ def _score(
             folder = Path(place)
             for file, lines in texts.items():
                 _write(folder / file, lines)
-            stderr = _run(name, [*command, *arguments(folder)], folder, seconds, said)
+            stderr = _run(
+                name,
+                [*command, *(word.replace("{}", place) for word in arguments.split())],
+                folder,
+                seconds,
+                said,
+            )
             scores = _scores(name, folder / "scores", read, len(texts["outputs"]), stderr)
     except _NoScores as error:
         return External(None, None, str(error))
@@ -277,10 +257,6 @@ def _comet_scores(text: str) -> list[Any]:
     if isinstance(found, dict):
         (found,) = found.values()
     return [record["COMET"] for record in found]
-
-
-def _bleurt_scores(text: str) -> list[Any]:
-    return text.split()
 
 
 def _bert_scores(text: str) -> list[Any]:

@@ -109,7 +109,6 @@ def same_language(a: str, b: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _group(code: str) -> str:
-    """The macrolanguage of a code, or the language itself."""
     from langcodes import Language
     from langcodes.data_dicts import MACROLANGUAGES
     from langcodes.tag_parser import LanguageTagError

@@ -67,7 +67,8 @@ def bootstrap_interval(
             if average == "macro":
                 block /= sizes[:, None]
             estimates[rows, columns] = weights @ block / below[:, None]
-    return _interval(estimates, level, shape)
+    low, high = percentiles(estimates, level)
+    return Interval(low.reshape(shape), high.reshape(shape))
 
 
 def bootstrap_mean(values: ArrayLike, seed: int = 0) -> Estimate:
@@ -97,7 +98,7 @@ def bootstrap_score(
     random, width = np.random.default_rng(seed), counts.shape[1]
     resampled = resamples(len(counts), draws, random, width)
     estimates = np.concatenate([np.asarray(score(weights @ counts)) for _, weights in resampled])
-    return _interval(estimates, level, estimates.shape[1:])
+    return percentiles(estimates, level)
 
 
 def resampled_scores(
@@ -133,17 +134,12 @@ def bootstrap_difference(
 ) -> Estimate:
     """Paired percentile bootstrap of a condition's score minus that of its control.
 
-    `condition` holds the statistics per sentence of the outputs under a removal, (sentences,
-    features); `control` those of the same sentences without it or under random removals, of the
-    same shape, or (controls, sentences, features) for several, whose mean score counts. Lists of
-    such arrays are language pairs: the score is the plain mean over pairs. `score` computes corpus
-    scores from sums of statistics, such as `chrf_from_statistics`.
-
-    Every draw takes as many sentences of each pair as there are, with replacement, the same ones
-    for the condition and all its controls (Efron 1979; for translation Koehn 2004, section 5).
-    Pairs of equal length are drawn alike, since they may be of the same sentences, as those of a
-    parallel corpus are: drawn apart, their mean would look surer than it is. For pairs that have
-    nothing in common it makes no difference.
+    The arrays are those of `headscope.measure.statistics.p_sentences`: of several controls the mean
+    score counts, of several pairs the plain mean. `score` computes corpus scores from sums of
+    statistics, such as `chrf_from_statistics`. Every draw takes as many sentences of each pair as
+    there are, with replacement, the same ones for the condition and all its controls (Efron 1979;
+    for translation Koehn 2004, section 5). Pairs of equal length are drawn alike, since they may be
+    of the same sentences: drawn apart, their mean would look surer than it is.
     """
     pairs = paired_statistics(condition, control)
     value, estimates = 0.0, np.zeros(draws)
@@ -211,11 +207,11 @@ def resamples(
         yield slice(start, start + size), random.multinomial(sentences, even, size).astype(float)
 
 
-def _interval(estimates: Floats, level: float, shape: tuple[int, ...]) -> Interval:
+def percentiles(estimates: Floats, level: float = 0.95) -> Interval:
+    """The bounds that hold a share `level` of what something was in draws, (draws, ...)."""
     _check_level(level)
     tail = (1 - level) / 2
-    low, high = np.quantile(estimates, [tail, 1 - tail], axis=0)
-    return Interval(np.asarray(low).reshape(shape), np.asarray(high).reshape(shape))
+    return Interval(*np.quantile(estimates, [tail, 1 - tail], axis=0))
 
 
 def _check_level(level: float) -> None:

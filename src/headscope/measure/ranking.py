@@ -1,13 +1,15 @@
-"""How well a ranking finds what is looked for: the area under the ROC curve, and precision."""
+"""Rankings: how well one finds what is looked for, and how far two of the same heads agree."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
+from headscope.measure.intervals import percentiles
 
 Floats = NDArray[np.float64]
 
@@ -68,8 +70,6 @@ def ranking(
     compared on the same draws.
     """
     high, low = _scores(found, others)
-    if not 0 < level < 1:
-        raise InputError(f"the level of an interval lies between 0 and 1, not {level}")
     if draws < 1:
         raise InputError(f"{draws} draws give no interval; take at least one")
     random = np.random.default_rng(seed)
@@ -78,16 +78,14 @@ def ranking(
         some = high[random.integers(len(high), size=len(high))]
         rest = low[random.integers(len(low), size=len(low))]
         estimates[number] = auc(some, rest), precision_at(some, rest, share)
-    tail = (1 - level) / 2
-    bounds = np.quantile(estimates, [tail, 1 - tail], axis=0)
-    (auc_low, precision_low), (auc_high, precision_high) = bounds.tolist()
+    (auc_low, precision_low), (auc_high, precision_high) = percentiles(estimates, level)
     return Ranking(
         auc(high, low),
-        auc_low,
-        auc_high,
+        float(auc_low),
+        float(auc_high),
         precision_at(high, low, share),
-        precision_low,
-        precision_high,
+        float(precision_low),
+        float(precision_high),
     )
 
 
@@ -101,3 +99,90 @@ def _scores(found: ArrayLike, others: ArrayLike) -> tuple[Floats, Floats]:
     if np.isnan(high).any() or np.isnan(low).any():
         raise InputError("a score is NaN and has no place in a ranking; leave its document out")
     return high, low
+
+
+def mid_ranks(values: Floats) -> Floats:
+    """Ranks from 1; equal values share the mean of their ranks."""
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[group], dtype=np.float64)
+
+
+def rank_correlations(
+    scores: Floats,
+    others: Floats,
+    layers: NDArray[Any],
+    resampled: Floats,
+    permutations: int = 9999,
+    seed: int = 0,
+    level: float = 0.95,
+    resampled_others: Floats | None = None,
+) -> dict[str, Any]:
+    """Spearman's rank correlation over all heads, and within layers.
+
+    Within layers the ranks are centred in each layer, so that what depth alone explains is left
+    out. The test permutes `others` inside layers: (1 + permutations that correlate within layers at
+    least as strongly, in either direction) / (1 + permutations). Gives `all` and `within_layers`,
+    each `value`, `low` and `high`, and `p_within_layers`; None where one of the scores has no
+    ranking. JSON.
+
+    Args:
+        scores, others, layers: (N,), two scores of each head, and its layer.
+        resampled: (B, N), `scores` of resampled examples, for the intervals: their spread, about
+            the value.
+        resampled_others: (B, N), `others` of the same resampled examples, where they rest on them
+            too; None: `others` are taken as they are.
+    """
+    if not len(scores) == len(others) == len(layers) or not (
+        resampled.shape[1:] == scores.shape
+        and (resampled_others is None or resampled_others.shape == resampled.shape)
+    ):
+        raise InputError("the scores, their layers and the resampled scores are of other heads")
+    one, other = mid_ranks(scores), mid_ranks(others)
+    drawn = np.stack([mid_ranks(row) for row in resampled])
+    drawn_others = (
+        other
+        if resampled_others is None
+        else np.stack([mid_ranks(row) for row in resampled_others])
+    )
+    found: dict[str, Any] = {}
+    for name, centre in (("all", centred), ("within_layers", _within(layers))):
+        value = correlation(centre(one), centre(other))
+        estimates = correlation(centre(drawn), centre(drawn_others))
+        tail = (1 - level) / 2
+        low, high = np.quantile(estimates, [tail, 1 - tail])
+        # Resampling adds the noise of the examples a second time and so pulls every estimate
+        # towards 0; the interval is moved back by their mean distance from the value.
+        low, high = np.clip(np.array([low, high]) + value - estimates.mean(), -1, 1)
+        numbers = {"value": float(value), "low": float(low), "high": float(high)}
+        found[name] = {key: None if np.isnan(x) else x for key, x in numbers.items()}
+    if found["within_layers"]["value"] is None:
+        return {**found, "p_within_layers": None}
+    random = np.random.default_rng(seed)
+    # Sorted by layer and a random number, heads of a layer change places among themselves.
+    keys = np.broadcast_to(layers, (permutations, len(layers)))
+    order = np.lexsort((random.random(keys.shape), keys))
+    moved = np.empty((permutations, len(layers)))
+    moved[:, np.argsort(layers, kind="stable")] = other[order]
+    centre = _within(layers)
+    observed = abs(float(correlation(centre(one), centre(other))))
+    strong = np.abs(correlation(centre(moved), centre(one))) >= observed - 1e-12
+    return {**found, "p_within_layers": float((1 + strong.sum()) / (1 + permutations))}
+
+
+def centred(ranks: Floats) -> Floats:
+    """Ranks (..., N) less their mean."""
+    return np.asarray(ranks - ranks.mean(axis=-1, keepdims=True))
+
+
+def _within(layers: NDArray[Any]) -> Callable[[Floats], Floats]:
+    """What takes the mean rank of its layer from each rank."""
+    member = (layers[:, None] == np.unique(layers)).astype(np.float64)
+    return lambda ranks: np.asarray(ranks - (ranks @ member / member.sum(axis=0)) @ member.T)
+
+
+def correlation(ranks: Floats, other: Floats) -> Floats:
+    """Of centred ranks (..., N) and (N,) or (..., N); NaN where either does not vary."""
+    spread = np.sqrt((ranks**2).sum(axis=-1) * (other**2).sum(axis=-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(spread > 1e-9, (ranks * other).sum(axis=-1) / spread, np.nan))

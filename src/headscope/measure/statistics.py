@@ -75,20 +75,19 @@ def p_sentences(
 
     `condition` holds the statistics per sentence of the outputs under a removal, (sentences,
     features); `control` those of the same sentences under the removal of random heads, of the same
-    shape, or (draws, sentences, features) for several draws. Lists of such arrays are language
-    pairs: the score is the plain mean over pairs, and swaps stay within a pair. Pairs of equal
-    length are swapped alike: if they are of the same sentences, as those of a parallel corpus, they
-    are no independent evidence, and if they are not, it makes no difference.
+    shape, or (draws, sentences, features). Lists of such arrays are language pairs: the score is
+    the plain mean over pairs, and swaps stay within a pair. Pairs of equal length are swapped
+    alike: if they are of the same sentences they are no independent evidence, and if not, it makes
+    no difference.
 
-    In each trial every sentence's statistics are swapped with those of the control with
-    probability 1/2 (of one of the draws, taken at random for the trial) and both corpus scores are
-    computed again. The p-value is (1 + trials whose difference is at least the observed one) /
-    (1 + trials). The observed difference is that to the mean score of the draws. `lower` asks
-    whether the condition scores lower than the control; `two-sided` takes absolute differences.
+    In each trial every sentence's statistics are swapped with those of the control with probability
+    1/2 (of one of the draws, taken at random for the trial) and both corpus scores are computed
+    again. The p-value is (1 + trials whose difference is at least the observed one, that to the
+    mean score of the draws) / (1 + trials). `lower` asks whether the condition scores lower than
+    the control; `two-sided` takes absolute differences.
 
-    It is a test over sentences, of these heads and these draws: whether other sentences would show
-    the difference. A further random draw may well differ from the mean of the others, too, so read
-    it beside `p_draws`, which asks whether random heads would do the same.
+    It is a test over sentences, of these heads and these draws: read it beside `p_draws`, which
+    asks whether random heads would do the same.
     """
     if alternative not in ("lower", "two-sided"):
         raise InputError(f"alternative is 'lower' or 'two-sided', not {alternative!r}")

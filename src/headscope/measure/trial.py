@@ -30,12 +30,10 @@ class Group:
     """Examples of one direction, language or task under all conditions of a trial.
 
     Attributes:
-        statistics: of each condition numbers of every example, (examples, features); None where
-            it was not run or measured. All groups of a trial have the same conditions.
-        score: from sums over examples (..., features) to scores (...); without it, the mean of what
-            `counted` made.
+        statistics: of each condition numbers of every example, (examples, features); None where it
+            was not run or measured. All groups of a trial have the same conditions.
+        score: from sums over examples (..., features) to scores (...).
         sets: what each condition changes, such as its heads; equal sets are one draw.
-        seed: of resampled and swapped examples.
         given: the scores, where they need not be means over examples.
         by_size: whether resamples follow from the seed and the number of examples, so that groups
             of equal size, which may be of the same examples, are resampled alike; else from the

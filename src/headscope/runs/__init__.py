@@ -5,14 +5,13 @@ its inputs and the version of headscope. Its completion marker is written last.
 """
 
 from headscope.runs.codec import Record, Result, decode, encode, entry
-from headscope.runs.digests import file_digest, folder_digest
-from headscope.runs.folder import Run, open_run
-from headscope.runs.plain import dump_json, plain
+from headscope.runs.folder import Kept, Run, open_run
+from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
 from headscope.runs.protocol import Pending, carry_out, carry_out_again
-from headscope.runs.provenance import collect_provenance
-from headscope.runs.signature import Signature, configuration
+from headscope.runs.signature import Signature, collect_provenance, configuration
 
 __all__ = [
+    "Kept",
     "Pending",
     "Record",
     "Result",

@@ -138,7 +138,6 @@ def encode(value: Any) -> Any:
 
 
 def _written(each: Field[Any]) -> bool:
-    """Whether a field is part of the JSON by its own name."""
     return bool(each.metadata.get("written", True))
 
 
@@ -253,7 +252,6 @@ def _may_be_none(hint: Any) -> bool:
 
 @cache
 def _fields(kind: Any) -> list[tuple[Field[Any], Any]]:
-    """The fields that a dataclass is made of, with their types."""
     hints = get_type_hints(kind)
     return [(each, hints[each.name]) for each in fields(kind) if each.init]
 

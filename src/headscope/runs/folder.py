@@ -1,28 +1,31 @@
-"""A run folder: opened by configuration, resumed where it stopped, finished once."""
+"""A run folder: opened by configuration, resumed where it stopped, finished once.
+
+Partial results survive that the process is killed at any moment.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote, unquote
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.heads.store import write_bytes
-from headscope.runs import parts
-from headscope.runs.digests import file_digest
-from headscope.runs.plain import dump_json, dump_jsonl
-from headscope.runs.provenance import collect_provenance, now
-from headscope.runs.signature import Signature
+from headscope.heads.store import packed, read_tensors, write_bytes
+from headscope.runs.plain import dump_json, dump_jsonl, file_digest
+from headscope.runs.reading import read_object
+from headscope.runs.signature import Signature, collect_provenance, now
 
 RUN, DONE, RESULT, PROVENANCE, LOCK = (
     "run.json",
@@ -32,6 +35,8 @@ RUN, DONE, RESULT, PROVENANCE, LOCK = (
     ".lock",
 )
 FORMAT = 1
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -64,13 +69,13 @@ class Run:
         file = self.path / RESULT
         if not self.finished:
             raise RuntimeError(f"{self.path}: this run is not finished and has no result yet")
-        done = _read_object(self.path / DONE)
+        done = read_object(self.path / DONE)
         if done.get("hash") != self.hash or done.get("result") != file_digest(file):
             raise InputError(
                 f"{file}: is not the result that {DONE} stands for; "
                 f"delete {DONE} and run the same command again"
             )
-        return _read_object(file)
+        return read_object(file)
 
     def part(self, name: str) -> Path:
         """A path under `parts/` for partial results of the caller's own making."""
@@ -81,20 +86,20 @@ class Run:
     def append_part(self, name: str, key: str, record: Any) -> None:
         """Add the JSON record of one finished batch to the part `name`."""
         self._writable()
-        parts.append_record(self.part(f"{name}.jsonl"), key, record)
+        append_record(self.part(f"{name}.jsonl"), key, record)
 
     def read_part(self, name: str) -> dict[str, Any]:
         """The records of the part `name` by key, in the order added; empty if there are none."""
-        return parts.read_records(self.part(f"{name}.jsonl"))
+        return read_records(self.part(f"{name}.jsonl"))
 
     def append_tensors(self, name: str, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Add the arrays of one finished batch to the part `name`."""
         self._writable()
-        parts.write_shard(self.part(name), key, tensors)
+        write_shard(self.part(name), key, tensors)
 
     def read_tensors(self, name: str) -> dict[str, dict[str, NDArray[Any]]]:
         """The arrays of the part `name` by key, sorted by key; empty if there are none."""
-        return parts.read_shards(self.part(name))
+        return read_shards(self.part(name))
 
     def drop_when_finished(self, name: str) -> None:
         """Remove the arrays of the part `name` once the completion marker is written."""
@@ -110,23 +115,11 @@ class Run:
 
     def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]]) -> Path:
         """Write arrays as a safetensors file of the run, whole or not at all."""
-        from safetensors.numpy import save
-
-        arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
-        return self._write(name, save(arrays))
+        return self._write(name, packed(tensors))
 
     def read_written(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of a safetensors file of the run; InputError if it is damaged."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        file = self._inside(name)
-        try:
-            return load(file.read_bytes())
-        except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"{file}: is damaged; delete it and run the same command again"
-            ) from error
+        return read_tensors(self._inside(name), "delete it and run the same command again")
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, the end of the provenance and, last of all, the completion marker."""
@@ -181,6 +174,26 @@ class Run:
             raise RuntimeError(f"{self.path}: this run is finished or closed and is not written to")
 
 
+class Kept(dict[str, Any]):
+    """The records of a part of a run by key, to which others are added; without a run its own."""
+
+    def __init__(self, run: Run | None, part: str) -> None:
+        super().__init__({} if run is None else run.read_part(part))
+        self._run, self._part = run, part
+
+    def add(self, key: str, record: Any) -> None:
+        """Keep one more record."""
+        self[key] = record
+        if self._run is not None:
+            self._run.append_part(self._part, key, record)
+
+    def made(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The record of a key, computed and kept if it is not there."""
+        if key not in self:
+            self.add(key, compute())
+        return self[key]
+
+
 def open_run(
     out: str | PathLike[str] | None,
     command: str,
@@ -202,17 +215,17 @@ def open_run(
     _check_folder(folder, key)
     known = collect_provenance(**{"inputs": key.inputs, **(provenance or {})})
     if (folder / DONE).exists():
-        return Run(folder, key, _read_object(folder / PROVENANCE))
+        return Run(folder, key, read_object(folder / PROVENANCE))
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder, key, known, _lock_folder(folder))
     try:
         _check_folder(folder, key)  # another process may have begun or finished a run meanwhile
         if run.finished:
             run.close()
-            return Run(folder, key, _read_object(folder / PROVENANCE))
+            return Run(folder, key, read_object(folder / PROVENANCE))
         for left in folder.rglob(".tmp-*"):  # by a process killed while it wrote
             left.unlink()
-        earlier = _read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+        earlier = read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
         run.provenance = {**known, "started": [*earlier.get("started", []), now()]}
         run.write_json(PROVENANCE, run.provenance)
         stored = {"format": FORMAT, "hash": key.hash, "signature": str(key), **key.as_dict()}
@@ -232,14 +245,14 @@ def reopen_run(path: str | PathLike[str]) -> Run:
     folder = Path(path)
     if not (folder / RUN).is_file() or not (folder / DONE).is_file():
         raise InputError(f"{folder}: is not the folder of a finished run; name one")
-    stored = _read_object(folder / RUN)
+    stored = read_object(folder / RUN)
     try:
         key = Signature(stored["command"], stored["config"], stored["inputs"], stored["version"])
     except KeyError as error:
         raise InputError(f"{folder / RUN}: is damaged; start the run again") from error
     if stored.get("hash") != key.hash:
         raise InputError(f"{folder / RUN}: is damaged; start the run again")
-    return Run(folder, key, _read_object(folder / PROVENANCE), _lock_folder(folder))
+    return Run(folder, key, read_object(folder / PROVENANCE), _lock_folder(folder))
 
 
 def _check_folder(folder: Path, key: Signature) -> None:
@@ -249,7 +262,7 @@ def _check_folder(folder: Path, key: Signature) -> None:
     if not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the run")
     if (folder / RUN).exists():
-        stored = _read_object(folder / RUN)
+        stored = read_object(folder / RUN)
         if stored.get("hash") == key.hash:
             return
         if stored.get("version") != key.version:
@@ -295,17 +308,69 @@ def _lock_folder(folder: Path) -> int:
     return handle
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); delete the run") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged; delete the run and start it again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: is damaged; delete the run and start it again")
-    return value
-
-
 def _slug(command: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", command).strip("-")
+
+
+def read_records(path: Path) -> dict[str, Any]:
+    """The records of an append-only file, by key, in the order written.
+
+    A last line that was not written to its end is dropped, with a warning in the log; a damaged
+    line before it raises InputError. Of two records with one key the later counts.
+    """
+    data = path.read_bytes() if path.exists() else b""
+    whole = data[: _whole_length(data)]
+    if len(whole) < len(data):
+        _log.warning(
+            "%s, line %d: was not written to its end and is computed again",
+            path,
+            whole.count(b"\n") + 1,
+        )
+    records: dict[str, Any] = {}
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            records[entry["key"]] = entry["record"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{path}, line {number}: is damaged; delete this file to compute its part again"
+            ) from error
+    return records
+
+
+def append_record(path: Path, key: str, record: Any) -> None:
+    """Append one record by one write call; a half-written last line is cut off before."""
+    line = (dump_json({"key": key, "record": record}) + "\n").encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(_whole_length(file.read()))
+        written = file.write(line)
+        if written != len(line):
+            told = f"only {written} of {len(line)} bytes could be written"
+            raise OSError(errno.ENOSPC, told, str(path))
+
+
+def write_shard(folder: Path, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write the arrays of one batch as a safetensors file of their own, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / f"{quote(key, safe='')}.safetensors", packed(tensors))
+
+
+def read_shards(folder: Path) -> dict[str, dict[str, NDArray[Any]]]:
+    """The arrays of all finished batches, sorted by key; a damaged file is an InputError."""
+    return dict(
+        sorted(
+            (unquote(path.stem), read_tensors(path, "delete this file to compute its part again"))
+            for path in folder.glob("*.safetensors")
+            if not path.name.startswith(".")
+        )
+    )
+
+
+def _whole_length(data: bytes) -> int:
+    return data.rfind(b"\n") + 1

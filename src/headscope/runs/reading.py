@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.heads.store import read_json, read_tensors
 from headscope.runs.codec import Result, decode
-from headscope.runs.digests import file_digest
+from headscope.runs.plain import file_digest
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 
@@ -32,19 +33,12 @@ def finite(value: Any) -> float:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a run; InputError if it is missing or damaged."""
     try:
-        value = json.loads(path.read_bytes())
+        return read_json(path)
     except FileNotFoundError as error:
         raise InputError(
             f"{path.parent}: holds no {path.name}, so it is not a finished run; "
             "name the folder of a finished run"
         ) from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged; run the same command again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: is damaged; run the same command again")
-    return value
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -92,16 +86,10 @@ def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Arrays of a safetensors file of a run; InputError if one is missing or the file damaged."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        arrays = load(path.read_bytes())
-        return {name: arrays[name] for name in names}
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: is damaged; run the same command again") from error
+    arrays = read_tensors(path, "run the same command again")
+    if not set(names) <= arrays.keys():
+        raise InputError(f"{path}: is damaged; run the same command again")
+    return {name: arrays[name] for name in names}
 
 
 def mixed_up(path: Path) -> InputError:

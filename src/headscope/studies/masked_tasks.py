@@ -17,7 +17,7 @@ from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import Leakage, check_task_leakage
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of
-from headscope.verify.masks.mask import Mask, read_mask
+from headscope.verify.masks.asking import Mask, read_mask
 
 
 @dataclass(frozen=True)

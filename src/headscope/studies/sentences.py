@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.measure.metrics import chrf_from_statistics
 from headscope.results.removal import Label, Shown
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import LinkedWords, NotMeasured, Sentence, Sentences
@@ -179,21 +180,5 @@ def _sentence_scores(
                 f"{file}: holds other sentences of {name} than outputs.jsonl; "
                 "run the same command again"
             )
-        found[name] = {kind: chrf_of_counts(counts[place]) for kind, place in places.items()}
+        found[name] = {kind: chrf_from_statistics(counts[place]) for kind, place in places.items()}
     return found
-
-
-def chrf_of_counts(counts: NDArray[np.int32] | Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """chrF (Popovi\u0107 2015; \u03b2 = 2) from counts (sentences, 3 \u00d7 orders).
-
-    Of each order come n-grams of the output, of the reference, and matches. Precision and recall
-    are averaged over the orders that both sides have.
-    """
-    table = np.asarray(counts, dtype=np.float64)
-    made, wanted, matches = table[..., 0::3], table[..., 1::3], table[..., 2::3]
-    present = (made > 0) & (wanted > 0)
-    orders = np.maximum(present.sum(axis=-1), 1)
-    p = (matches / np.where(present, made, 1) * present).sum(axis=-1) / orders
-    r = (matches / np.where(present, wanted, 1) * present).sum(axis=-1) / orders
-    below = 4 * p + r
-    return np.asarray(100 * 5 * p * r / np.where(below > 0, below, 1))

@@ -19,6 +19,7 @@ from headscope.data.tasks import Example, Task, prompt
 from headscope.data.tasks.task import PLACEHOLDER
 from headscope.errors import InputError, naming
 from headscope.estimates import Mean, known
+from headscope.heads.scores import mean_of_defined
 from headscope.measure import bootstrap_mean
 from headscope.results.attention import AttendedCondition, Bounds, GroupShare, RandomSets
 
@@ -56,10 +57,8 @@ def place_candidates(
     """Tokenise the prompt of an example and find its candidates in it.
 
     A token belongs to a candidate if its characters, leading white space aside, intersect it.
-
-    Raises:
-        InputError: naming file and line, if the example has no two candidates, the answer is none
-            of them, or one cannot be found in the prompt or has no token of its own.
+    Raises `InputError` naming file and line, if the example has no two candidates, the answer is
+    none of them, or one cannot be found in the prompt or has no token of its own.
     """
     from headscope.lm.prompting import chat_writer, encode_answers
     from headscope.lm.tokens import tokenise
@@ -129,17 +128,13 @@ def _within(
 def target_shares(
     lm: LanguageModel, prompts: Sequence[Placed], batch_tokens: int = 8192
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Shares on the target, and attention on all candidates, under whatever gates are active.
+    """Shares on the target, and attention on all candidates, under whatever gates are active:
+    float32 (n, L, W) each.
 
-    Returns:
-        Two float32 arrays (n, L, W). The first is NaN where there is no head, or where a head's
-        attention on all candidates is 0 (a sliding window that ends before them, for example).
-
-    Raises:
-        InputError: as `headscope.lm.attention.weights.attention_weights`.
+    The first is NaN where there is no head, or where a head's attention on all candidates is 0 (a
+    sliding window that ends before them, for example). Raises `InputError` as
+    `headscope.lm.attention.weights.attention_weights`.
     """
-    from headscope.lm.batching import in_halves, length_buckets
-
     shape = (len(prompts), *lm.geometry.shape)
     share = np.full(shape, np.nan, dtype=np.float32)
     mass = np.full(shape, np.nan, dtype=np.float32)
@@ -147,9 +142,8 @@ def target_shares(
     layers = np.array([head.layer for head in heads])
     places = np.array([head.head for head in heads])
     lengths = [len(placed.ids) for placed in prompts]
-    for rows, (target, every) in in_halves(
-        length_buckets(lengths, batch_tokens, lm.pass_overhead),
-        lambda rows: _masses(lm, [prompts[row] for row in rows]),
+    for rows, (target, every) in lm.in_batches(
+        lengths, batch_tokens, lambda rows: _masses(lm, [prompts[row] for row in rows])
     ):
         at = np.array(rows)[:, None]
         mass[at, layers, places] = every
@@ -164,11 +158,9 @@ def _masses(
     """Attention on the target and on all candidates, float64 (B, N), from one pass."""
     import torch
 
-    from headscope.lm.attention.weights import WeightRequest
-    from headscope.lm.batching import collate
-    from headscope.lm.inputs import evaluating, forward_inputs
+    from headscope.lm.attention.weights import WeightRequest, weights_in
 
-    batch = collate([placed.ids for placed in prompts], lm.pad_token_id)
+    batch = lm.collate([placed.ids for placed in prompts])
     widest = max(len(placed.target) + len(placed.others) for placed in prompts)
     keys = torch.full((len(prompts), widest), -1, dtype=torch.int64)
     right = np.zeros((len(prompts), 1, widest))
@@ -176,10 +168,7 @@ def _masses(
         own = [before + place for place in (*placed.target, *placed.others)]
         keys[row, : len(own)] = torch.tensor(own)
         right[row, 0, : len(placed.target)] = 1
-    request = WeightRequest(keys, rows="last")
-    inputs = forward_inputs(lm.model, batch, logits=False)
-    with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as read:
-        lm.model(**inputs)
+    read = weights_in(lm, batch, WeightRequest(keys, rows="last"))
     weights = read.weights.cpu().double().numpy()
     return (weights * right).sum(axis=-1), weights.sum(axis=-1)
 
@@ -194,19 +183,16 @@ def describe(
 ) -> AttendedCondition:
     """What attention on the target shows: means over heads and samples, beside chance.
 
-    Args:
-        name: of the condition.
-        share: (n, L, W) of `target_shares`, attention on the target as a share of that on all
-            candidates.
-        mass: (n, L, W), attention on all candidates.
-        uniform: for each sample the share of even attention.
-        kept: bool (L, W), the heads in the mask.
-        seed: of the random sets.
+    `share` (n, L, W) is that of `target_shares`, `mass` (n, L, W) attention on all candidates,
+    `uniform` for each sample the share of even attention, `kept`, bool (L, W), the heads in the
+    mask; `seed` is that of the random sets.
     """
     share = share.astype(np.float64)
     there = ~np.isnan(mass[0])
     members = {"all": there, "in": there & kept, "out": there & ~kept}
-    by_sample = {group: _over_heads(share[:, heads]) for group, heads in members.items()}
+    by_sample = {
+        group: mean_of_defined(share[:, heads], axis=1) for group, heads in members.items()
+    }
     groups = {}
     for group, heads in members.items():
         if heads.any():
@@ -229,14 +215,6 @@ def describe(
     )
 
 
-def _over_heads(values: Floats) -> Floats:
-    """The mean of each sample over the heads where it is defined; NaN where it is nowhere."""
-    defined = ~np.isnan(values)
-    count = defined.sum(axis=1)
-    total = np.where(defined, values, 0.0).sum(axis=1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
 def _mean(values: Floats) -> Mean:
     """Mean and interval over the samples where it is defined."""
     mean = bootstrap_mean(values[~np.isnan(values)])
@@ -248,7 +226,7 @@ def _random(share: Floats, kept: NDArray[np.bool_], seed: int) -> RandomSets:
 
     p is two-sided: that such a set lies as far from their mean as the mask's heads do.
     """
-    means = _over_heads(share.T)
+    means = mean_of_defined(share.T, axis=1)
     defined = np.flatnonzero(~np.isnan(means))
     inside = kept[defined]
     if not inside.any():

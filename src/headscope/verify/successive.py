@@ -7,7 +7,7 @@ reference pass, layer by layer.
 
 A rank is 1 + the number of tokens with a strictly larger logit, so 1 is the likeliest token and
 equal logits share the better rank. All steps are rows of a few batches, one gate a row; the layers
-below the first difference between rows are computed once (`headscope.lm.many_gates`).
+below the first difference between rows are computed once (`headscope.lm.prefix`).
 Kernels round differently in batches of other sizes, so against a loop over single passes a rank
 can differ where two logits agree to about the last digit; `bench/one_by_one.py` counts how often.
 """
@@ -42,16 +42,14 @@ class Subject:
     """A prompt, and the text the model comes to give when heads are gone (or ceases to give).
 
     Attributes:
-        id: names the subject in results.
-        prompt: what the model is given, under every gate.
         target: the text whose first token's rank is followed.
         reference_prompt: the prompt of the pass that hidden states are compared with, by the
             untouched model; None: `prompt` itself.
         max_new_tokens: tokens of a text; None: twice the prompt's and 32.
         special: whether the tokenizer adds its special tokens; not to prompts that hold them, as
             those of a chat template do.
-        first_token: the first token of the target, where it is known what stands between it and
-            the prompt; None: as `prepare` finds it.
+        first_token: the first token of the target, where it is known what stands between it and the
+            prompt; None: as `prepare` finds it.
     """
 
     id: str
@@ -107,8 +105,7 @@ class Walk:
 
     Attributes:
         text: whether texts are generated.
-        batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
-            memory is tried again in halves.
+        batch_tokens: upper bound of rows × tokens of a batch, halved where memory does not suffice.
         share: whether the layers below the first difference are computed once (see
             `headscope.lm.prefix.can_share`).
         means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
@@ -131,12 +128,10 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
 
     The first token of the target is the one that follows the prompt's tokens when both are
     tokenised as one text; where the tokenizer merges across the border, or makes a token of the
-    space alone, it is the first token of the target by itself.
-
-    Raises:
-        InputError: if prompt or target is empty, or a prompt is longer than the context.
+    space alone, it is the first token of the target by itself. Raises `InputError` if prompt or
+    target is empty, or a prompt is longer than the context.
     """
-    from headscope.lm.many_gates import last_token
+    from headscope.lm.prefix import last_token
 
     if not subject.target.strip():
         raise InputError(
@@ -172,20 +167,11 @@ def walk(
     keep: Callable[[dict[int, Step]], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Step]:
-    """What is seen under each of ``steps`` gates.
+    """What is seen under each of ``steps`` gates, (n, L, W) for a range of steps.
 
-    Args:
-        lm: the model.
-        prepared: prompt and target.
-        gates: makes the gates (n, L, W) of a range of steps.
-        steps: how many gates there are.
-        how: texts or not, and how much at once.
-        kept: steps that are known already; they are not computed again.
-        keep: called with the steps of each finished batch.
-        progress: called with the number of known steps, and ``steps``.
-
-    Raises:
-        InputError: if the logits under a gate are not finite.
+    ``kept`` are steps that are known already, which are not computed again; ``keep`` is called with
+    the steps of each finished batch, ``progress`` with the number of known steps, and ``steps``.
+    Raises `InputError` if the logits under a gate are not finite.
     """
     import torch
 
@@ -223,10 +209,9 @@ def _new_tokens(prepared: Prepared) -> int:
 def _observe(
     lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk, part: range
 ) -> dict[int, Step]:
-    """The steps of one batch."""
     import torch
 
-    from headscope.lm.many_gates import last_token
+    from headscope.lm.prefix import last_token
 
     seen = last_token(lm, prepared.ids, gates, how.share, how.means)
     if not bool(torch.isfinite(seen.logits).all()):
@@ -248,7 +233,7 @@ def _observe(
 def _texts(
     lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk
 ) -> list[str | None]:
-    from headscope.lm.many_gates import continue_rows
+    from headscope.lm.prefix import continue_rows
 
     # An answer of a chat ends as its template ends it.
     newline = prepared.subject.special
@@ -291,7 +276,6 @@ def _first_token(lm: LanguageModel, ids: Sequence[int], whole: Sequence[int], ta
 
 
 def _runs(indices: Sequence[int]) -> list[range]:
-    """Ascending numbers as ranges without gaps."""
     runs: list[range] = []
     for index in indices:
         if runs and runs[-1].stop == index:
@@ -397,7 +381,6 @@ def _walk(
 
 
 def _direction(many: Sequence[Seen]) -> list[State]:
-    """The states over the sentences of one direction."""
     alone = len(many) == 1
     states = []
     for step in range(len(many[0].steps)):
@@ -434,7 +417,6 @@ def _over_directions(states: Sequence[State], ranks: Sequence[int]) -> State:
 
 
 def _means(mean: Callable[[Any], float], rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean of each column."""
     return tuple(mean(column) for column in zip(*rows, strict=True))
 
 

@@ -87,22 +87,13 @@ class Peaks:
 
 @contextlib.contextmanager
 def attention_peaks(lm: LanguageModel, request: PeakRequest | None = None) -> Iterator[Peaks]:
-    """Record peaks of every forward pass of a model inside the context.
+    """Record peaks of every forward pass of a model inside the context; by default of all rows.
 
     Contexts nest, with each other and with gates; what was there before is restored at the end,
-    also after an exception.  Other models, and this one's outputs, are left alone.  A forward pass
+    also after an exception. Other models, and this one's outputs, are left alone. A forward pass
     that raises leaves no step, and attention that gradient checkpointing computes once more in a
-    backward pass is not recorded.
-
-    Args:
-        lm: the model.
-        request: rows and keys, for every forward pass inside the context; by default all.
-
-    Yields:
-        What was recorded; it fills as forward passes end.
-
-    Raises:
-        InputError: if the model hides its attention, or the request does not fit a forward pass.
+    backward pass is not recorded. Raises `InputError` if the model hides its attention, or the
+    request does not fit a forward pass.
     """
     wanted = request or PeakRequest()
     peaks = Peaks(lm.geometry)

@@ -100,8 +100,7 @@ class Mask:
     def decode(self, rows: torch.Tensor, columns: tuple[int, int]) -> Decoded:
         """What rows, int64 (B or 1, R), may see of a range of columns.
 
-        Raises:
-            InputError: for a mask whose meaning under this kernel is not known.
+        Raises `InputError` for a mask whose meaning under this kernel is not known.
         """
         given, (start, end) = self.given, columns
         if isinstance(given, torch.Tensor) and given.dim() == 4:
@@ -248,8 +247,7 @@ class Rows:
     def shifted(self, left_out: int) -> Rows:
         """The same rows where the first ``left_out`` queries of the pass are not computed.
 
-        Raises:
-            InputError: if one of the rows is among those.
+        Raises `InputError` if one of the rows is among those.
         """
         index = self.index - left_out
         if bool((index[self.valid] < 0).any()):

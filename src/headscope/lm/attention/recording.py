@@ -12,7 +12,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.attention.plans import Mask, Plans, Rows, columns_of
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, kernel_name, once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
 
@@ -32,23 +31,16 @@ RowChoice = torch.Tensor | Literal["last", "all"]
 
 #: How a model's attention is seen: at its attention function, or in the weights it returns.
 Way = Literal["function", "weights"]
-_WAYS: WeakKeyDictionary[nn.Module, dict[str, Way]] = WeakKeyDictionary()
 
 
+@once_a_model
 def capture_way(lm: LanguageModel) -> Way:
     """Find out, with one small forward pass, how its attention can be seen from a model.
 
     Returns ``"function"`` if every layer's attention goes through the shared table of kernels and
-    ``"weights"`` if every attention module returns its weights.  The answer is remembered.
-
-    Raises:
-        InputError: if neither holds for every layer.
+    ``"weights"`` if every attention module returns its weights.  The answer is remembered. Raises
+    `InputError` if neither holds for every layer.
     """
-    known = _WAYS.setdefault(lm.model, {})
-    config = lm.model.config.get_text_config(decoder=True)
-    implementation = str(getattr(config, "_attn_implementation", None))
-    if implementation in known:
-        return known[implementation]
     sites = {site.attention: site for site in lm.sites}
     called: set[nn.Module] = set()
     returned: set[nn.Module] = set()
@@ -63,23 +55,22 @@ def capture_way(lm: LanguageModel) -> Way:
     ):
         probe_pass(lm)
     if called == set(sites):
-        known[implementation] = "function"
-    elif returned == set(sites):
-        known[implementation] = "weights"
-    else:
-        missing = ", ".join(str(site.layer) for site in lm.sites if site.attention not in called)
-        advice = (
-            "use another architecture for attention peaks"
-            if implementation == "eager"
-            else 'load it with transformers and attn_implementation="eager", then wrap it with '
-            "LanguageModel.wrap"
-        )
-        raise InputError(
-            f"{type(lm.model).__name__} computes the attention of layers {missing} where it cannot "
-            "be observed and returns no weights under "
-            f"attn_implementation={implementation!r}; {advice}."
-        )
-    return known[implementation]
+        return "function"
+    if returned == set(sites):
+        return "weights"
+    implementation = kernel_name(lm.model)
+    missing = ", ".join(str(site.layer) for site in lm.sites if site.attention not in called)
+    advice = (
+        "use another architecture for attention peaks"
+        if implementation == "eager"
+        else 'load it with transformers and attn_implementation="eager", then wrap it with '
+        "LanguageModel.wrap"
+    )
+    raise InputError(
+        f"{type(lm.model).__name__} computes the attention of layers {missing} where it cannot "
+        "be observed and returns no weights under "
+        f"attn_implementation={implementation!r}; {advice}."
+    )
 
 
 def weights_of(output: Any, site: AttentionSite) -> torch.Tensor | None:
@@ -116,17 +107,14 @@ def check_request(
 class Pass(abc.ABC):
     """What is known while one forward pass runs.
 
-    Args:
-        began: tokens in the cache, positions (0: not known) and attention mask that the decoder
-            was called with.
-        rows: the queries to look at.
-        keys: a tensor of the request that has to have a row for each of the batch, if any.
+    ``began`` are the tokens in the cache, positions (0: not known) and attention mask that the
+    decoder was called with; ``keys`` has a row for each of the batch, if any.
 
     Attributes:
         what: ``"peak"`` or ``"weight"``, for messages.
         exact: whether scores are wanted as softmax takes them; `keys` then do not restrict them.
-        found: for each layer seen so far what was taken of it, tensors with heads in their second
-            and rows in their third dimension.
+        found: for each layer what was taken of it, tensors with heads in their second and rows in
+            their third dimension.
     """
 
     what: ClassVar[str]
@@ -157,26 +145,21 @@ class Pass(abc.ABC):
     def of_no_rows(self, site: AttentionSite, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What is kept of one layer of a batch, on the device of ``like``, without any row."""
 
-    def take_call(self, site: AttentionSite, call: Call) -> None:
-        """Take what is wanted of one layer from a call of its attention kernel."""
-        batch, _, queries, _ = call.query.shape
-        plans = self.plans(batch, queries)
-        if not plans.rows.height:
-            self.found[site.layer] = self.of_no_rows(site, call.query)
-            return
+    def take(self, site: AttentionSite, seen: Call | torch.Tensor) -> None:
+        """Take what is wanted of one layer, from a call of its attention kernel or from its
+        attention weights (B, H, T, S)."""
+        like = seen.query if isinstance(seen, Call) else seen.detach()
+        plans = self.plans(int(like.shape[0]), int(like.shape[2]))
         with torch.no_grad():
-            self.found[site.layer] = self.of_call(site, call, plans)
-
-    def take_weights(self, site: AttentionSite, weights: torch.Tensor) -> None:
-        """Take what is wanted of one layer from its attention weights (B, H, T, S)."""
-        batch, _, queries, _ = weights.shape
-        plans = self.plans(batch, queries)
-        if not plans.rows.height:
-            self.found[site.layer] = self.of_no_rows(site, weights)
-            return
-        index = plans.index(weights.device)
-        lines = plans.rows.take(weights.detach(), index)
-        self.found[site.layer] = self.of_weights(site, lines, self._visible(site, weights, index))
+            if not plans.rows.height:
+                found = self.of_no_rows(site, like)
+            elif isinstance(seen, Call):
+                found = self.of_call(site, seen, plans)
+            else:
+                index = plans.index(like.device)
+                lines = plans.rows.take(like, index)
+                found = self.of_weights(site, lines, self._visible(site, like, index))
+        self.found[site.layer] = found
 
     def plans(self, batch: int, queries: int) -> Plans:
         """The plans of layers that compute so many positions."""
@@ -277,10 +260,8 @@ def recording(
 ) -> Iterator[None]:
     """Follow the attention of some layers through every forward pass inside the context.
 
-    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found.
-
-    Raises:
-        InputError: if the model hides its attention.
+    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found. Raises `InputError` if
+    the model hides its attention.
     """
     sites = {site.attention: site for site in lm.sites if site.layer in layers}
     # None outside of passes, as when checkpointing recomputes a layer for the backward pass.
@@ -292,12 +273,12 @@ def recording(
 
     def on_call(module: nn.Module, call: Call) -> None:
         if current is not None:
-            current.take_call(sites[module], call)
+            current.take(sites[module], call)
 
     def on_weights(module: nn.Module, args: Any, output: Any) -> None:
         weights = weights_of(output, sites[module])
         if current is not None and weights is not None:
-            current.take_weights(sites[module], weights)
+            current.take(sites[module], weights)
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         nonlocal current

@@ -90,16 +90,14 @@ def largest(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """Index of the key with the largest score, for every row and query head; the first of equals.
+    """Index of the key with the largest score, the first of equals; int64 (B, H, R), -1 for a row
+    that sees no key.
 
     Args:
         query: (B, H, R, D), the chosen rows.
         key: (B, G, S, D) with H a multiple of G; query head h reads key head h // (H / G).
         blocks: which columns each row may see; together they cover all R rows, in order.
         scale, softcap: applied to the products if given; needed only if a block adds a bias.
-
-    Returns:
-        int64 (B, H, R); -1 for a row that sees no key.
     """
     batch, heads, _, width = query.shape
     shared = key.shape[1]
@@ -183,20 +181,17 @@ def softmax_of_chosen(
     """Softmax weights of chosen keys for chosen rows and heads.
 
     A score is query·key times ``scale``, through the soft cap ``c·tanh(score / c)`` where there is
-    one, plus what the mask adds.  A sink is one more score of its own that takes part in the
+    one, plus what the mask adds. A sink, (n,), is one more score of its own that takes part in the
     denominator and is nobody's key.
 
     Args:
         query: (B, n, R, D), the chosen rows of the chosen heads.
-        key: (B, G, S, D); query head h of ``total`` reads key head h // (total / G).
-        value: (B, G, S, V).
-        columns: int64 (B, K), the chosen keys by their place among the S; what lies outside
-            0 … S - 1 is not seen.
-        heads: indices of the n heads among ``total``.
-        total: number H of query heads of the layer.
+        key, value: (B, G, S, D) and (B, G, S, V); query head h of ``total`` reads head h // (total
+            / G).
+        columns: int64 (B, K), the chosen keys by their place among the S; what lies outside is not
+            seen.
+        heads: indices of the n heads among ``total``, the layer's query heads.
         blocks: which columns each row may see; together they cover all R rows, in order.
-        scale, softcap: see above.
-        sink: (n,), or ``None``.
     """
     chosen = torch.tensor(heads, device=query.device)
     shared = chosen // (total // key.shape[1])

@@ -27,7 +27,9 @@ from headscope.heads import Head
 from headscope.lm.attention.plans import Plans
 from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
 from headscope.lm.attention.scores import Chosen, softmax_of_chosen
+from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.inputs import evaluating
 from headscope.lm.interpose import Call
 
 if TYPE_CHECKING:
@@ -108,20 +110,11 @@ class Weights:
 def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Weights]:
     """Record the attention paid to chosen keys in every forward pass of a model in the context.
 
-    Memory grows with rows × heads × chosen keys, never with rows × all keys.  Contexts nest, with
+    Memory grows with rows × heads × chosen keys, never with rows × all keys. Contexts nest, with
     each other, with peaks and with gates; what was there before is restored at the end, also after
-    an exception.  A forward pass that raises leaves no step.
-
-    Args:
-        lm: the model.
-        request: whose attention to what, for every forward pass inside the context.
-
-    Yields:
-        What was recorded; it fills as forward passes end.
-
-    Raises:
-        InputError: if a head is not the model's; if the model hides its attention; if the request
-            does not fit a forward pass; or if the weights do not explain what the kernel gave.
+    an exception. A forward pass that raises leaves no step. Raises `InputError` if a head is not
+    the model's; if the model hides its attention; if the request does not fit a forward pass; or if
+    the weights do not explain what the kernel gave.
     """
     heads = tuple(lm.geometry.heads()) if request.heads is None else request.heads
     for head in heads:
@@ -140,6 +133,13 @@ def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Wei
 
     with recording(lm, set(layers), begin, end):
         yield found
+
+
+def weights_in(lm: LanguageModel, batch: Batch, request: WeightRequest) -> Weights:
+    """What `attention_weights` records in one pass over a batch, in evaluation mode."""
+    with evaluating(lm.model), torch.no_grad(), attention_weights(lm, request) as found:
+        lm.forward(batch, logits=False)
+    return found
 
 
 class _WeightPass(Pass):

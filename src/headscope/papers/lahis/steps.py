@@ -40,8 +40,7 @@ from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_targ
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
-from headscope.verify.languages.conditions import LanguageRemoval
-from headscope.verify.languages.sets import default_count
+from headscope.verify.languages.conditions import LanguageRemoval, default_count
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.

@@ -50,7 +50,7 @@ from headscope.results.formation import (
     Skipped,
 )
 from headscope.runs import Run, carry_out, decode, encode
-from headscope.runs.parts import read_records
+from headscope.runs.folder import read_records
 from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.studies.baseline import Works, check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints

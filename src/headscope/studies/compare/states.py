@@ -37,7 +37,7 @@ from headscope.studies.masked_tasks import read_masked_task
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
-from headscope.verify.masks.mask import Mask, shuffled
+from headscope.verify.masks.asking import Mask, shuffled
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -17,7 +17,6 @@ from headscope.find.gating import (
     ROLES,
     CausalGates,
     CausalGating,
-    Sample,
     fit_causal_gates,
     mean_losses,
     role_scores,
@@ -71,6 +70,7 @@ from headscope.studies.tasks import (
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find causal-gating"
@@ -199,10 +199,10 @@ def _fit(config: FindCausalGating, heads: int) -> CausalGating:
     return (CausalGating if heads >= SMALL else CausalGating.small)(**config.changes)
 
 
-def _samples(lm: LanguageModel, task: Task, instructed: bool) -> list[Sample]:
+def _samples(lm: LanguageModel, task: Task, instructed: bool) -> list[Answered]:
     rows = answers(lm, task, instructed and task.instruction is not None)
     return [
-        Sample(row.ids, row.start, f"{task.path}, example {one.id} (line {one.line})")
+        replace(row, name=f"{task.path}, example {one.id} (line {one.line})")
         for row, one in zip(rows, task.examples, strict=True)
     ]
 
@@ -220,7 +220,7 @@ def _scores(
     fit: CausalGating,
     run: Run,
     examples: int,
-    learned: Sequence[Sample],
+    learned: Sequence[Answered],
 ) -> HeadScores:
     free, keep, remove = (
         np.array([getattr(one, name) for one in fits]) for name in ("free", "keep", "remove")
@@ -275,7 +275,7 @@ def _check(
     lm: LanguageModel,
     scores: HeadScores,
     fits: Sequence[CausalGates],
-    tested: Sequence[Sample],
+    tested: Sequence[Answered],
     config: FindCausalGating,
     seed: int,
 ) -> RolesCheck:
@@ -305,7 +305,7 @@ def _check(
 
 
 def _nll(
-    lm: LanguageModel, gates: Sequence[Gate], tested: Sequence[Sample], config: FindCausalGating
+    lm: LanguageModel, gates: Sequence[Gate], tested: Sequence[Answered], config: FindCausalGating
 ) -> NDArray[np.float64]:
     """Losses (gates, examples)."""
     return np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in gates])

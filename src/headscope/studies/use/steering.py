@@ -51,11 +51,17 @@ from headscope.studies.use.prompts import (
 )
 from headscope.studies.use.prompts import Prompt as Given
 from headscope.studies.verify.writing import SHARE, arms_settings, statistics, writing_heads
-from headscope.verify.languages.sets import NAMED
+from headscope.verify.languages.conditions import NAMED
 from headscope.verify.translation.conditions import check_gate
 from headscope.verify.translation.measures import Translations, measure
-from headscope.verify.writing.evidence import Measure, Numbers, evidence
-from headscope.verify.writing.measures import identified, identified_rows, with_languages
+from headscope.verify.writing.measures import (
+    Measure,
+    Numbers,
+    evidence,
+    identified,
+    identified_rows,
+    with_languages,
+)
 from headscope.verify.writing.texts import Arm, Group, Name, Prompt, as_is, beside, write
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.verify.looking import Placed, describe, place_candidates, target_shares
-from headscope.verify.masks.asking import Condition, random_conditions
-from headscope.verify.masks.mask import Mask, read_mask, shuffled
+from headscope.verify.masks.asking import Condition, Mask, random_conditions, read_mask, shuffled
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -37,10 +37,9 @@ from headscope.studies.verify.masked_shows import (
     overview,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, ask_all, asked
+from headscope.verify.masks.asking import Asking, Mask, ask_all, asked, read_mask
 from headscope.verify.masks.conditions import Family, families, family_conditions, parse_family
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask
 
 COMMAND = "verify families"
 

@@ -18,8 +18,8 @@ from headscope.heads.resolve import MEAN
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import check_finished
 from headscope.measure.baseline import Rules
-from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
+from headscope.measure.ranking import rank_correlations
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode, encode
@@ -43,7 +43,7 @@ from headscope.studies.study import Study
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
-from headscope.verify.translation.losses import reference_alignment
+from headscope.verify.translation.conditions import reference_alignment
 from headscope.verify.translation.single import single_removal
 
 if TYPE_CHECKING:

@@ -78,11 +78,10 @@ def read_rows(
 
     Those of a single token are, since nothing predicts it. InputError if none is left.
     """
-    longest = min(LONGEST, lm.context_length)
     read: dict[str, Documents] = {}
     left_out: dict[str, int] = {}
     for name, file in files.items():
-        rows = [(each, tuple(lm.encode(each.text)[:longest])) for each in file.documents]
+        rows = [(each, tuple(lm.encode(each.text, most=LONGEST))) for each in file.documents]
         kept = [(document, row) for document, row in rows if len(row) > 1]
         if not kept:
             raise InputError(

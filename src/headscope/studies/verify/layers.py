@@ -40,9 +40,13 @@ from headscope.studies.verify.language_texts import (
     set_apart,
     text_facts,
 )
-from headscope.verify.languages.conditions import LanguageRemoval, plan_layers
+from headscope.verify.languages.conditions import (
+    NAMED,
+    LanguageRemoval,
+    language_heads,
+    plan_layers,
+)
 from headscope.verify.languages.evidence import describe_layers, profile
-from headscope.verify.languages.sets import NAMED, language_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -34,7 +34,7 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.studies.verify.removal import STATISTICS, VerifyRemoval, opened
 from headscope.verify.translation import Condition, Removal, conditions
-from headscope.verify.translation.losses import reference_alignment, reference_losses
+from headscope.verify.translation.conditions import reference_alignment, reference_losses
 from headscope.verify.translation.single import interactions, pairs_of, planned_pairs
 
 COPYING, PAIRS = "verify copying", "verify pairs of heads"

@@ -39,10 +39,9 @@ from headscope.studies.verify.masked_shows import (
     overview,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, Asking, ask_all, asked
+from headscope.verify.masks.asking import NEW_TOKENS, Asking, Mask, ask_all, asked, read_mask
 from headscope.verify.masks.conditions import mask_conditions
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import Mask, read_mask
 
 COMMAND = "verify mask"
 #: Tasks that get a table each in a terminal; of more, one table has them all.

@@ -53,12 +53,12 @@ from headscope.studies.verify.writing import (
     writing_heads,
     written,
 )
-from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.measures import (
     CHOSEN,
     FULL,
     OFF_TARGET_MEASURES,
     SPECIFIC,
+    evidence,
     identified,
     identified_rows,
     language_arms,

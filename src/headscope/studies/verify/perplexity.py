@@ -55,9 +55,13 @@ from headscope.studies.verify.language_texts import (
     text_facts,
 )
 from headscope.studies.verify.removal import alignment_heads
-from headscope.verify.languages.conditions import LanguageRemoval, plan
+from headscope.verify.languages.conditions import (
+    LanguageHeads,
+    LanguageRemoval,
+    language_heads,
+    plan,
+)
 from headscope.verify.languages.evidence import describe_languages, matrices
-from headscope.verify.languages.sets import LanguageHeads, language_heads
 from headscope.verify.translation import Removal
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ class Reference:
 
         longest = lm.context_length
         if self.answers is None:
-            rows = [lm.encode(text)[: min(LONGEST, longest)] for text in self.texts]
+            rows = [lm.encode(text, most=LONGEST) for text in self.texts]
             return head_means(lm, rows, None, batch_tokens)
         answered = [
             encode_answer(lm.tokenizer, text, start, self.special)

@@ -59,12 +59,12 @@ from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.translation import Condition as Planned
 from headscope.verify.translation import Removal, conditions, generate
-from headscope.verify.translation.evidence import evidence, loss_evidence, statistics
-from headscope.verify.translation.losses import (
+from headscope.verify.translation.conditions import (
     ReferenceLosses,
     reference_alignment,
     reference_losses,
 )
+from headscope.verify.translation.evidence import evidence, loss_evidence, statistics
 from headscope.verify.translation.measures import Translations, kept_from, measure, output_rows
 
 if TYPE_CHECKING:

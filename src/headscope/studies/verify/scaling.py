@@ -47,7 +47,7 @@ from headscope.studies.verify.masked_shows import (
     outputs_table,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, ask_all, asked
+from headscope.verify.masks.asking import Asking, ask_all, asked, read_mask
 from headscope.verify.masks.conditions import (
     GRID,
     alpha_outcomes,
@@ -60,7 +60,6 @@ from headscope.verify.masks.conditions import (
     halves_of,
 )
 from headscope.verify.masks.evidence import describe, statistics, together
-from headscope.verify.masks.mask import read_mask
 
 COMMAND = "verify scaling"
 MEASURED: tuple[Measure, ...] = (

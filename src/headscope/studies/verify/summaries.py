@@ -47,10 +47,10 @@ from headscope.studies.verify.writing import (
     written,
 )
 from headscope.verify.translation.conditions import check_gate
-from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.measures import (
     GENERAL,
     SUMMARY_MEASURES,
+    evidence,
     general_arms,
     measure_summaries,
 )

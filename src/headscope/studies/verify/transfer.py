@@ -42,14 +42,14 @@ from headscope.studies.verify.writing import (
     statistics,
     writing_heads,
 )
-from headscope.verify.languages.sets import NAMED
+from headscope.verify.languages.conditions import NAMED
 from headscope.verify.translation.conditions import check_gate
-from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.measures import (
     DOWN,
     TRANSFER_MEASURES,
     UP,
     best_ranks,
+    evidence,
     measure_answers,
     transfer_arms,
 )

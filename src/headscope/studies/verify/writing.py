@@ -26,8 +26,8 @@ from headscope.studies.shows import (
     model_facts,
     tests_words,
 )
-from headscope.verify.languages.sets import SPECIFIC, LanguageHeads, language_heads
-from headscope.verify.writing.evidence import Numbers
+from headscope.verify.languages.conditions import SPECIFIC, LanguageHeads, language_heads
+from headscope.verify.writing.measures import Numbers
 from headscope.verify.writing.texts import Arm, Group, write
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads.amounts import read_amount
+from headscope.heads.geometry import read_amount
 from headscope.settings import Option, Settings
 from headscope.use.corpus.writing import Compression
 

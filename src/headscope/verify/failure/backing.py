@@ -360,7 +360,6 @@ def back(sentence: Sentences, links: Links | None, output_text: str, known: Know
 
 
 def _translates(word: str, source: Sequence[str], known: Knowledge) -> set[int]:
-    """Source content words that an output word translates by the lexicon."""
     if known.lexicon is None or not word:
         return set()
     return {i for i in known.lexicon.sources(word, source) if known.source.content(source[i])}
@@ -437,7 +436,6 @@ def _coverage(
 
 
 def _repeated(output: Sequence[str], others: Sequence[Sequence[str]]) -> int:
-    """How many output words come more often than in any of the other sentences."""
     counts = Counter(letters(word) for word in output if word)
     known = [Counter(letters(word) for word in one if word) for one in others]
     return sum(

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,20 +20,31 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads import (
+    Amount,
+    Geometry,
+    Head,
+    HeadSet,
+    Rank,
+    check_geometry,
+    count_of,
+    read_scores,
+    resolve_heads,
+)
 from headscope.heads.draws import Choices, distinct_sets, draw_heads
+from headscope.heads.resolve import place_of
+from headscope.heads.store import check_finished, kind_of
 from headscope.results.language_texts import Role
+from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings
-from headscope.verify.languages.sets import LanguageHeads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
+
 
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
 Progress = Callable[[str, int, int], None]
 Means = NDArray[np.float32]
-PART = "losses"
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,6 @@ class Condition:
         kind: those heads "removed", or a random draw of as many.
         k: how many heads were asked for; `heads` may hold fewer.
         draw: number of a random draw, from 0.
-        heads: what is removed.
         filled_up: of a random draw, heads that come from elsewhere than asked for (see `Draw`).
         texts: languages whose documents are read.
     """
@@ -243,7 +254,7 @@ def read_texts(
     `run` as soon as it is read, so that a run that was stopped goes on there. `means` gives the
     heads' mean outputs where `config.ablate` is "mean", and is asked when they are first needed.
     """
-    kept = run.read_part(PART)
+    kept = Kept(run, "losses")
     removals: dict[str, tuple[HeadSet, set[str]]] = {}
     for condition in planned:
         removals.setdefault(condition.key, (condition.heads, set()))[1].update(condition.texts)
@@ -257,8 +268,7 @@ def read_texts(
             for name, texts in documents.items():
                 if name in missing:
                     losses = _losses(lm, name, texts, config, progress, done, total)
-                    kept[f"{name} {key}"] = losses
-                    run.append_part(PART, f"{name} {key}", losses)
+                    kept.add(f"{name} {key}", losses)
                 if name in names:
                     done += len(texts.rows)
                     if progress:
@@ -287,7 +297,6 @@ def _losses(
     before: int,
     total: int,
 ) -> list[float]:
-    """The summed loss of each document in nats."""
     from headscope.lm.losses import token_losses
 
     def report(done: int, _: int) -> None:
@@ -303,3 +312,104 @@ def _losses(
                 "try --dtype float32, or leave the document out"
             )
     return sums
+
+
+MEAN = "mean"
+SPECIFIC = "specific"
+#: What a named set is called that is not said to belong to a language.
+NAMED = "heads"
+SHARE, SMALL, PART_OF_SMALL = "2%", 256, 20
+
+
+def default_count(geometry: Geometry) -> int:
+    """How many heads of a language are removed, if nobody says: 2 %, as in LAHIS.
+
+    In a model of fewer than 256 heads, where that is a head or two, as many as fit into 5 %, and
+    at least one.
+    """
+    if geometry.total >= SMALL:
+        return count_of(SHARE, geometry.total)
+    return max(1, geometry.total // PART_OF_SMALL)
+
+
+@dataclass(frozen=True)
+class LanguageHeads:
+    """The heads of one language that are removed together.
+
+    Attributes:
+        language: its code, or `NAMED` for a set that belongs to no language.
+        wanted: how many were asked for.
+        chosen: the first so many of those specific to the language, fewer or none if there are
+            fewer; or a named set.
+        full: as many by importance alone, whether other languages need them too or not (`wanted`
+            of them where `chosen` is empty); None where nobody ranked the heads.
+        available: how many specific heads there are.
+    """
+
+    language: str
+    wanted: int
+    chosen: HeadSet
+    full: HeadSet | None
+    available: int
+
+
+def language_heads(
+    spec: str,
+    k: Amount | None,
+    languages: Sequence[str],
+    own: str | None,
+    geometry: Geometry,
+    by: Rank = "above-chance",
+) -> list[LanguageHeads]:
+    """The heads of each language that has text, in the order of `languages`.
+
+    `spec` is what `resolve_heads` reads. A run of `find lahis` holds sets and scores of languages,
+    the runs of some other methods scores of languages alone, of which only `full` can be told; of
+    either `own` takes a single language. Any other set is one row, called by `own`, the language
+    it is said to belong to; of scores the top, ranked `by`. InputError if there are heads of other
+    languages alone, no heads, or heads of another geometry.
+    """
+    place = place_of(spec)
+    folder = place if place is not None and place.is_dir() else None
+    if folder is not None:
+        check_finished(folder)
+        wanted = default_count(geometry) if k is None else count_of(k, geometry.total)
+        found = [
+            heads
+            for language in ([own] if own else languages)
+            if (heads := _of_language(folder, language, wanted, geometry, by)) is not None
+        ]
+        held = sorted(path.name for path in (folder / SPECIFIC).glob("*/"))
+        if held and not found:
+            asked = f"{own} is" if own else f"the documents are in {', '.join(languages)},"
+            raise InputError(
+                f"{spec}: holds heads of {', '.join(held)}; {asked} none of these, so name one of "
+                "them, and give documents in it"
+            )
+        if found:
+            return found
+    named = resolve_heads(spec, k, geometry, default=default_count(geometry), by=by)
+    if not len(named):
+        raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
+    return [LanguageHeads(own or NAMED, len(named), named, None, len(named))]
+
+
+def _of_language(
+    folder: Path, language: str, wanted: int, geometry: Geometry, by: Rank
+) -> LanguageHeads | None:
+    place = folder / SPECIFIC / language
+    specific = HeadSet.from_pretrained(place) if kind_of(place) == "heads" else None
+    scores = read_scores(folder)
+    # A run on one language has no name for its scores.
+    own = scores.get(language) or (
+        scores.get(MEAN) if specific is not None and len(scores) == 1 else None
+    )
+    if specific is None and own is None:
+        return None
+    for heads in (specific, own):
+        if heads is not None:
+            check_geometry(heads, geometry, f"{folder} ({language})")
+    every = HeadSet(geometry, ()) if specific is None else specific
+    chosen = HeadSet(geometry, every.heads[:wanted], every.origin)
+    full = None if own is None else own.top(len(chosen) or wanted, by)
+    return LanguageHeads(language, wanted, chosen, full, len(every))

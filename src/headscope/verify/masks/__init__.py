@@ -1,11 +1,18 @@
 """Learned masks put to the test: what a masked model does with a task nobody tells it.
 
-After Heads Up! (ICML 2025). `mask` reads masks and shuffles them; `asking` runs a model on a task
-under a condition, `conditions` says which are compared; `evidence` turns outputs into numbers
-(`published` has the paper's BLEU) and says what the numbers of all conditions show.
+After Heads Up! (ICML 2025). `asking` reads masks, shuffles them and runs a model on a task under a
+condition, `conditions` says which are compared; `evidence` says what its outputs show.
 """
 
-from headscope.verify.masks.asking import Asked, Asking, Condition, Record, ask, asked
-from headscope.verify.masks.mask import Mask, read_mask
+from headscope.verify.masks.asking import (
+    Asked,
+    Asking,
+    Condition,
+    Mask,
+    Record,
+    ask,
+    asked,
+    read_mask,
+)
 
 __all__ = ["Asked", "Asking", "Condition", "Mask", "Record", "ask", "asked", "read_mask"]

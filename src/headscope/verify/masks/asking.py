@@ -1,23 +1,34 @@
-"""Asking a model about a task: the losses of the right outputs, and what the model writes."""
+"""Masks as they are read from runs and shuffled, and a model that is asked about a task under them.
+
+Asked for are the losses of the right outputs, and what the model writes.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope import options
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
+from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
+from headscope.heads.draws import Choices, distinct_sets
+from headscope.heads.resolve import place_of
+from headscope.results.mask_tests import MaskFacts
+from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings
-from headscope.verify.masks.mask import Mask
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
-    from headscope.runs import Run
+
 
 Progress = Callable[[str, int, int], None]
 Kind = Literal[
@@ -161,14 +172,12 @@ def ask(
     parts = {"nll": _losses, **({"texts": _texts} if write else {})}
     made: dict[str, Any] = {"texts": ((), ())}
     for part, compute in parts.items():
-        kept = {} if run is None else run.read_part(part)
+        kept = Kept(run, part)
         if key not in kept:
             title = f"{question.task.name}, {condition.name}: {part}"
             if progress:
                 progress(title, 0, 1)
-            kept[key] = compute(lm, question, condition, config)
-            if run is not None:
-                run.append_part(part, key, kept[key])
+            kept.add(key, compute(lm, question, condition, config))
             if progress:
                 progress(title, 1, 1)
         made[part] = kept[key]
@@ -272,3 +281,100 @@ def _texts(
     with condition.applied(lm):
         made = lm.generate(prompts, generate, special=not templated)
     return [output.text for output in made], [output.stop == "length" for output in made]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mask(Adaptation):
+    """A mask over a model's heads: 1 for those that are kept, 0 for those that are removed.
+
+    Attributes:
+        tasks: names of the tasks it was trained on, as far as its run tells.
+        model: name of the model it was trained on, as far as its run tells.
+    """
+
+    tasks: tuple[str, ...] = ()
+    model: str | None = None
+
+    def unseen(self, task: str) -> bool | None:
+        """Whether the task is none of those that the mask was trained on; None if not known."""
+        return task not in self.tasks if self.tasks else None
+
+    def about(self) -> MaskFacts:
+        """What a result says about the mask."""
+        parts = self.feed_forward
+        return MaskFacts(
+            name=self.name,
+            tasks=self.tasks,
+            model=self.model,
+            kept=len(self.kept),
+            removed=len(self.removed),
+            kept_share=len(self.kept) / self.gate.geometry.total,
+            on=self.place,
+            feed_forward_removed=0 if parts is None else int((parts != 1).sum()),
+        )
+
+
+def read_mask(folder: str | Path, geometry: Geometry) -> Mask:
+    """The mask of a finished run of `headscope find mask`, or a saved gate, for a model.
+
+    Raises `InputError` if there is none, the run is not finished, it holds other numbers than 0
+    and 1, or it was made for another geometry.
+    """
+    read = read_adaptation(folder, geometry)
+    if not read.is_mask:
+        raise InputError(
+            f"{folder}: holds other numbers than 0 and 1, so it is no mask; name a run of "
+            "headscope find mask"
+        )
+    place = place_of(folder) or Path(folder)
+    model = read_object(place / "result.json").get("model")
+    return Mask(
+        read.gate,
+        read.feed_forward,
+        read.place,
+        read.name,
+        tasks=tuple(read_object(place / "found_on.json")),
+        model=str(model["name"]) if isinstance(model, dict) and "name" in model else None,
+    )
+
+
+def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False) -> list[Mask]:
+    """Different masks that keep as many heads as this one, drawn from all of the model's heads.
+
+    Heads Up!, section 3.4: the task's mask, shuffled, and never the mask itself. `layer_matched`
+    shuffles within each layer. Draw i is the same however many there are; where fewer such masks
+    exist than asked for (within layers perhaps none), each is drawn once. Feed-forward gates stay
+    as they are. Raises
+    `InputError` if the mask keeps or removes every head, since then there is nothing to shuffle.
+    """
+    geometry = mask.gate.geometry
+    if draws and not 0 < len(mask.removed) < geometry.total:
+        what = "keeps" if len(mask.kept) else "removes"
+        raise InputError(
+            f"the mask {mask.name} {what} all {geometry.total} heads, so there is no other of its "
+            "size to compare it with; train it otherwise"
+        )
+    name = "layer-matched" if layer_matched else "free"
+    heads = list(geometry.heads())
+    groups = (
+        [[head for head in heads if head.layer == layer] for layer in range(geometry.layers)]
+        if layer_matched
+        else [heads]
+    )
+    lost = [sum(mask.gate[head] != 1 for head in group) for group in groups]
+
+    def draw(stream: random.Random) -> Iterator[Head]:
+        for group, count in zip(groups, lost, strict=True):
+            yield from stream.sample(group, count)
+
+    found = distinct_sets(
+        Choices(groups, [tuple(lost)]),
+        draw,
+        draws,
+        f"{name} masks {seed}",
+        without=[frozenset(mask.removed)],
+    )
+    return [
+        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, one).removed())
+        for number, one in enumerate(found)
+    ]

@@ -26,8 +26,7 @@ from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.measure.intervals import resamples
 from headscope.results.mask_tests import AlphaOutcome, Outcome
-from headscope.verify.masks.asking import Condition, Kind, random_conditions
-from headscope.verify.masks.mask import Mask, shuffled
+from headscope.verify.masks.asking import Condition, Kind, Mask, random_conditions, shuffled
 
 #: The values of α that are tried.
 GRID = tuple(step / 10 for step in range(11))

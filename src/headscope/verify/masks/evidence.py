@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -16,8 +18,13 @@ from headscope.data.tasks import Task
 from headscope.data.words import plain_words
 from headscope.errors import MissingExtra
 from headscope.measure.intervals import bootstrap_score, wilson_interval
-from headscope.measure.metrics import bleu, bleu_from_statistics, chrf, chrf_from_statistics
-from headscope.measure.rouge import rouge_l
+from headscope.measure.metrics import (
+    bleu,
+    bleu_from_statistics,
+    chrf,
+    chrf_from_statistics,
+    rouge_l,
+)
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.mask_tests import (
@@ -30,7 +37,6 @@ from headscope.results.mask_tests import (
     mean_of,
 )
 from headscope.verify.masks.asking import Condition, Kind, Record
-from headscope.verify.masks.published import paragraph_bleu
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +106,7 @@ def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
 
     `rouge_l` holds F1 (0 to 100) of the whole output and 1. Of translations `chrf` and `bleu` hold
     sacrebleu's counts of its first line, where sacrebleu (and what it needs for the language) is
-    installed, and `bleu_published` the score of `published` (0 to 100) and 1; of other tasks
+    installed, and `bleu_published` the score of `paragraph_bleu` (0 to 100) and 1; of other tasks
     `accuracy` and `accuracy_words` hold 0 or 1, and 1.
     """
     references = [example.output for example in task.examples]
@@ -194,7 +200,6 @@ def describe(
 
 
 def _differences(trials: Mapping[Measure, Trial], at: int, place: int) -> ByMeasure:
-    """The difference of two conditions in each measure that both have."""
     return {
         name: trial.difference(at, [place])
         for name, trial in trials.items()
@@ -209,7 +214,6 @@ def _measured(trial: Trial, *places: int) -> bool:
 def _against(
     trials: Mapping[Measure, Trial], at: int, draws: Sequence[int], harmful: bool
 ) -> BesideDraws:
-    """A condition beside random masks of one kind, by measure."""
     against = {}
     for name, trial in trials.items():
         if _measured(trial, at, *draws):
@@ -256,7 +260,6 @@ def _draws_for(condition: Condition, conditions: Sequence[Condition]) -> dict[Ki
 
 
 def _key(name: str) -> str:
-    """The name in a field of `Outcome`."""
     return name.replace("-", "_").replace(" ", "_").replace("α", "alpha")
 
 
@@ -265,3 +268,53 @@ def _interval(scoring: Scoring, own: Floats, seed: int) -> Interval:
         return Interval(*wilson_interval(int(own[:, 0].sum()), len(own)))
     found = bootstrap_score(own, scoring.score, seed=seed)
     return Interval(float(found.low), float(found.high))
+
+
+ORDERS = 4
+#: What counts as the matches of an order that has none.
+EPSILON = 0.1
+_PARAGRAPHS = re.compile(r"\n\n")
+
+
+def cleaned(text: str) -> str:
+    """The text without punctuation, with single spaces."""
+    return re.sub(r"\s+", " ", re.sub(r"[^\w\s]", "", text)).strip()
+
+
+def character_bleu(output: str, reference: str) -> float:
+    """BLEU of one output over characters, 0 to 1, orders 1 to 4 with equal weight.
+
+    0 if no character matches. Orders longer than the output count as one n-gram without a match.
+    """
+    if not output:
+        return 0.0
+    logarithms = []
+    for order in range(1, ORDERS + 1):
+        mine, theirs = _grams(output, order), _grams(reference, order)
+        matches = sum((mine & theirs).values())
+        if order == 1 and not matches:
+            return 0.0
+        logarithms.append(math.log((matches or EPSILON) / max(1, sum(mine.values()))))
+    short = min(0.0, 1 - len(reference) / len(output))
+    return math.exp(short + math.fsum(logarithms) / ORDERS)
+
+
+def paragraph_bleu(outputs: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
+    """The BLEU that Heads Up! publishes (Table 8): of each output's best paragraph, (outputs,).
+
+    A sentence BLEU over characters, 0 to 1, without punctuation; of a reference of several
+    paragraphs the second counts, as published. Characters match far more often than words, so the
+    numbers are high. The published code puts spaces between words found by the segmenter jieba
+    before it counts; here the text's own spaces are kept.
+    """
+    scores = []
+    for output, reference in zip(outputs, references, strict=True):
+        parts = _PARAGRAPHS.split(reference)
+        wanted = cleaned(parts[1] if len(parts) > 1 else reference)
+        paragraphs = [cleaned(part) for part in _PARAGRAPHS.split(output)]
+        scores.append(max(character_bleu(part, wanted) for part in paragraphs))
+    return np.asarray(scores, dtype=np.float64)
+
+
+def _grams(text: str, order: int) -> Counter[str]:
+    return Counter(text[at : at + order] for at in range(len(text) - order + 1))

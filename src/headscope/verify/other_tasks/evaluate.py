@@ -21,8 +21,7 @@ from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.removal import CONTROLS
 from headscope.results.tasks import Measured, Metric, TaskCondition
-from headscope.verify.other_tasks.context import quiet, seeded
-from headscope.verify.other_tasks.library import LoadedTask
+from headscope.verify.other_tasks.library import LoadedTask, quiet, seeded
 from headscope.verify.translation import Condition
 
 if TYPE_CHECKING:

@@ -84,7 +84,6 @@ def read_task_file(path: Path, allow_code: bool = False) -> list[TaskFile]:
 
 
 def _checked(path: Path, config: dict[str, Any]) -> TaskFile:
-    """A configuration whose keys are known, as a task or a group."""
     from lm_eval.config.task import TaskConfig
 
     members, name = config.get("task"), config.get("group")
@@ -137,7 +136,6 @@ def _unknown(path: Path, place: str, name: object, what: str, known: Sequence[st
 
 
 def _read(path: Path, allow_code: bool, seen: set[Path]) -> dict[str, Any]:
-    """The mapping of a file over that of the files it includes."""
     import yaml
 
     if path.resolve() in seen:

@@ -33,13 +33,9 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 class HarnessModel:
     """Answers the harness's requests by a model as it is now, gates included.
 
-    Args:
-        lm: the model.
-        batch_tokens: upper bound of a padded batch; halved where memory does not suffice.
-        report: called with the number of requests answered by each batch.
-
-    Attributes:
-        truncated: prompts of which the beginning was cut off, counted since the model was made.
+    A padded batch is bounded by `batch_tokens`, and halved where memory does not suffice; `report`
+    is called with the number of requests answered by each. `truncated` counts the prompts of which
+    the beginning was cut off.
     """
 
     rank = 0
@@ -138,7 +134,6 @@ class HarnessModel:
         """
         import torch
 
-        from headscope.lm.batching import collate, in_halves, length_buckets
         from headscope.lm.inputs import evaluating, forward_inputs
 
         rows: dict[tuple[int, ...], list[int]] = {}
@@ -159,7 +154,7 @@ class HarnessModel:
         keys = list(rows)
 
         def work(bucket: list[int]) -> dict[int, tuple[float, bool]]:
-            batch = collate([keys[i] for i in bucket], self.lm.pad_token_id)
+            batch = self.lm.collate([keys[i] for i in bucket])
             longest = max(len(pairs[n][1]) for i in bucket for n in rows[keys[i]])
             inputs = forward_inputs(self.lm.model, batch, logits=False)
             if "logits_to_keep" in inputs:
@@ -172,15 +167,15 @@ class HarnessModel:
             }
 
         lengths = [len(key) for key in keys]
-        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead)
         with evaluating(self.lm.model), torch.no_grad():
-            for _, answered in in_halves(buckets, work):
+            for _, answered in self.lm.in_batches(lengths, self.batch_tokens, work):
                 results |= answered
                 self.report(len(answered))
         return [results[number] for number in range(len(pairs))]
 
     def _continue(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
-        from headscope.lm.batching import collate, in_halves, length_buckets
+        from headscope.lm.batching import in_halves, length_buckets
+        from headscope.lm.inputs import generated
 
         until, limit, sampling = _settings(settings, self.lm.context_length)
         room = self.lm.context_length - limit
@@ -192,9 +187,19 @@ class HarnessModel:
         texts: dict[int, str] = {}
 
         def work(bucket: list[int]) -> list[list[int]]:
-            batch = collate([rows[i] for i in bucket], self.lm.pad_token_id)
+            batch = self.lm.collate([rows[i] for i in bucket])
             width = int(batch.input_ids.shape[1])
-            return [row[width:] for row in self._generate(batch, until, limit, sampling)]
+            sequences = generated(
+                self.lm,
+                batch,
+                [_Until(self.lm.tokenizer, until, width)],
+                max_new_tokens=limit,
+                eos_token_id=list(self.lm.eos_token_ids) or None,
+                pad_token_id=self.lm.pad_token_id,
+                **sampling,
+            )
+            new: list[list[int]] = sequences[:, width:].tolist()
+            return new
 
         lengths = [len(row) + limit for row in rows]
         buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
@@ -202,36 +207,6 @@ class HarnessModel:
             texts |= {i: self._text(new, until) for i, new in zip(bucket, made, strict=True)}
             self.report(len(bucket))
         return [texts[i] for i in range(len(rows))]
-
-    def _generate(
-        self, batch: Any, until: Sequence[str], limit: int, sampling: dict[str, Any]
-    ) -> list[list[int]]:
-        import torch
-        import transformers
-
-        from headscope.lm.inputs import evaluating, plain_settings
-
-        inner = self.lm.model
-        inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-        settings_class: Any = transformers.GenerationConfig
-        settings = settings_class(
-            num_beams=1,
-            max_new_tokens=limit,
-            eos_token_id=list(self.lm.eos_token_ids) or None,
-            pad_token_id=self.lm.pad_token_id,
-            **sampling,
-        )
-        stop = _Until(self.lm.tokenizer, until, int(batch.input_ids.shape[1]))
-        on_device = batch.to(self.lm.device)
-        with evaluating(self.lm.model), torch.no_grad(), plain_settings(inner, settings):
-            sequences = self.lm.model.generate(
-                input_ids=on_device.input_ids,
-                attention_mask=on_device.attention_mask,
-                generation_config=settings,
-                stopping_criteria=transformers.StoppingCriteriaList([stop]),
-            )
-        rows: list[list[int]] = sequences.tolist()
-        return rows
 
     def _text(self, new: list[int], until: Sequence[str]) -> str:
         ends = [at for at, index in enumerate(new) if index in self.lm.eos_token_ids]
@@ -261,7 +236,6 @@ class _Until:
 
 
 def _likelihood(logits: torch.Tensor, continuation: list[int]) -> tuple[float, bool]:
-    """ln P of the continuation from the logits that end with those of its last token."""
     import torch
 
     target = torch.tensor(continuation, device=logits.device)
@@ -271,7 +245,6 @@ def _likelihood(logits: torch.Tensor, continuation: list[int]) -> tuple[float, b
 
 
 def _settings(given: dict[str, Any], context: int) -> tuple[list[str], int, dict[str, Any]]:
-    """Stop texts, new tokens and sampling of a task's `generation_kwargs`."""
     from lm_eval.models.utils import normalize_gen_kwargs
 
     kwargs = dict(normalize_gen_kwargs(given, MAX_NEW_TOKENS))

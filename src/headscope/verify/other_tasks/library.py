@@ -2,6 +2,8 @@
 
 The groups that Token Alignment Heads (ICLR 2026) looks at are `GROUPS`; any other task, tag or
 group of the harness can be named too, also by a pattern such as `global_mmlu_full_*`.
+
+While the harness is at work it is quiet and seeded, and everything is put back afterwards.
 """
 
 from __future__ import annotations
@@ -10,17 +12,24 @@ import contextlib
 import fnmatch
 import functools
 import hashlib
+import importlib.util
 import inspect
 import json
+import logging
+import os
+import random
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from headscope.data.extras import need
 from headscope.errors import InputError
-from headscope.verify.other_tasks.context import quiet, seeded
+from headscope.measure.metrics import normalize_answer
 from headscope.verify.other_tasks.files import TaskFile, close_to, read_folder, read_task_file
 
 #: Multilingual groups of the harness and what they ask for.
@@ -117,7 +126,6 @@ def resolve(name: str) -> tuple[str, ...]:
 
 
 def _members(index: Any, name: str) -> set[str]:
-    """Everything below a group or tag."""
     entry = index[name]
     inner = set(entry.tags) if entry.kind.name == "TAG" else set()
     listed = (entry.cfg or {}).get("task") if entry.kind.name == "GROUP" else None
@@ -152,7 +160,6 @@ def load_tasks(
 
 
 def _build(name: str, allow_code: bool, scratch: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """The harness's task objects for one name or path, each with the groups it is in."""
     path = Path(name)
     if path.is_dir() or path.is_file() or path.suffix in (".yaml", ".yml"):
         files = (read_folder if path.is_dir() else read_task_file)(path, allow_code)
@@ -188,7 +195,6 @@ def _build_file(file: TaskFile, scratch: str) -> Any:
 def _examine(
     task: Any, groups: tuple[str, ...], shots: int | None, limit: int | None, seed: int
 ) -> LoadedTask:
-    """A task's examples, as they will be asked."""
     if getattr(task, "UNSAFE_CODE", False):
         raise InputError(f"the task {task.task_name} runs code that a model wrote; choose another")
     if getattr(task, "MULTIMODAL", False):
@@ -294,3 +300,104 @@ def _line(error: BaseException) -> str:
 def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
     """Where `datasets` puts tables made of local files; read from there while a task is used."""
     return tempfile.TemporaryDirectory(prefix="headscope-tasks-")
+
+
+@contextlib.contextmanager
+def quiet(allow_code: bool = True) -> Iterator[None]:
+    """Keep the harness's remarks and bars away, and undo what importing and running it leaves.
+
+    Unless `allow_code`, templates are filled in a sandbox: one of a task file could else reach
+    any Python function.
+    """
+    environment = dict(os.environ)
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    need("lm_eval", "verify tasks", "tasks")
+    import datasets
+    import lm_eval.api.task
+    import lm_eval.utils
+    from jinja2.sandbox import SandboxedEnvironment
+
+    bars = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    task_module: Any = lm_eval.api.task
+    utils: Any = lm_eval.utils
+    bar, templates = task_module.tqdm, utils.env
+    task_module.tqdm = functools.partial(bar, disable=True)
+    if not allow_code:
+        utils.env = SandboxedEnvironment(
+            undefined=templates.undefined, keep_trailing_newline=templates.keep_trailing_newline
+        )
+        utils.env.filters.update(templates.filters)
+    try:
+        with standing_in():
+            yield
+    finally:
+        task_module.tqdm, utils.env = bar, templates
+        logger.setLevel(level)
+        if bars:
+            datasets.enable_progress_bars()
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed every generator that tasks draw from, and give each its state back."""
+    import numpy as np
+    import torch
+
+    plain, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(plain)
+            np.random.set_state(arrays)
+
+
+MODULE = "transformers.data.metrics"
+
+
+def compute_exact(gold: str, answer: str) -> int:
+    """1 if two answers are the same, else 0."""
+    return int(normalize_answer(gold) == normalize_answer(answer))
+
+
+def compute_f1(gold: str, answer: str) -> float:
+    """Harmonic mean of precision and recall of the words of an answer, 0 to 1.
+
+    Two answers without a word, such as "", agree.
+    """
+    wanted, given = normalize_answer(gold).split(), normalize_answer(answer).split()
+    if not wanted or not given:
+        return float(wanted == given)
+    same = (Counter(wanted) & Counter(given)).total()
+    return 2 * same / (len(wanted) + len(given))
+
+
+@contextlib.contextmanager
+def standing_in() -> Iterator[None]:
+    """Let tasks import `transformers.data.metrics.squad_metrics`, which transformers 5 lacks.
+
+    Exact match and F1 of SQuAD (Rajpurkar et al. 2016, section 6.1) compare answers in lower case,
+    without punctuation, the English articles and surplus white space.
+    """
+    # Already there in a context within a context.
+    if MODULE in sys.modules or importlib.util.find_spec(MODULE) is not None:
+        yield
+        return
+    package, module = ModuleType(MODULE), ModuleType(f"{MODULE}.squad_metrics")
+    functions = (normalize_answer, compute_exact, compute_f1)
+    vars(module).update({function.__name__: function for function in functions})
+    vars(package).update(squad_metrics=module)
+    sys.modules |= {MODULE: package, module.__name__: module}
+    try:
+        yield
+    finally:
+        for name in (MODULE, module.__name__):
+            sys.modules.pop(name, None)

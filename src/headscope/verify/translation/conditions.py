@@ -1,17 +1,25 @@
 """Removal with controls: the model as it is, without chosen heads, without random ones.
 
-Here is what runs the model; what its outputs show is worked out from them in `verify.evidence`.
+Here is what runs the model, by text and by losses of the references; what its outputs show is
+worked out from them in `verify.translation.evidence`. A reference is teacher-forced: the model
+reads it and is asked for each of its tokens. A token is the first one of a linked word, a later one
+of such a word (which follows from the first, and so says little about the source), or belongs to no
+linked word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headscope import options
+from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
     DEFAULT_TEMPLATE,
@@ -21,10 +29,12 @@ from headscope.data.prompts import (
     TemplateField,
     translation_prompts,
 )
+from headscope.data.words import membership, within
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
+from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
 
 if TYPE_CHECKING:
@@ -33,7 +43,8 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig, Generation
-    from headscope.runs import Run
+    from headscope.lm.shared_losses import AnswerRow
+
 
 Progress = Callable[[str, int, int], None]
 Made = TypeVar("Made")
@@ -183,7 +194,7 @@ class Pass:
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
         """The model under the gate."""
-        return lm.gated(self.gate, "zero" if self.means is None else "mean", self.means)
+        return lm.gated(self.gate, means=self.means)
 
 
 def conditions(
@@ -232,14 +243,9 @@ def generate(
     Conditions with the same gate are generated once. `means` are the heads' mean outputs, for
     mean ablation (see `headscope.lm.ablation.head_means`).
     """
-    from headscope.lm.generation import GenerateConfig
-
-    prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
-    every = range(len(prompts))
+    wordings, limits, settings, special = _prompts(lm, directions, config)
+    every = range(len(wordings))
     passes = {condition.key: condition.on(every, means) for condition in planned}
-    special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
-    wordings = [prompt.text for prompt in prompts]
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
@@ -264,30 +270,47 @@ def kept_texts(
     run that was stopped goes on there. `limits` are the new tokens of each prompt. Keys of passes
     must say all that decides a pass. `special`: whether the tokenizer adds its special tokens.
     """
-    kept: dict[str, Any] = run.read_part("outputs")
-    total = sum(len(one.rows) for one in passes.values())
-    made: dict[str, dict[int, str]] = {}
-    done = 0
-    for key, one in passes.items():
-        order = sorted(one.rows, key=lambda at: (len(prompts[at]), at))
-        made[key] = {}
-        for place, start in enumerate(range(0, len(order), KEPT_AT_ONCE)):
-            block, part = order[start : start + KEPT_AT_ONCE], f"{place} {key}"
-            if part not in kept:
-                with one.applied(lm):
-                    found = lm.generate(
-                        [prompts[at] for at in block],
-                        settings,
-                        [limits[at] for at in block],
-                        special=special,
-                    )
-                kept[part] = [generation.text for generation in found]
-                run.append_part("outputs", part, kept[part])
-            made[key].update(zip(block, kept[part], strict=True))
+
+    def written(block: Sequence[int]) -> list[str]:
+        texts, most = [prompts[at] for at in block], [limits[at] for at in block]
+        return [made.text for made in lm.generate(texts, settings, most, special=special)]
+
+    by_length = {
+        key: replace(one, rows=sorted(one.rows, key=lambda at: (len(prompts[at]), at)))
+        for key, one in passes.items()
+    }
+    return kept_blocks(lm, by_length, written, run, "outputs", title, progress)
+
+
+def kept_blocks(
+    lm: LanguageModel,
+    passes: Mapping[str, Pass],
+    compute: Callable[[Sequence[int]], Sequence[Made]],
+    run: Run,
+    part: str,
+    title: str,
+    progress: Progress | None = None,
+) -> dict[str, dict[int, Made]]:
+    """What `compute` makes of the rows of every pass, inside of it: by pass and row.
+
+    Some hundred rows at a time are kept in the part of the run, where a stopped run goes on.
+    """
+    kept, done = Kept(run, part), 0
+    total = sum(len(gated.rows) for gated in passes.values())
+    found: dict[str, dict[int, Made]] = {}
+    for key, gated in passes.items():
+        found[key] = {}
+        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
+            block, name = gated.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
+            if name not in kept:
+                with gated.applied(lm):
+                    made = compute(block)
+                kept.add(name, made)
+            found[key].update(zip(block, kept[name], strict=True))
             done += len(block)
             if progress:
                 progress(title, done, total)
-    return made
+    return found
 
 
 def translate(
@@ -312,25 +335,19 @@ def continuations(
     lm: LanguageModel, directions: Sequence[PairFile], config: Translating
 ) -> list[list[Generation]]:
     """Greedy translations by the model as it is now, with how they ended, by direction."""
-    from headscope.lm.generation import GenerateConfig
-
-    prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
-    special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
-    made = lm.generate([one.text for one in prompts], settings, limits, special=special)
-    return _by_direction(made, directions)
+    wordings, limits, settings, special = _prompts(lm, directions, config)
+    return _by_direction(lm.generate(wordings, settings, limits, special=special), directions)
 
 
 def _prompts(
-    lm: LanguageModel,
-    directions: Sequence[PairFile],
-    template: Template,
-    chat: bool | None,
-    max_new_tokens: int | None,
-) -> tuple[list[Prompt], list[int]]:
+    lm: LanguageModel, directions: Sequence[PairFile], config: Translating
+) -> tuple[list[str], list[int], GenerateConfig, bool]:
+    """Wordings with their most new tokens, how they go on, and if special tokens are added."""
+    from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import chat_writer
 
-    writer, bos = chat_writer(lm, chat, template.text), lm.tokenizer.bos_token or ""
+    template, most = config.template, config.max_new_tokens
+    writer, bos = chat_writer(lm, config.chat, template.text), lm.tokenizer.bos_token or ""
     prompts: list[Prompt] = []
     limits: list[int] = []
     for pairs in directions:
@@ -341,10 +358,125 @@ def _prompts(
                 raise pairs.too_long(number, tokens, lm.context_length)
         prompts += written
         for pair in pairs.pairs:
-            limits.append(max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32)
-    return prompts, limits
+            limits.append(most or 2 * len(lm.encode(pair.source, special=False)) + 32)
+    special = all(prompt.special for prompt in prompts)
+    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
+    return [prompt.text for prompt in prompts], limits, settings, special
 
 
 def _by_direction(made: Sequence[Made], directions: Sequence[PairFile]) -> list[list[Made]]:
     rest = iter(made)
     return [[next(rest) for _ in pairs.pairs] for pairs in directions]
+
+
+#: The kinds of tokens, in the order of the arrays.
+CLASSES = ("linked", "linked_later", "unlinked")
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceLosses:
+    """The losses of one direction.
+
+    Attributes:
+        sums: float64 (C, S, 3): nats over the tokens of each kind, by condition and sentence.
+        tokens: int64 (S, 3): how many tokens of each kind a sentence has; at least one in all.
+    """
+
+    sums: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays as a file holds them."""
+        return {"nll": self.sums, "nll_tokens": self.tokens.astype(np.int32)}
+
+
+def reference_alignment(pairs: PairFile, run: Run) -> Alignment:
+    """The links of the references: those of the data, else eflomal's, computed once a run."""
+    name = f"{pairs.source_language}-{pairs.target_language}"
+    kept = Kept(run, "reference-links")
+    return Alignment.from_dict(
+        kept.made(name, lambda: align_words(pairs.pairs, AlignWords()).as_dict())
+    )
+
+
+def answer_rows(
+    lm: LanguageModel, pairs: PairFile, alignment: Alignment, config: Removal
+) -> tuple[list[AnswerRow], list[NDArray[np.intp]]]:
+    """Each prompt with its reference as tokens, and the kind of each of the reference's tokens.
+
+    Raises `InputError` if one is longer than the context or has no token of its own.
+    """
+    from headscope.lm.prompting import chat_writer
+    from headscope.lm.shared_losses import AnswerRow
+    from headscope.lm.tokens import encode
+
+    writer = chat_writer(lm, config.chat, config.template.text)
+    prompts = translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
+    rows, kinds = [], []
+    for number, (pair, prompt) in enumerate(zip(pairs.pairs, prompts, strict=True)):
+        full = prompt.with_target(pair.target)
+        text = encode(lm.tokenizer, full.text, full.special)
+        places = np.flatnonzero(within(text.spans, *full.target_span))
+        if len(text.ids) > lm.context_length:
+            raise pairs.too_long(number, len(text.ids), lm.context_length)
+        if not len(places) or places[0] < 1:
+            where = f"pair {number + 1}" if pair.line is None else f"line {pair.line}"
+            raise InputError(
+                f"{pairs.path}, {where}: has {len(text.ids)} tokens with its prompt, "
+                f"{len(places)} of them in the translation, and the model's context holds "
+                f"{lm.context_length}; leave the pair out"
+            )
+        links = alignment.links[number] or frozenset()
+        of_word = membership(text.spans[places], alignment.target_words[number], full.target_start)
+        of_word = of_word[:, sorted({word for _, word in links})]
+        first = of_word & (of_word.cumsum(axis=0) == 1)
+        kinds.append(np.where(first.any(axis=1), 0, np.where(of_word.any(axis=1), 1, 2)))
+        rows.append(AnswerRow(text.ids, places))
+    return rows, kinds
+
+
+def reference_losses(
+    lm: LanguageModel,
+    directions: Mapping[str, PairFile],
+    alignments: Mapping[str, Alignment],
+    planned: Sequence[Condition],
+    config: Removal,
+    run: Run,
+    means: NDArray[np.float32] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, ReferenceLosses]:
+    """The losses of every direction's references under every condition.
+
+    Each condition is kept in `run`, and a run that was stopped goes on there. Conditions with the
+    same gate are read once. `means` are the heads' mean outputs, for mean ablation.
+    """
+    from headscope.lm.shared_losses import answer_losses
+
+    kept = Kept(run, "losses")
+    passes = {condition.key: condition.on((), means) for condition in planned}
+    found = {}
+    for number, (name, pairs) in enumerate(directions.items()):
+        rows, kinds = answer_rows(lm, pairs, alignments[name], config)
+        left = [key for key in passes if f"{name} {key}" not in kept]
+        made = answer_losses(
+            lm,
+            rows,
+            [passes[key].gate for key in left],
+            [passes[key].means for key in left],
+            config.batch_tokens,
+        )
+        done = len(passes) * (number + 1) - len(left)
+        for at, losses in made:
+            sums = [
+                np.bincount(kind, weights=one, minlength=3).tolist()
+                for kind, one in zip(kinds, losses, strict=True)
+            ]
+            kept.add(f"{name} {left[at]}", sums)
+            done += 1
+            if progress:
+                progress("reading references", done, len(passes) * len(directions))
+        found[name] = ReferenceLosses(
+            np.array([kept[f"{name} {one.key}"] for one in planned], dtype=np.float64),
+            np.stack([np.bincount(kind, minlength=3) for kind in kinds]),
+        )
+    return found

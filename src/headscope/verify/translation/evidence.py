@@ -38,7 +38,7 @@ from headscope.results.removal import (
     Tokens,
     main_p,
 )
-from headscope.verify.translation.losses import CLASSES, ReferenceLosses
+from headscope.verify.translation.conditions import CLASSES, ReferenceLosses
 from headscope.verify.translation.measures import UNKNOWN, Measures
 
 Array = NDArray[Any]
@@ -254,7 +254,6 @@ def _losses(labels: Sequence[Label], trials: Mapping[str, Trial]) -> Part:
 
 
 def _levels(trials: Mapping[str, Trial], at: int) -> dict[str, Any]:
-    """NLL of one condition, of all tokens and of each kind, macro and micro."""
     return {
         key: known(trials[key].scores[at]) for name in LEVELS for key in (name, f"{name}_micro")
     }

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 from headscope.measure import external, identify
-from headscope.measure.metrics import bleu, chrf, source_copies
-from headscope.measure.tokenizers import bleu_tokenizer
+from headscope.measure.metrics import bleu, bleu_tokenizer, chrf, source_copies
 from headscope.results.removal import Label, Measuring
 from headscope.runs.reading import damaged_line, read_rows
 

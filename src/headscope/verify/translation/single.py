@@ -23,8 +23,14 @@ from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
 from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
-from headscope.verify.translation.conditions import Condition, Progress, Removal
-from headscope.verify.translation.losses import CLASSES, ReferenceLosses, reference_losses
+from headscope.verify.translation.conditions import (
+    CLASSES,
+    Condition,
+    Progress,
+    ReferenceLosses,
+    Removal,
+    reference_losses,
+)
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -44,23 +50,16 @@ def single_removal(
     means: NDArray[np.float32],
     progress: Progress | None = None,
 ) -> dict[str, HeadScores]:
-    """The change of NLL without each head, by direction.
+    """The change of NLL without each head, by direction; the run keeps the losses.
 
-    Args:
-        lm: the model.
-        directions: the references.
-        alignments: their word links.
-        config: how translations are prompted, and the seed.
-        run: where the losses are kept; a run that was stopped goes on there.
-        means: the heads' mean outputs (see `headscope.lm.ablation.head_means`).
-        progress: told what is done.
+    `means` are the heads' mean outputs (see `headscope.lm.ablation.head_means`).
 
     Returns:
         Scores in nats a token, the mean over sentences of the change of each one's mean over its
-        tokens under zero ablation, with bootstrap bounds over sentences. `extra`: `mean_ablation`,
-        and `linked`, `linked_later` and `unlinked`, zero ablation on tokens of that kind (NaN where
-        there is none). `statistics`, by sentence: `change` and `change_mean` (S, L, W), `tokens`
-        (S, 3).
+            tokens under zero ablation, with bootstrap bounds over sentences. `extra`:
+            `mean_ablation`, and `linked`, `linked_later` and `unlinked`, zero ablation on tokens of
+            that kind (NaN where there is none). `statistics`, by sentence: `change` and
+            `change_mean` (S, L, W), `tokens` (S, 3).
     """
     kinds: tuple[Ablate, ...] = ("zero", "mean")
     heads = list(lm.geometry.heads())
@@ -162,22 +161,19 @@ def interactions(
     random: Sequence[Sequence[str]],
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The interactions of chosen pairs and of random ones, from stored losses.
+    """The interactions of chosen pairs and of random ones, from stored losses by direction.
 
-    Args:
-        directions: losses by direction, of the conditions that remove `sets`.
-        sets: the heads that each condition removes; none in the first.
-        chosen, random: pairs of heads, each of which `sets` holds alone and together.
-        seed: of resampled sentences and of swaps.
+    `sets` are the heads that each condition removes, none in the first; they hold each head of the
+    pairs alone and together. `seed` is that of resampled sentences and of swaps.
 
     Returns:
         `pairs`: of each chosen pair `heads`, `harms` (of each alone), `together`, the `interaction`
-        with `value`, `low` and `high` (95 % over sentences; over several directions of their plain
-        mean), `p_sentences` (its sign swapped sentence by sentence, 9,999 times, two-sided),
-        `p_holm` over the chosen pairs, and `p_draws`, over random pairs whose interaction is at
-        least as far from 0. `random`: heads and interaction of each random pair; `least_p`: the
-        lowest that `p_draws` can be. `difference`: the mean of the chosen pairs minus that of the
-        random ones, with an interval over sentences.
+            with `value`, `low` and `high` (95 % over sentences; over several directions of their
+            plain mean), `p_sentences` (its sign swapped sentence by sentence, 9,999 times, two-
+            sided), `p_holm` over the chosen pairs, and `p_draws`, over random pairs whose
+            interaction is at least as far from 0. `random`: heads and interaction of each random
+            pair; `least_p`: the lowest that `p_draws` can be. `difference`: the mean of the chosen
+            pairs minus that of the random ones, with an interval over sentences.
     """
     places = {frozenset(one): number for number, one in enumerate(sets)}
     means = [one.sums.sum(axis=2) / one.tokens.sum(axis=1) for one in directions.values()]

@@ -11,16 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from headscope.data.transfer import TransferPrompt
-from headscope.lm.batching import collate, in_halves, length_buckets
-from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
 from headscope.results.writing import LensCondition, LensLayer
-from headscope.verify.translation.conditions import Pass
+from headscope.verify.translation.conditions import Pass, kept_blocks
 from headscope.verify.writing.texts import Arm, Progress
 
 if TYPE_CHECKING:
@@ -30,9 +26,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-#: Prompts whose ranks are kept together: what a killed run can lose.
-KEPT_AT_ONCE = 512
-PART = "ranks"
 #: Tokens shown of each layer under the lens.
 SHOWN = 5
 
@@ -99,22 +92,11 @@ def kept_ranks(
 
     Ranks are kept in `run` some hundred prompts at a time, so that a stopped run goes on there.
     """
-    kept = run.read_part(PART)
-    total, done = sum(len(gated.rows) for gated in passes.values()), 0
-    ranks: dict[str, dict[int, list[int]]] = {}
-    for key, gated in passes.items():
-        ranks[key] = {}
-        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
-            block, part = gated.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
-            if part not in kept:
-                with gated.applied(lm):
-                    kept[part] = _ranks(lm, [forms[at] for at in block], batch_tokens)
-                run.append_part(PART, part, kept[part])
-            ranks[key].update(zip(block, kept[part], strict=True))
-            done += len(block)
-            if progress:
-                progress("ranking answers", done, total)
-    return ranks
+
+    def ranked(block: Sequence[int]) -> list[list[int]]:
+        return _ranks(lm, [forms[at] for at in block], batch_tokens)
+
+    return kept_blocks(lm, passes, ranked, run, "ranks", "ranking answers", progress)
 
 
 def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list[list[int]]:
@@ -124,21 +106,12 @@ def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list
         for form in answers:
             wanted.setdefault(form.before, {})[form.token] = 0
     rows = list(wanted)
-
-    def work(batch: list[int]) -> torch.Tensor:
-        inputs = forward_inputs(
-            lm.model, collate([rows[at] for at in batch], lm.pad_token_id), False
-        )
-        logits: torch.Tensor = lm.model(**inputs).logits[:, -1].float()
-        return logits
-
-    with evaluating(lm.model), torch.no_grad():
-        for batch, logits in in_halves(
-            length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead), work
-        ):
-            for at, row in zip(batch, logits, strict=True):
-                for token in wanted[rows[at]]:
-                    wanted[rows[at]][token] = 1 + int((row > row[token]).sum())
+    for batch, logits in lm.in_batches(
+        map(len, rows), batch_tokens, lambda batch: lm.next_logits([rows[at] for at in batch])
+    ):
+        for at, row in zip(batch, logits, strict=True):
+            for token in wanted[rows[at]]:
+                wanted[rows[at]][token] = 1 + int((row > row[token]).sum())
     return [[wanted[form.before][form.token] for form in answers] for answers in forms]
 
 
