@@ -19,8 +19,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from headscope.data.extras import need
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 
 KEY_VARIABLES = ("HEADSCOPE_API_KEY", "OPENAI_API_KEY")
 URL_VARIABLES = ("HEADSCOPE_BASE_URL", "OPENAI_BASE_URL")

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.extras import need
 from headscope.data.files import file_kind, open_bytes, text_lines
 from headscope.data.languages import is_known
 from headscope.data.rows import Field, read_rows
 from headscope.data.tables import readable_parquet
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.columns import Numbered, from_objects, missing_column, top_column
-from headscope.data.extras import need
 from headscope.data.files import is_data_file_name, is_file_name
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.hub import transport
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(:[\w.+-]+)?")

@@ -21,9 +21,8 @@ from headscope.data.columns import (
     missing_column,
     top_column,
 )
-from headscope.data.extras import need
 from headscope.data.files import Hash, drain, file_kind, open_bytes, parse_json, text_lines
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any, BinaryIO
 
-from headscope.data.extras import need
+from headscope.errors import need
 
 #: How such a file begins.
 MAGIC = b"\x28\xb5\x2f\xfd"

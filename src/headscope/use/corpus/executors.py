@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.extras import need
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.use.corpus.execution import Execution, import_ray
 from headscope.use.corpus.plan import Plan, inside_chunk
 

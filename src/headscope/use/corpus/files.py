@@ -17,12 +17,11 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from headscope.data.extras import need
 from headscope.data.files import CORRUPT
 from headscope.data.hub import is_hub_name
 from headscope.data.languages import language_name
 from headscope.data.zstd import MAGIC, ZstdReader
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 
 Kind = Literal["jsonl", "parquet", "dataset"]
 _KINDS: dict[str, Kind] = {

@@ -14,9 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headscope.data.extras import need
 from headscope.data.hub import load_table
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
     CorpusFile,
     numbered_lines,

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headscope.data.extras import need
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.settings import Option, Settings
 from headscope.use.corpus.records import ADDED, Columns, Record
 

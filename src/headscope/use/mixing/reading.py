@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headscope.data.columns import descend
-from headscope.data.extras import need
 from headscope.data.files import open_bytes, parse_object
 from headscope.data.tables import readable_parquet
 from headscope.data.zstd import MAGIC, ZstdReader
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from headscope.data.extras import need
+from headscope.errors import need
 from headscope.measure.answers import normalize_answer
 
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.extras import need
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.verify.other_tasks.context import quiet, seeded
 from headscope.verify.other_tasks.files import TaskFile, close_to, read_folder, read_task_file
 
