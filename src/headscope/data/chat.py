@@ -73,6 +73,22 @@ def cache_file(options: ChatModel, key: Sequence[Any]) -> Path | None:
     return options.cache / digest[:2] / f"{digest}.json"
 
 
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """The JSON schema of an object with these properties, all of them and no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+def response_format(name: str, **properties: Any) -> dict[str, Any]:
+    """What asks an endpoint for answers that are an object with these properties."""
+    schema = {"name": name, "strict": True, "schema": object_schema(**properties)}
+    return {"type": "json_schema", "json_schema": schema}
+
+
 class Chat:
     """One client; used from several threads. ``purpose`` says in errors what needs the package.
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import file_kind, open_bytes, text_lines
+from headscope.data.files import file_kind, json_digest, open_bytes, parse_object, text_lines
 from headscope.data.languages import is_known
-from headscope.data.rows import Field, read_rows
+from headscope.data.rows import ID, Field, read_rows
 from headscope.data.tables import readable_parquet
 from headscope.errors import InputError, need
 
@@ -39,9 +37,9 @@ def concept_file(
     concepts: Sequence[Concept], languages: Sequence[str], path: str, digest: str | None = None
 ) -> ConceptFile:
     """A table of these meanings; without a digest that of its words is taken."""
-    text = json.dumps([[c.id, dict(c.words)] for c in concepts], ensure_ascii=False, sort_keys=True)
-    made = hashlib.sha256(text.encode()).hexdigest()
-    return ConceptFile(tuple(concepts), tuple(languages), path, digest or made)
+    words = [[concept.id, dict(concept.words)] for concept in concepts]
+    digest = digest or json_digest(words, sort_keys=True)
+    return ConceptFile(tuple(concepts), tuple(languages), path, digest)
 
 
 def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
@@ -68,7 +66,7 @@ def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
     concepts = []
     for row in rows:
         words = {field.column: word for field in fields if (word := row[field])}
-        concepts.append(Concept(str(row.line if row[ID] is None else row[ID]), words, row.line))
+        concepts.append(Concept(row.id, words, row.line))
     return concept_file(concepts, languages, str(path), digest)
 
 
@@ -78,9 +76,6 @@ def _word(cell: Any, place: str, column: str) -> str:
             f"{place}: the word in {column!r} is {type(cell).__name__}, not text; write it as text"
         )
     return (cell or "").strip()
-
-
-ID = Field("id", lambda cell, place, column: cell, None)
 
 
 def _columns(path: Path) -> list[str]:
@@ -94,10 +89,4 @@ def _columns(path: Path) -> list[str]:
         _, first = next(text_lines(handle, path), (1, ""))
     if kind == "tsv":
         return first.split("\t")
-    try:
-        value = json.loads(first)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}, line 1 is no JSON object; write one JSON object a line")
-    return [str(name) for name in value]
+    return list(parse_object(first, f"{path}, line 1"))

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.rows import Field, read_rows
+from headscope.data.files import json_digest
+from headscope.data.rows import ID, Field, read_rows
 from headscope.errors import InputError
 
 
 @dataclass(frozen=True)
 class Needle:
-    """One hidden fact.
+    """One hidden fact: the sentence `needle` in the text `haystack`, and what is asked afterwards.
 
-    Attributes:
-        id: its name.
-        needle: the sentence that is hidden.
-        question: what is asked afterwards.
-        haystack: the text it is hidden in.
-        answer: the right answer, where it is known; no score needs it.
-        line: where it stands in its file.
+    `answer` is the right one, where it is known; no score needs it. `line` is that of its file.
     """
 
     id: str
@@ -45,9 +38,8 @@ class NeedleFile:
 
 def needle_file(needles: Sequence[Needle], path: str) -> NeedleFile:
     """These needles with the digest of what they say."""
-    rows = [[one.id, one.needle, one.question, one.haystack, one.answer] for one in needles]
-    text = json.dumps(rows, ensure_ascii=False)
-    return NeedleFile(tuple(needles), path, hashlib.sha256(text.encode()).hexdigest())
+    rows = [[*astuple(needle)[:-1]] for needle in needles]
+    return NeedleFile(tuple(needles), path, json_digest(rows))
 
 
 def read_needles(
@@ -70,8 +62,7 @@ def read_needles(
                 [*haystacks[at % len(haystacks) :], *haystacks[: at % len(haystacks)]]
             )
         haystack = _filled(haystack, row.place, "haystack", ", or give texts with --haystack")
-        identity = str(row.line) if row[ID] is None else str(row[ID])
-        needles.append(Needle(identity, needle, question, haystack, row[ANSWER], row.line))
+        needles.append(Needle(row.id, needle, question, haystack, row[ANSWER], row.line))
     return needle_file(needles, str(path))
 
 
@@ -86,4 +77,3 @@ HAYSTACK = Field("haystack", lambda cell, place, column: cell, None)
 ANSWER = Field(
     "answer", lambda cell, place, column: None if cell is None else str(cell).strip(), None
 )
-ID = Field("id", lambda cell, place, column: str(cell), None)

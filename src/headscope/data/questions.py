@@ -18,8 +18,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import check_limit, not_json, open_bytes, parse_json, text_lines
+from headscope.data.files import check_limit, decoded, not_json, open_bytes, parse_json, text_lines
 from headscope.data.languages import language_name
+from headscope.data.prompts import template_parts, unescaped
 from headscope.data.rows import check_unicode
 from headscope.errors import InputError, naming
 
@@ -28,17 +29,12 @@ _FORM = "give a SQuAD file, or one JSON object a line"
 
 @dataclass(frozen=True)
 class Question:
-    """A question on a context with the answers that count as right, at least one.
+    """A question on a context (which may be empty) with the answers that count as right.
 
-    Attributes:
-        id: the file's own, or else its place.
-        context: the text that holds the answer; may be empty.
-        question: the question.
-        answers: texts of which each is right, none twice; the first is the one that is learned.
-        line: line of the file from 1; in one JSON text, the number of the question from 1.
-        place: where it stands, in words, for messages.
-        language: code of the question's language, where the file says it.
-        group: questions of one group belong on one side of every split: those on one context.
+    `id` is the file's own, or else its place; of the `answers`, at least one and none twice, the
+    first is the one that is learned. `line` counts from 1; in one JSON text it is the number of the
+    question. `place` says for messages where it stands, `language` is a code, where the file says
+    it. Questions of one `group` belong on one side of every split: those on one context.
     """
 
     id: str
@@ -73,7 +69,10 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     """
     path = Path(path)
     check_limit(limit)
-    data = _bytes(path)
+    with open_bytes(path) as handle:
+        data = handle.read()
+    if not data.strip():
+        raise InputError(f"{path} is empty; give a file with at least one question")
     digest = hashlib.sha256(data).hexdigest()
     found: list[Question] = []
     unanswerable = 0
@@ -92,14 +91,6 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     return QuestionFile(tuple(found), unanswerable, str(path), digest)
 
 
-def _bytes(path: Path) -> bytes:
-    with open_bytes(path) as handle:
-        data = handle.read()
-    if not data.strip():
-        raise InputError(f"{path} is empty; give a file with at least one question")
-    return data
-
-
 def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
     """Every question of a file, None for one without an answer."""
     whole = _whole(path, data)
@@ -116,13 +107,7 @@ def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
 
 def _whole(path: Path, data: bytes) -> Any:
     """The file as one JSON text, or None where each of its lines is one."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{path}, line {line}: is not valid UTF-8; save the file as UTF-8"
-        ) from None
+    text = decoded(data, path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,12 +136,12 @@ def _squad(path: Path, articles: Any) -> Iterator[Question | None]:
         for index, paragraph in enumerate(paragraphs):
             inside = f"{place}.paragraphs[{index}]"
             context = _entry(path, inside, paragraph, "context")
-            asked = _list(path, f"{inside}.qas", _entry(path, inside, paragraph, "qas"))
-            for row, one in enumerate(asked):
+            questions = _list(path, f"{inside}.qas", _entry(path, inside, paragraph, "qas"))
+            for row, question in enumerate(questions):
                 number += 1
                 here = f"{inside}.qas[{row}]"
-                _entry(path, here, one, "question")
-                yield _record(path, here, {**one, "context": context}, number)
+                _entry(path, here, question, "question")
+                yield _record(path, here, {**question, "context": context}, number)
 
 
 def _record(path: Path, place: str, record: Any, number: int) -> Question | None:
@@ -196,11 +181,11 @@ def _answers(path: Path, place: str, name: str, value: Any) -> tuple[str, ...]:
         value = _entry(path, f"{place}, {name}", value, "text")
     listed = value if isinstance(value, list) else [value]
     texts = []
-    for one in listed:
-        text = one.get("text") if isinstance(one, dict) else one
+    for entry in listed:
+        text = entry.get("text") if isinstance(entry, dict) else entry
         if not isinstance(text, str) or not text.strip():
             raise InputError(
-                f"{path}, {place}: {name} holds {_short(one)} where a text is expected; write "
+                f"{path}, {place}: {name} holds {_short(entry)} where a text is expected; write "
                 'texts such as ["in 1903"], and an empty list where there is no answer'
             )
         texts.append(text.strip())
@@ -235,3 +220,75 @@ def _list(path: Path, place: str, value: Any) -> list[Any]:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+#: What stands before a question and before its answer, by language.
+WORDINGS = {
+    "ar": ("السؤال:", "الجواب:"),
+    "de": ("Frage:", "Antwort:"),
+    "el": ("Ερώτηση:", "Απάντηση:"),
+    "en": ("Question:", "Answer:"),
+    "es": ("Pregunta:", "Respuesta:"),
+    "fr": ("Question :", "Réponse :"),
+    "hi": ("प्रश्न:", "उत्तर:"),
+    "it": ("Domanda:", "Risposta:"),
+    "ja": ("質問:", "答え:"),
+    "ko": ("질문:", "답:"),
+    "nl": ("Vraag:", "Antwoord:"),
+    "pl": ("Pytanie:", "Odpowiedź:"),
+    "pt": ("Pergunta:", "Resposta:"),
+    "ro": ("Întrebare:", "Răspuns:"),
+    "ru": ("Вопрос:", "Ответ:"),
+    "th": ("คำถาม:", "คำตอบ:"),
+    "tr": ("Soru:", "Cevap:"),
+    "vi": ("Câu hỏi:", "Trả lời:"),
+    "zh": ("问题:", "答案:"),
+}
+_PLACEHOLDERS = ("context", "question")
+
+
+@dataclass(frozen=True)
+class QuestionTemplate:
+    """The prompt up to where the answer begins, with `{context}` and `{question}`.
+
+    `text` None stands for the wording of the question's language, or of English where there is
+    none: the context, then a line each with the question and the beginning of the answer. Literal
+    braces are doubled. InputError for another placeholder, an open brace, or no `{question}`.
+    """
+
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.text is not None:
+            self._parts(self.text)
+
+    @classmethod
+    def from_option(cls, text: str | None) -> QuestionTemplate:
+        """A template given on a command line, with escapes."""
+        return cls(None if text is None else unescaped(text))
+
+    def render(self, question: Question, context: str | None = None) -> str:
+        """The prompt for a question; `context` replaces its own, such as a part of it.
+
+        A question without a context leaves out the line it would stand on.
+        """
+        asked = " ".join(question.question.split())
+        said = question.context if context is None else context
+        text = self.text
+        if text is None:
+            code = (question.language or "en").split("-")[0].split("_")[0]
+            before, answer = WORDINGS.get(code, WORDINGS["en"])
+            text = f"{{context}}\n{before} {{question}}\n{answer}"
+            if not said:
+                text = text.removeprefix("{context}\n")
+        values = {"context": said, "question": asked}
+        return "".join(
+            literal + ("" if name is None else values[name]) for literal, name in self._parts(text)
+        )
+
+    @staticmethod
+    def _parts(text: str) -> list[tuple[str, str | None]]:
+        parts = template_parts(text, _PLACEHOLDERS)
+        if all(name != "question" for _, name in parts):
+            raise InputError(f"the template {text!r} lacks {{question}}; say where it stands")
+        return parts

@@ -16,11 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from headscope.data.columns import ABSENT, Numbered
 from headscope.data.files import check_limit, open_bytes, text_lines
-from headscope.data.hub import dataset_cells
 from headscope.data.languages import language_name
-from headscope.data.tables import open_table
+from headscope.data.tables import ABSENT, Numbered, dataset_cells, open_table
 from headscope.errors import InputError, naming
 
 T = TypeVar("T")

@@ -14,6 +14,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
@@ -21,6 +23,7 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 Segmenter = Callable[[str], Sequence[str]]
 
@@ -162,3 +165,48 @@ def membership(
 def within(spans: NDArray[np.int64], start: int, end: int) -> NDArray[np.bool_]:
     """Which tokens have characters in `[start, end)`, bool (T,)."""
     return (spans[:, 0] < end) & (spans[:, 1] > start) & (spans[:, 0] < spans[:, 1])
+
+
+PACKAGE = "icu4py"
+CHARACTERS = "characters"
+"""The name of what stands for words where no segmenter is installed."""
+
+
+@cache
+def segmenter_name() -> str:
+    """Name and version of the segmenter; `CHARACTERS` where it is not installed."""
+    try:
+        return f"{PACKAGE} {version(PACKAGE)}"
+    except PackageNotFoundError:
+        return CHARACTERS
+
+
+def has_unspaced(text: str) -> bool:
+    """Whether a text has characters of a script that puts no spaces between words."""
+    return any(map(is_unspaced, text))
+
+
+@lru_cache(maxsize=1 << 14)
+def words_of(text: str) -> tuple[str, ...]:
+    """The units of a sentence as `split_words` finds them by rule, with words for characters.
+
+    Where no segmenter is installed characters stay units of their own, which `segmenter_name`
+    tells.
+    """
+    units = split_words(text, links_given=False)
+    if not has_unspaced(text) or segmenter_name() == CHARACTERS:
+        return tuple(word.text for word in units)
+    from icu4py.breakers import WordBreaker
+
+    stretches: list[tuple[int, int]] = []
+    for unit in units:
+        start, end = stretches[-1] if stretches else (0, -1)
+        if end == unit.start and is_unspaced(unit.text[0]) and is_unspaced(text[start]):
+            stretches[-1] = start, unit.end
+        else:
+            stretches.append((unit.start, unit.end))
+    found: list[str] = []
+    for start, end in stretches:
+        stretch = text[start:end]
+        found += WordBreaker(stretch, "und") if is_unspaced(stretch[0]) else [stretch]
+    return tuple(found)

@@ -20,8 +20,7 @@ from typing import Literal
 
 from headscope.data.needles import Needle, NeedleFile, needle_file
 from headscope.data.questions import Question, QuestionFile
-from headscope.data.transfer import Answer, TransferFile, TransferPrompt
-from headscope.data.transfer.prompts import digest_of
+from headscope.data.transfer import Answer, TransferFile, TransferPrompt, transfer_file
 from headscope.errors import InputError
 from headscope.pocket.mixture import (
     QUESTION,
@@ -179,8 +178,8 @@ def transfer_prompts(pair: str, split: Split, n: int, seed: int) -> TransferFile
     ]
     rng = random.Random(f"pocket transfer {split} {seed}")
     chosen = rng.sample(facts, min(n, len(facts)))
-    prompts = tuple(_prompt(a, b, number, *fact) for number, fact in enumerate(chosen, 1))
-    return TransferFile(prompts, f"pocket:{split} ({a}, {b})", digest_of(prompts))
+    prompts = [_prompt(a, b, number, *fact) for number, fact in enumerate(chosen, 1)]
+    return transfer_file(prompts, f"pocket:{split} ({a}, {b})")
 
 
 def _of_split(split: Split, relation: str, name: str, one: str, other: str) -> bool:

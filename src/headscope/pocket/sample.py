@@ -9,8 +9,7 @@ from functools import cache, lru_cache
 from headscope.data.concepts import Concept, ConceptFile, concept_file
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.data.languages import parse_direction
-from headscope.data.links import format_links
-from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.pairs import PairFile, SentencePair, format_links
 from headscope.errors import InputError
 from headscope.pocket.mixture import monolingual_sentences, say
 from headscope.pocket.world.knowledge import INSTRUCTIONS, Item, word_items

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
+from headscope.data.prompts import unescaped as task_template
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import (
     DEFAULT_BARE,
@@ -27,7 +28,6 @@ from headscope.data.tasks import (
     split_task,
     translation_task,
 )
-from headscope.data.tasks.task import from_option as task_template
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET, PairsChoice, read_directions

@@ -5,10 +5,7 @@ Local and remote places go through the file systems of ``fsspec``, as datatrove 
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +14,9 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from headscope.data.files import CORRUPT
-from headscope.data.hub import is_hub_name
+from headscope.data.files import CORRUPT, decompressed
 from headscope.data.languages import language_name
-from headscope.data.zstd import MAGIC, ZstdReader
+from headscope.data.tables import is_hub_name
 from headscope.errors import InputError, need
 
 Kind = Literal["jsonl", "parquet", "dataset"]
@@ -240,7 +236,7 @@ def open_plain(path: str) -> Iterator[BinaryIO]:
     with open_raw(path) as raw:
         buffered = io.BufferedReader(cast("Any", raw), _BLOCK)
         try:
-            with _decompressing(buffered, path) as opened:
+            with decompressed(buffered) as opened:
                 yield opened
         except CORRUPT as error:
             raise _damaged(path, error) from None
@@ -257,19 +253,6 @@ def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
         line = line.strip(b" \t\r\n")
         if line:
             yield number, line
-
-
-def _decompressing(raw: io.BufferedReader, path: str) -> BinaryIO:
-    start = raw.peek(6)
-    if start.startswith(b"\x1f\x8b"):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
-    if start.startswith(b"BZh"):
-        return cast("BinaryIO", bz2.BZ2File(raw))
-    if start.startswith(b"\xfd7zXZ\x00"):
-        return cast("BinaryIO", lzma.LZMAFile(raw))
-    if start.startswith(MAGIC):
-        return io.BufferedReader(ZstdReader(raw, path), _BLOCK)
-    return raw
 
 
 def _damaged(path: str, error: BaseException) -> InputError:

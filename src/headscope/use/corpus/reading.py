@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headscope.data.hub import load_table
+from headscope.data.tables import load_table
 from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
     CorpusFile,

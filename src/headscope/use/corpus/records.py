@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.data.columns import descend
+from headscope.data.tables import descend
 from headscope.settings import Option, Settings
 from headscope.use.corpus.files import CorpusFile
 

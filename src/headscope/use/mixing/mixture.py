@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.data.columns import descend
+from headscope.data.tables import descend
 from headscope.errors import InputError
 from headscope.results.mixture import MixedCorpus, MixSummary, ShownDocument, ShownLanguage
 from headscope.runs import Run, carry_out, encode, file_digest

@@ -6,21 +6,16 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headscope.data.columns import descend
-from headscope.data.files import open_bytes, parse_object
-from headscope.data.tables import readable_parquet
-from headscope.data.zstd import MAGIC, ZstdReader
+from headscope.data.files import open_bytes, parse_object, plain_name
+from headscope.data.tables import descend, readable_parquet
 from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
 
 _ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
-_BLOCK = 1 << 20
 _ROWS = 1024
 _LARGEST = sys.float_info.max
 LANGUAGE = "language"
@@ -125,20 +120,13 @@ def _files(source: Path) -> list[Path]:
         for path in sorted(source.rglob("*"))
         if path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and _is_table(path)
+        and plain_name(path).suffix.lower() in _ENDINGS
     ]
     if not files:
         raise InputError(
             f"{source} holds no JSON Lines or Parquet files; name the folder of rated documents"
         )
     return files
-
-
-def _is_table(path: Path) -> bool:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
-        suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in _ENDINGS
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -148,14 +136,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     order mark are left out.
     """
     with open_bytes(path) as handle:
-        start = handle.read(4)
-        handle.seek(0)
-        if start == b"PAR1":
+        if handle.peek(4).startswith(b"PAR1"):
             yield from _parquet_lines(path, handle)
             return
-        zstd = start == MAGIC
-        lines = BufferedReader(ZstdReader(handle, path), _BLOCK) if zstd else handle
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(handle, 1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             line = line.rstrip(b"\r\n")
