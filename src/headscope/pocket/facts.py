@@ -33,8 +33,8 @@ from headscope.pocket.mixture import (
 )
 from headscope.pocket.world.knowledge import item_split
 from headscope.pocket.world.languages import CODES
-from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
+from headscope.pocket.world.sentences import of_kind
 
 Kind = Literal["translated", "one-language", "two-languages", "any"]
 KINDS: tuple[Kind, ...] = ("translated", "one-language", "two-languages", "any")
@@ -71,10 +71,10 @@ def sample_questions(
     rng = random.Random(f"pocket questions {split} {seed} {kind} {' '.join(languages)}")
     found: dict[tuple[str, str], Question] = {}
     while len(found) < n:
-        one = _draw(rng, split, kind, languages, len(found) + 1)
-        found.setdefault((one.context, one.question), one)
+        question = _draw(rng, split, kind, languages, len(found) + 1)
+        found.setdefault((question.context, question.question), question)
     questions = tuple(found.values())
-    rows = [(one.context, one.question, one.answers) for one in questions]
+    rows = [(question.context, question.question, question.answers) for question in questions]
     digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     return QuestionFile(questions, 0, f"pocket:{split}", digest)
 
@@ -83,7 +83,7 @@ def possible_answers(question: Question) -> tuple[str, ...]:
     """Every value that what `question` asks for can have in the world, in its language."""
     relation = question.group.split()[0]
     code = question.language or ""
-    return tuple(fact_value(relation, one, code) for one in values_of(relation))
+    return tuple(fact_value(relation, value, code) for value in values_of(relation))
 
 
 def _draw(
@@ -92,9 +92,9 @@ def _draw(
     relation, name, value = rng.choice(_facts(split))
     code = rng.choice(languages)
     abroad = kind in ("two-languages", "translated") or (kind == "any" and rng.random() < 0.5)
-    told = rng.choice([one for one in CODES if one != code]) if abroad else code
-    other_name = rng.choice([one.id for one in of_kind("name") if one.id != name])
-    other_value = rng.choice([one for one in values_of(relation) if one != value])
+    told = rng.choice([other for other in CODES if other != code]) if abroad else code
+    other_name = rng.choice([other.id for other in of_kind("name") if other.id != name])
+    other_value = rng.choice([other for other in values_of(relation) if other != value])
     statements = [
         fact_told(relation, told, name, value),
         fact_told(relation, code, other_name, other_value),

@@ -7,8 +7,9 @@ words of two languages are aligned exactly when they share a node: no aligner is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from typing import Literal, Protocol
 
 Number = Literal["singular", "plural"]
@@ -33,6 +34,12 @@ class NounPhrase:
     determiner: str = ""
     number: Number = "singular"
     adjective: str = ""
+
+    @property
+    def several(self) -> bool:
+        """Whether it stands for more than one."""
+        many = self.noun in ("we", "they") or self.determiner in NUMERALS
+        return many or self.number == "plural"
 
 
 @dataclass(frozen=True)
@@ -118,10 +125,6 @@ class Language(Protocol):
         """
         ...
 
-    def connective(self, connective: str) -> str:
-        """The word(s) for a connective."""
-        ...
-
     def citation(self, concept: str) -> str:
         """The dictionary form: nouns in the singular, adjectives masculine, verbs infinitive."""
         ...
@@ -145,8 +148,8 @@ def render(sentence: Sentence, language: Language) -> Rendered:
     pieces = language.clause(sentence.first, 1)
     if sentence.second is not None:
         if sentence.connective in language.comma_before:
-            pieces = _attach(pieces, ",")
-        pieces += word(language.connective(sentence.connective), "connective")
+            pieces[-1] = Piece(f"{pieces[-1].text},", pieces[-1].nodes)
+        pieces += word(language.citation(sentence.connective), "connective")
         pieces += language.clause(sentence.second, 2, sentence.connective)
     asks = bool(sentence.first.question)
     last = pieces[-1]
@@ -157,17 +160,69 @@ def render(sentence: Sentence, language: Language) -> Rendered:
     return Rendered(tuple(pieces))
 
 
-def _attach(pieces: Sequence[Piece], mark: str) -> list[Piece]:
-    last = pieces[-1]
-    return [*pieces[:-1], Piece(last.text + mark, last.nodes)]
-
-
 def _capital(text: str, code: str) -> str:
     # Turkish has two letters i; Python's upper() knows only the dotless capital.
     first = "İ" if code == "tr" and text[0] == "i" else text[0].upper()
     return first + text[1:]
 
 
-def texts(pieces: Iterable[Piece]) -> str:
-    """The plain text of pieces, for messages and tests."""
-    return " ".join(piece.text for piece in pieces)
+@dataclass(frozen=True)
+class Concept:
+    """A concept: `id` is an English lemma, `kind` its part of speech, `classes` its class(es).
+
+    For verbs `subjects` and `objects` are the noun classes allowed there (empty: takes no
+    object), `place` whether a place phrase may follow. `antonym` is another concept's id.
+    """
+
+    id: str
+    kind: str
+    classes: frozenset[str]
+    subjects: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
+    place: bool = False
+    antonym: str = ""
+
+
+@cache
+def concepts() -> dict[str, Concept]:
+    """All concepts by id, in the file's order."""
+    found: dict[str, Concept] = {}
+    for name, kind, classes, *rest in rows("concepts.tsv"):
+        frame = (_set(rest[0]), _set(rest[1]), "place" in rest[2:]) if kind == "verb" else ()
+        antonyms = [cell.removeprefix("antonym=") for cell in rest if cell.startswith("antonym=")]
+        antonym = antonyms[-1] if antonyms else ""
+        # "that" is a connective and nothing else; ids are unique by construction (tested).
+        found[name] = replace(Concept(name, kind, _set(classes), *frame), antonym=antonym)
+    return found
+
+
+def of_kind(kind: str) -> list[Concept]:
+    """The concepts of one part of speech, in the file's order."""
+    return [concept for concept in concepts().values() if concept.kind == kind]
+
+
+@cache
+def table(language: str) -> dict[str, dict[str, str]]:
+    """A language's lexicon `languages/{code}.tsv`: concept id -> column -> form.
+
+    The file's rows are `concept<TAB>column=form<TAB>…`; a row names only what is not regular.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for concept, *cells in rows(f"languages/{language}.tsv"):
+        found[concept] = dict(cell.split("=", 1) for cell in cells)
+    return found
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(part for part in text.split(",") if part != "-")
+
+
+def forms(**rows: str) -> dict[str, list[str]]:
+    """A table of forms by name, written with spaces between them and "-" where there is none."""
+    return {name: [form.strip("-") for form in row.split()] for name, row in rows.items()}
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of a table of the package, line by line, comments aside."""
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
