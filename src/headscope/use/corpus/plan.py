@@ -20,8 +20,7 @@ from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.heads.store import write_bytes
 from headscope.use.corpus.files import CorpusFile
-from headscope.use.corpus.records import Columns, Record
-from headscope.use.corpus.writing import Written
+from headscope.use.corpus.records import Columns, Record, Written
 from headscope.use.rating import Rating
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from headscope.use.corpus.files import (
     open_plain,
     open_raw,
 )
-from headscope.use.corpus.records import ADDED, Columns, Record, parse_line
-from headscope.use.corpus.writing import ColumnTypes
+from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, Record, parse_line
 
 #: Whether a record is wanted, by how many stand before it in its file.
 Wanted = Callable[[int], bool]

@@ -6,8 +6,7 @@ disk; `choose` says how often each record is taken, with `cut` (where to cut an 
 all of it.
 """
 
-from headscope.use.mixing.manifest import Manifest, Recount, verify_manifest
-from headscope.use.mixing.mixture import mix
+from headscope.use.mixing.mixture import Manifest, Recount, mix, verify_manifest
 from headscope.use.mixing.plan import MixPlan
 
 __all__ = ["Manifest", "MixPlan", "Recount", "mix", "verify_manifest"]

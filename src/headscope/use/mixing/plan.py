@@ -11,7 +11,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads.amounts import read_amount
 from headscope.settings import Option, Settings
-from headscope.use.corpus.writing import Compression
+from headscope.use.corpus.records import Compression
 
 Amount = int | float | str
 """A number of documents or tokens (`2000`, `"2000"`) or a share (`0.013`, `"0.013"`, `"1.3%"`)."""
