@@ -13,6 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -168,6 +169,12 @@ def decoded(data: bytes, path: Path) -> str:
         raise InputError(
             f"{path}, line {line}: is not valid UTF-8; save the file as UTF-8"
         ) from None
+
+
+def packaged_rows(package: str, name: str) -> list[list[str]]:
+    """The cells of a table that lies in a package, line by line, comments aside."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def json_digest(value: object, sort_keys: bool = False) -> str:

@@ -18,7 +18,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import check_limit, decoded, not_json, open_bytes, parse_json, text_lines
+from headscope.data.files import (
+    check_limit,
+    decoded,
+    not_json,
+    open_bytes,
+    packaged_rows,
+    parse_json,
+    text_lines,
+)
 from headscope.data.languages import language_name
 from headscope.data.prompts import template_parts, unescaped
 from headscope.data.rows import check_unicode
@@ -224,25 +232,8 @@ def _short(value: Any) -> str:
 
 #: What stands before a question and before its answer, by language.
 WORDINGS = {
-    "ar": ("السؤال:", "الجواب:"),
-    "de": ("Frage:", "Antwort:"),
-    "el": ("Ερώτηση:", "Απάντηση:"),
-    "en": ("Question:", "Answer:"),
-    "es": ("Pregunta:", "Respuesta:"),
-    "fr": ("Question :", "Réponse :"),
-    "hi": ("प्रश्न:", "उत्तर:"),
-    "it": ("Domanda:", "Risposta:"),
-    "ja": ("質問:", "答え:"),
-    "ko": ("질문:", "답:"),
-    "nl": ("Vraag:", "Antwoord:"),
-    "pl": ("Pytanie:", "Odpowiedź:"),
-    "pt": ("Pergunta:", "Resposta:"),
-    "ro": ("Întrebare:", "Răspuns:"),
-    "ru": ("Вопрос:", "Ответ:"),
-    "th": ("คำถาม:", "คำตอบ:"),
-    "tr": ("Soru:", "Cevap:"),
-    "vi": ("Câu hỏi:", "Trả lời:"),
-    "zh": ("问题:", "答案:"),
+    code: (question, answer)
+    for code, question, answer in packaged_rows("headscope.data", "questions.tsv")
 }
 _PLACEHOLDERS = ("context", "question")
 

@@ -156,12 +156,12 @@ def language_code(cell: Any, place: str, column: str) -> str:
     return code
 
 
-def _own_id(cell: Any, place: str, column: str) -> str | None:
-    return str(cell) if isinstance(cell, str | int) and str(cell).strip() else None
-
-
 #: What a row calls itself, where it does.
-ID = Field("id", _own_id, None)
+ID: Field[str | None] = Field(
+    "id",
+    lambda cell, *_: str(cell) if isinstance(cell, str | int) and str(cell).strip() else None,
+    None,
+)
 
 
 def check_unicode(text: str, what: str, fix: str = "correct the text") -> None:

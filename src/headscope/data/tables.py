@@ -177,7 +177,7 @@ def open_table(
 
 
 @contextmanager
-def readable_parquet(path: Path) -> Iterator[None]:
+def readable_parquet(path: str | Path) -> Iterator[None]:
     """Says what is wrong with a Parquet file that is damaged, or is none."""
     pa = need("pyarrow", f"reading {path}", "data")
     try:

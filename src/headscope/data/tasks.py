@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import check_limit, decoded, open_bytes, plain_name
+from headscope.data.files import check_limit, decoded, open_bytes, packaged_rows, plain_name
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
@@ -45,14 +45,10 @@ DEFAULT_BARE = "{input}\n\n"
 
 @dataclass(frozen=True)
 class Example:
-    """An input and its output.
+    """An input and its output, without white space around it; `id` is unique within its task.
 
-    Attributes:
-        id: unique within its task.
-        input: what the model is given.
-        output: what it should answer; no white space around it.
-        line: where the example stands in its file, from 1.
-        candidates: where the output is one of several words of the input, those words.
+    `line` is where the example stands in its file, from 1. Where the output is one of several words
+    of the input, these are the `candidates`.
     """
 
     id: str
@@ -98,8 +94,12 @@ class Task:
 
     def __post_init__(self) -> None:
         for what, template in (("instruction", self.instruction), ("bare prompt", self.bare)):
-            if template is not None:
-                check_template(what, template)
+            count = 1 if template is None else template.count(PLACEHOLDER)
+            if count != 1:
+                raise InputError(
+                    f"the {what} {template!r} has {PLACEHOLDER} {count} times; put it once where "
+                    "the input belongs"
+                )
         if not self.examples:
             raise InputError(f"the task {self.name!r} has no examples; give at least one")
 
@@ -107,16 +107,6 @@ class Task:
     def is_translation(self) -> bool:
         """Whether outputs translate the inputs, so that chrF++ and BLEU have a meaning."""
         return self.source_language is not None
-
-
-def check_template(what: str, template: str) -> None:
-    """Raises `InputError` unless the input has one place in the template."""
-    count = template.count(PLACEHOLDER)
-    if count != 1:
-        raise InputError(
-            f"the {what} {template!r} has {PLACEHOLDER} {count} times; put it once where the "
-            "input belongs"
-        )
 
 
 def filled(template: str, text: str) -> str:
@@ -127,13 +117,10 @@ def filled(template: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a task by its name.
+    """What is known of a task by its name: what to do, as a sentence, and the outputs' language.
 
-    Attributes:
-        says: what to do, as a sentence.
-        at_start: whether an answer counts at the start of an output alone.
-        chosen: whether the output is one of the comma-separated words of the input.
-        language: code of the language of the outputs.
+    `at_start`: whether an answer counts at the start of an output alone. `chosen`: whether the
+    output is one of the comma-separated words of the input.
     """
 
     says: str
@@ -142,76 +129,17 @@ class Known:
     language: str = "en"
 
 
-def _start(says: str) -> Known:
-    return Known(says, at_start=True)
+def _known() -> Iterator[tuple[str, Known]]:
+    for name, says, *cells in packaged_rows("headscope.data", "instructions.tsv"):
+        rule, language = cells if len(cells) == 2 else ("".join(cells), "en")
+        yield name, Known(says, rule in ("start", "chosen"), rule == "chosen", language)
 
 
-def _choose(says: str) -> Known:
-    return Known(says, at_start=True, chosen=True)
-
-
-#: By task name.
-INSTRUCTIONS: dict[str, Known] = {
-    # Letters and spelling
-    "capitalize": _start("Write this word with a capital first letter."),
-    "capitalize_first_letter": _start("Which letter does this word begin with? Write a capital."),
-    "capitalize_second_letter": _start("Which letter comes second in this word? Write a capital."),
-    "capitalize_last_letter": _start("Which letter does this word end with? Write a capital."),
-    "lowercase_first_letter": _start(
-        "Which letter does this word begin with? Write it as a small letter."
-    ),
-    "lowercase_last_letter": _start(
-        "Which letter does this word end with? Write it as a small letter."
-    ),
-    "next_capital_letter": _start(
-        "Take the first letter of this word and write the letter that follows it in the alphabet, "
-        "as a capital."
-    ),
-    "word_length": Known("Count the letters of this word and write the number."),
-    # Order
-    "next_item": _start("Write what comes right after this in its series."),
-    "prev_item": _start("Write what comes right before this in its series."),
-    # Forms and meaning of words
-    "antonym": Known("Give a word that means the opposite."),
-    "synonym": Known("Give another word with the same meaning."),
-    "present-past": Known("Write this verb in the simple past."),
-    "singular-plural": Known("Write this noun in the plural."),
-    "english-french": Known("Say this English word in French.", language="fr"),
-    "english-german": Known("Say this English word in German.", language="de"),
-    "english-spanish": Known("Say this English word in Spanish.", language="es"),
-    # Knowledge
-    "country-capital": Known("Name the capital city of this country."),
-    "country-currency": Known("Name the money that this country uses."),
-    "landmark-country": Known("In which country is this place? Name the country."),
-    "park-country": Known("In which country is this national park? Name the country."),
-    "national_parks": Known("In which state of the United States is this park? Name the state."),
-    "person-instrument": Known("Which instrument does this musician play?"),
-    "person-occupation": Known("What does this person do for a living?"),
-    "person-sport": Known("Which sport does this athlete play?"),
-    "product-company": Known("Which company makes this product?"),
-    # Classes
-    "ag_news": Known(
-        "Which section does this news item belong to: World, Sports, Business or Science? Write "
-        "the section alone."
-    ),
-    "sentiment": Known("Is this review positive or negative? Answer with one of these two words."),
-    # Extraction
-    "conll2003_location": _start("Copy the name of the place out of this text."),
-    "conll2003_organization": _start("Copy the name of the organization out of this text."),
-    "conll2003_person": _start("Copy the name of the person out of this text."),
-    "adjective_v_verb_3": _choose("One of these words is an adjective. Write that word."),
-    "verb_v_adjective_3": _choose("One of these words is a verb. Write that word."),
-    "animal_v_object_3": _choose("One of these words is an animal. Write that word."),
-    "fruit_v_animal_3": _choose("One of these words is a fruit. Write that word."),
-    "color_v_animal_3": _choose("One of these words is a colour. Write that word."),
-    "concept_v_object_3": _choose("One of these words is no concrete object. Write that word."),
-    "object_v_concept_3": _choose("One of these words is a concrete object. Write that word."),
-    "alphabetically_first_3": _choose("Write the word that comes first in the alphabet."),
-    "alphabetically_last_3": _choose("Write the word that comes last in the alphabet."),
-    "choose_first_of_3": _choose("Write the first word of this list."),
-    "choose_middle_of_3": _choose("Write the word in the middle of this list."),
-    "choose_last_of_3": _choose("Write the last word of this list."),
-}
+#: What to do, in words, by task name, for the word tasks that the function-vector datasets made
+#: customary. The names are those of the files of Todd et al., "Function Vectors in Large Language
+#: Models" (ICLR 2024); the Heads Up! paper trains masks for 35 of them (its Table 10). The wording
+#: is this project's own.
+INSTRUCTIONS = dict(_known())
 
 # Lists of five words exist beside those of three, under the same names.
 _COUNT = re.compile(r"_\d+$")

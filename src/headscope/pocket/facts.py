@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from itertools import permutations
 from typing import Literal
 
 from headscope.data.needles import Needle, NeedleFile, needle_file
@@ -168,24 +169,18 @@ def transfer_prompts(pair: str, split: Split, n: int, seed: int) -> TransferFile
             f"the pocket model has no contradictions in the pair {pair!r}; name two different "
             f"languages of {', '.join(CODES)}, such as de-ru"
         )
+    wanted = {"train"} if split == "train" else {"dev", "test"}
     facts = [
-        (relation, name.id, one, other)
+        (relation, name.id, *values)
         for relation in ("origin", "colour")
         for name in of_kind("name")
-        for one in values_of(relation)
-        for other in values_of(relation)
-        if one != other and _of_split(split, relation, name.id, one, other)
+        for values in permutations(values_of(relation), 2)
+        if all(item_split(f"{relation} {name.id} {value}") in wanted for value in values)
     ]
     rng = random.Random(f"pocket transfer {split} {seed}")
     chosen = rng.sample(facts, min(n, len(facts)))
     prompts = [_prompt(a, b, number, *fact) for number, fact in enumerate(chosen, 1)]
     return transfer_file(prompts, f"pocket:{split} ({a}, {b})")
-
-
-def _of_split(split: Split, relation: str, name: str, one: str, other: str) -> bool:
-    """Whether both facts are of train, or neither is."""
-    splits = {item_split(f"{relation} {name} {value}") for value in (one, other)}
-    return splits == {"train"} if split == "train" else "train" not in splits
 
 
 def _prompt(

@@ -89,7 +89,10 @@ def write_tasks(folder: Path, split: Split = "test", n: int = 200, seed: int = 0
         (folder / f"{task.name}.yaml").write_text(_yaml(task, split), encoding="utf-8")
         counts[task.name] = len(rows)
     for name, tasks in GROUPS.items():
-        (folder / f"{name}.yaml").write_text(_group_yaml(name, tasks), encoding="utf-8")
+        listed = "".join(f"  - {task.name}\n" for task in tasks)
+        metric = "aggregate_metric_list:\n  - metric: acc\n    weight_by_size: false\n"
+        text = f"group: {name}\ntask:\n{listed}{metric}"
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     return counts
 
 
@@ -136,12 +139,6 @@ def _yaml(task: PocketTask, split: Split) -> str:
         answer=_GENERATED_ANSWER if task.generated else _CHOSEN_ANSWER,
         metric="exact_match" if task.generated else "acc",
     )
-
-
-def _group_yaml(name: str, tasks: tuple[PocketTask, ...]) -> str:
-    listed = "".join(f"  - {task.name}\n" for task in tasks)
-    metric = "aggregate_metric_list:\n  - metric: acc\n    weight_by_size: false\n"
-    return f"group: {name}\ntask:\n{listed}{metric}"
 
 
 def _said(split: Split, seed: int) -> Iterator[tuple[str, str, Sentence, list[Sentence]]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Literal, Protocol
+
+from headscope.data.files import packaged_rows
 
 Number = Literal["singular", "plural"]
 Tense = Literal["present", "past"]
@@ -156,14 +157,11 @@ def render(sentence: Sentence, language: Language) -> Rendered:
     pieces[-1] = Piece(last.text + ("?" if asks else "."), last.nodes | {"end"})
     first = pieces[0]
     opening = "¿" if asks and language.code == "es" else ""
-    pieces[0] = Piece(opening + _capital(first.text, language.code), first.nodes)
-    return Rendered(tuple(pieces))
-
-
-def _capital(text: str, code: str) -> str:
     # Turkish has two letters i; Python's upper() knows only the dotless capital.
-    first = "İ" if code == "tr" and text[0] == "i" else text[0].upper()
-    return first + text[1:]
+    dotted = language.code == "tr" and first.text[0] == "i"
+    capital = "İ" if dotted else first.text[0].upper()
+    pieces[0] = Piece(opening + capital + first.text[1:], first.nodes)
+    return Rendered(tuple(pieces))
 
 
 @dataclass(frozen=True)
@@ -223,6 +221,5 @@ def forms(**rows: str) -> dict[str, list[str]]:
 
 
 def rows(name: str) -> list[list[str]]:
-    """The cells of a table of the package, line by line, comments aside."""
-    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    return [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
+    """The cells of a table of the world, line by line."""
+    return packaged_rows("headscope.pocket.world", name)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from headscope.data.files import CORRUPT, decompressed
 from headscope.data.languages import language_name
-from headscope.data.tables import is_hub_name
+from headscope.data.tables import is_hub_name, readable_parquet
 from headscope.errors import InputError, need
 
 Kind = Literal["jsonl", "parquet", "dataset"]
@@ -37,16 +37,13 @@ _BLOCK = 1 << 20
 class CorpusFile:
     """One file of a corpus, or one dataset.
 
-    Attributes:
-        name: begins the names of its output files; no two files of a corpus share one.
-        path: the path, address or dataset name.
-        kind: ``jsonl`` (compressed or not), ``parquet`` or ``dataset``.
-        language: of all its records that do not say theirs; None where nothing was said.
-        split: of a dataset.
-        digest: SHA-256 of its content (decompressed, for JSON Lines); made by `survey`.
-        records: how many there are, or as many as are wanted; counted by `survey`.
-        types: the columns of a Parquet file to be written, where the input does not say them.
-        stamp: size and time of change of a local file when it was surveyed, and what was wanted.
+    `name` begins the names of its output files; no two files of a corpus share one. `path` is the
+    path, address or dataset name, `kind` ``jsonl`` (compressed or not), ``parquet`` or ``dataset``,
+    of which it is a `split`. `language` is that of all records that do not say theirs; None where
+    nothing was said. `survey` makes the rest: `digest`, the SHA-256 of the content (decompressed,
+    for JSON Lines); `records`, how many there are, or as many as are wanted; `types`, the columns
+    of a Parquet file to be written, where the input does not say them; `stamp`, size and time of
+    change of a local file, and what was wanted.
     """
 
     name: str
@@ -210,20 +207,13 @@ def open_raw(path: str) -> Iterator[BinaryIO]:
 def open_parquet(path: str) -> Iterator[Any]:
     """A Parquet file as pyarrow opens it; InputError if it is none, or damaged."""
     pq = need("pyarrow.parquet", f"reading {path}", "corpus")
-    pa = need("pyarrow", f"reading {path}", "corpus")
-    with open_raw(path) as raw:
+    with open_raw(path) as raw, readable_parquet(path):
         if not raw.seekable():
             raise InputError(
                 f"{path} is on a server that gives whole files only, and Parquet is read in "
                 "pieces; download it first"
             )
-        try:
-            yield pq.ParquetFile(raw)
-        except (pa.ArrowException, OSError) as error:
-            said = str(error).splitlines()[0]
-            raise InputError(
-                f"{path} is not a readable Parquet file ({said}); fetch or write it again"
-            ) from None
+        yield pq.ParquetFile(raw)
 
 
 @contextmanager

@@ -41,16 +41,10 @@ class ModelLoader(Protocol):
 class Plan:
     """All that a worker must know; can be pickled. Chunks go by the names of their files.
 
-    Attributes:
-        folder: the run folder, absolute.
-        files: the surveyed files.
-        columns: which fields hold what.
-        model: loads the model.
-        gate: the gate, 0 at removed heads.
-        rating: how texts are rated.
-        written: how documents are written.
-        threads: of each worker; None leaves them as they are.
-        means: what takes the place of removed heads' outputs; None: zero.
+    `folder` is the run folder, absolute, and `files` are surveyed; `columns` says which fields hold
+    what, `model` loads the model, `gate` is 0 at removed heads, and `rating` and `written` say how
+    texts are rated and written. `threads` are those of each worker; None leaves them as they are.
+    `means` take the place of removed heads' outputs; None: zero.
     """
 
     folder: Path

@@ -45,13 +45,10 @@ def survey(
     """Each file with its digest and its number of records, of which at most ``limit`` are wanted.
 
     With ``parquet`` JSON Lines also get the columns that they will be written to. ``known`` is what
-    `remember` made of an earlier survey: a local file that has the same size and time of change
-    as then is not read again.
-
-    Raises:
-        InputError: naming the file (and line): it cannot be read to its end, holds no record, has
-            no text column or one of the fields that rating adds, or its records do not fit into
-            the columns of one table.
+    `remember` made of an earlier survey: a local file that has the same size and time of change as
+    then is not read again. InputError naming the file (and line) if it cannot be read to its end,
+    holds no record, has no text column or one of the fields that rating adds, or its records do not
+    fit into the columns of one table.
     """
     kinds: dict[str, Callable[[CorpusFile, Columns, int | None, bool], CorpusFile]] = {
         "jsonl": _survey_lines,

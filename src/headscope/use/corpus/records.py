@@ -55,16 +55,11 @@ class Columns(Settings):
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a corpus.
+    """A record of a corpus: line or row `line` of `file`, from 1, with `place` records before it.
 
-    Attributes:
-        file: where it was read.
-        line: its line or row there, from 1.
-        place: how many records stand before it in its file.
-        value: its fields; None if the line holds none.
-        raw: its line, of JSON Lines; None for a row of a table.
-        row: a table of this one row; None for a line.
-        problem: why it cannot be rated, if that is known from reading alone.
+    `value` has its fields; None if the line holds none. `raw` is its line, of JSON Lines, and `row`
+    a table of this one row; None for the other. `problem`: why it cannot be rated, if that is known
+    from reading alone.
     """
 
     file: CorpusFile
@@ -182,8 +177,8 @@ def _no_constant(name: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
-    return kinds.get(type(value), "an object" if isinstance(value, Mapping) else "something else")
+    other = "an object" if isinstance(value, Mapping) else "something else"
+    return _KINDS.get(type(value).__name__, other)
 
 
 def _plain(value: Any) -> Any:
@@ -236,10 +231,8 @@ def compressed(data: bytes, compression: Compression) -> bytes:
 class Written(Settings):
     """How rated documents are written.
 
-    Attributes:
-        format: JSON Lines, which keep every record as it is, or Parquet, whose columns have one
-            type each.
-        compression: of the file, or of the columns within it.
+    JSON Lines keep every record as it is; the columns of Parquet have one type each. `compression`
+    is of the file, or of the columns within it.
     """
 
     format: Annotated[

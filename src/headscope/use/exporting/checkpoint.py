@@ -1,4 +1,10 @@
-"""Fold a gate into a checkpoint and write an ordinary one, tensor by tensor."""
+"""Write a gate as an ordinary checkpoint, tensor by tensor, or as an adapter for stock PEFT.
+
+(IA)³ learns vectors that multiply activations (Liu et al. 2022, arXiv 2205.05638, section 3.3). In
+PEFT a module listed as a feed-forward one has its *input* multiplied, so a gate repeated over the
+channels of each head, put before W_O, is such a vector. One that is not listed so has its output
+multiplied, bias included: that is a feed-forward gate at the part's last projection.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 
 
 PLAN = "unfinished.json"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 #: Files about the terms of a model.
 LEGAL = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 # What belongs to a model beside its weights. Weights in other forms and code stay behind.
@@ -111,7 +118,13 @@ def fold_checkpoint(
     total = sum(tensor.size for tensor in tensors)
     place = staged or out.with_name(f"{out.name}.unfinished")
     _begin_folder(place, _plan_digest(folder, gate, feed_forward, limit, weights is not None), out)
-    _check_room(place, total - sum(file.stat().st_size for file in place.glob("*.safetensors")))
+    size = total - sum(file.stat().st_size for file in place.glob("*.safetensors"))
+    free = shutil.disk_usage(place).free
+    if free < size:
+        raise InputError(
+            f"{place}: the checkpoint needs {size / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free "
+            "there; make room or name another place"
+        )
     done = 0
 
     def step(size: int) -> None:
@@ -233,15 +246,6 @@ def _begin_folder(staged: Path, plan: str, out: Path) -> None:
     write_bytes(note, (json.dumps({"plan": plan}) + "\n").encode())
 
 
-def _check_room(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        raise InputError(
-            f"{folder}: the checkpoint needs {size / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free "
-            "there; make room or name another place"
-        )
-
-
 def companions(folder: Path) -> list[Path]:
     """The files of a checkpoint's folder that belong to it beside weights and card."""
     found = {
@@ -251,13 +255,6 @@ def companions(folder: Path) -> list[Path]:
         if file.is_file() and not file.name.endswith(".index.json")
     }
     return sorted(found)
-
-
-def save_companions(lm: LanguageModel, staged: Path) -> None:
-    """Write what belongs to a model beside its weights, where no folder holds it to be copied."""
-    lm.model.config.save_pretrained(staged)
-    lm.model.generation_config.save_pretrained(staged)
-    lm.tokenizer.save_pretrained(staged)
 
 
 def quantised_by(folder: Path) -> str | None:
@@ -283,9 +280,6 @@ def check_plain(folder: Path) -> None:
             "across heads, so a gate cannot be folded in; add --dequantise to write a larger "
             "checkpoint in full precision, or --as ia3 to leave the weights alone"
         )
-
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def ia3_adapter(

@@ -60,11 +60,9 @@ class Stored:
 
     def read(self) -> bytearray:
         """All of its bytes."""
-        data = bytearray(self.size)
-        with self.file.open("rb") as file:
-            file.seek(self.begin)
-            if file.readinto(data) != self.size:
-                raise InputError(f"{self.file}: ends too early; {_AGAIN}")
+        data = bytearray()
+        for block in self.blocks():
+            data += block
         return data
 
     def blocks(self) -> Iterable[bytes]:

@@ -2,8 +2,8 @@
 
 `plan` says what is wanted; `reading` reads rated records, `index` keeps what is needed of them on
 disk; `choose` says how often each record is taken, with `cut` (where to cut an order of records);
-`writing` writes them shuffled, `manifest` says what they hold and counts it again; `mixture` does
-all of it.
+`writing` writes them shuffled; `mixture` does all of it, and its manifest says what the files hold
+and counts it again.
 """
 
 from headscope.use.mixing.mixture import Manifest, Recount, mix, verify_manifest

@@ -41,10 +41,8 @@ class Choice:
 def choose(index: Index, plan: MixPlan, folder: Path) -> Choice:
     """Draw the baseline, select in it, and say how often each record is to be written.
 
-    A few bytes a record stay in memory; `folder` takes files of 24 bytes a record.
-
-    Raises:
-        InputError: if the plan requires more than there is, or what is selected has no place.
+    A few bytes a record stay in memory; `folder` takes files of 24 bytes a record. InputError if
+    the plan requires more than there is, or what is selected has no place.
     """
     records = _Records(index, plan)
     every = np.ones(len(index), bool)
@@ -86,12 +84,15 @@ def choose(index: Index, plan: MixPlan, folder: Path) -> Choice:
         )
     counts["kept"], counts["refilled"] = records.total(kept), records.total(refilled)
     counts["mixture"] = records.total(copies > 0, copies)
+    edges: list[tuple[float | None, float | None]] = [(None, None)] * len(index.languages)
+    if plan.select == "top":
+        edges = index.extremes(baseline & before, baseline & ~before)
     return Choice(
         copies,
         baseline,
         before,
         selected,
-        _languages(index, plan, counts, selection, _edges(index, plan, baseline, before)),
+        _languages(index, plan, counts, selection, edges),
         budget.factor,
         texts.duplicates(baseline),
         texts.duplicates(copies > 0),
@@ -204,23 +205,6 @@ def _budgets(index: Index, plan: MixPlan, counts: Mapping[str, list[Count]]) -> 
     targets = [round(factor * want) for want in baseline]
     refill = [max(0, want - kept) for want, kept in zip(targets, others, strict=True)]
     return _Budget(targets, refill, 0, factor)
-
-
-def _edges(
-    index: Index, plan: MixPlan, baseline: Mask, before: Mask
-) -> list[tuple[float | None, float | None]]:
-    """Of each language the lowest score before the cut and the highest behind it, if any."""
-    lowest = np.full(len(index.languages), np.inf)
-    highest = np.full(len(index.languages), -np.inf)
-    for block in index.blocks() if plan.select == "top" else ():
-        some = baseline[block.rows] & before[block.rows]
-        rest = baseline[block.rows] & ~before[block.rows]
-        np.minimum.at(lowest, block.language[some], block.score[some])
-        np.maximum.at(highest, block.language[rest], block.score[rest])
-    return [
-        (float(low) if np.isfinite(low) else None, float(high) if np.isfinite(high) else None)
-        for low, high in zip(lowest, highest, strict=True)
-    ]
 
 
 def _languages(

@@ -113,6 +113,22 @@ class Index:
     def __len__(self) -> int:
         return sum(self.rows)
 
+    def extremes(self, low: Mask, high: Mask) -> list[tuple[float | None, float | None]]:
+        """Of each language the lowest score of some records and the highest of others, if any."""
+        lowest = np.full(len(self.languages), np.inf)
+        highest = np.full(len(self.languages), -np.inf)
+        for block in self.blocks():
+            some, others = low[block.rows], high[block.rows]
+            np.minimum.at(lowest, block.language[some], block.score[some])
+            np.maximum.at(highest, block.language[others], block.score[others])
+        return [
+            (
+                float(least) if np.isfinite(least) else None,
+                float(most) if np.isfinite(most) else None,
+            )
+            for least, most in zip(lowest, highest, strict=True)
+        ]
+
     def blocks(self) -> Iterator[Block]:
         """All records, `BLOCK` at a time, read from disk."""
         handles = {name: (self.folder / name).open("rb") for name in COLUMNS}
@@ -135,16 +151,19 @@ def build_index(
 ) -> Index:
     """Read all records once and keep their columns in `folder`.
 
-    Files that an earlier call finished are not read again.
-
-    Raises:
-        InputError: see `read_records`; also if some records tell their tokens and others do not,
-            if there are no records at all, or if a file is not what it was.
+    Files that an earlier call finished are not read again. InputError as of `read_records`; also if
+    some records tell their tokens and others do not, if there are no records at all, or if a file
+    is not what it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = _State.load(folder)
     done = len(state.rows)
-    handles = {name: _appending(folder / name, COLUMNS[name], sum(state.rows)) for name in COLUMNS}
+    handles: dict[str, Any] = {}
+    for name, dtype in COLUMNS.items():
+        path = folder / name
+        handles[name] = path.open("r+b" if path.exists() else "w+b")
+        handles[name].truncate(sum(state.rows) * dtype.itemsize)  # what follows was half-written
+        handles[name].seek(0, os.SEEK_END)
     numbers = {code: number for number, code in enumerate(state.languages)}
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     unsaved = 0
@@ -215,14 +234,6 @@ class _State:
 
     def save(self, folder: Path) -> None:
         write_bytes(folder / _STATE, json.dumps(vars(self)).encode())
-
-
-def _appending(path: Path, dtype: np.dtype[Any], rows: int) -> Any:
-    """A column opened to go on after so many records; what stands behind them was half-written."""
-    handle = path.open("r+b" if path.exists() else "w+b")
-    handle.truncate(rows * dtype.itemsize)
-    handle.seek(0, os.SEEK_END)
-    return handle
 
 
 def _flush(handles: dict[str, Any], columns: dict[str, list[Any]]) -> None:

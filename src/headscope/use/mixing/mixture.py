@@ -1,4 +1,4 @@
-"""Making a mixture: from rated files to documents in a new order, their manifest and a summary."""
+"""Making a mixture: documents in a new order, a manifest that proves its shares, a summary."""
 
 from __future__ import annotations
 
@@ -232,15 +232,10 @@ _Bins = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
 def _histograms(index: Index, choice: Choice) -> list[_Bins]:
     """Of each language the edges, and the counts of the baseline and of what is selected in it."""
     size = len(index.languages)
-    lowest, highest = np.full(size, np.inf), np.full(size, -np.inf)
-    for block in index.blocks():
-        based = choice.baseline[block.rows]
-        np.minimum.at(lowest, block.language[based], block.score[based])
-        np.maximum.at(highest, block.language[based], block.score[based])
     edges = {
         at: np.linspace(low, high if high > low else low + 1.0, BINS + 1)
-        for at, (low, high) in enumerate(zip(lowest, highest, strict=True))
-        if low <= high
+        for at, (low, high) in enumerate(index.extremes(choice.baseline, choice.baseline))
+        if low is not None and high is not None
     }
     counts = np.zeros((size, 2, BINS), np.int64)
     for block in index.blocks():

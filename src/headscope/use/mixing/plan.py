@@ -109,8 +109,7 @@ class MixPlan(Settings):
     def size_of(self, language: str, total: int) -> int:
         """How many documents or tokens of the `total` of a language make the baseline.
 
-        Raises:
-            InputError: if there are not as many, or nothing says how many.
+        InputError if there are not as many, or nothing says how many.
         """
         size = self.size
         if isinstance(size, Mapping):

@@ -51,9 +51,8 @@ def rated_files(sources: Sequence[str | Path]) -> list[RatedFile]:
 def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
     """The files of some sources: files, folders of files, and runs of `headscope use rate`.
 
-    Raises:
-        InputError: if a source does not exist, holds no such file, is a run that is not finished,
-            or two sources hold the same file.
+    InputError if a source does not exist, holds no such file, is a run that is not finished, or two
+    sources hold the same file.
     """
     if not sources:
         raise InputError("no rated documents are given; name a run of headscope use rate or files")
@@ -167,9 +166,8 @@ def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def read_records(path: Path, plan: MixPlan) -> Iterator[tuple[int, bytes, RatedRecord]]:
     """The records of a file with their line number and their line.
 
-    Raises:
-        InputError: naming file and line, of a record without a score, text or language, with a
-            score that is no finite number, or with tokens where others have none.
+    InputError naming file and line of a record without a score, text or language, with a score that
+    is no finite number, or with tokens where others have none.
     """
     for number, line in read_lines(path):
         place = f"{path}, line {number}"

@@ -221,16 +221,11 @@ def row_lengths(lm: LanguageModel, config: Rating) -> tuple[int, int | None]:
 
 
 def rows_of(tokens: int, longest: int, overlap: int | None = None) -> list[Row]:
-    """The rows in which each predicted token of a text counts exactly once.
+    """The rows in which each predicted token of a text of so many `tokens` counts exactly once.
 
-    Args:
-        tokens: of the text. A text of fewer than two has no predicted token and gives no row.
-        longest: tokens of a row, at least 2.
-        overlap: None cuts the text at ``longest``. A number, 1 to ``longest`` - 1, takes all of it
-            in windows: each begins with as many tokens of the one before, read again as context.
-
-    Raises:
-        InputError: if the overlap is not between 1 and ``longest``.
+    A text of fewer than two has no predicted token and gives no row. `overlap` None cuts the text
+    at `longest` tokens, at least 2. A number, 1 to `longest` - 1 (else InputError), takes all of it
+    in windows: each begins with as many tokens of the one before, read again as context.
     """
     if overlap is not None and not 1 <= overlap < longest:
         raise InputError(

@@ -36,6 +36,7 @@ from headscope.pocket.world.sentences import (
 code = "ru"
 comma_before = frozenset({"and", "but", "because", "that"})
 
+_WAS = {"m": "был", "f": "была", "n": "было", "p": "были"}
 _PAUCAL = ("two", "three", "four")
 #: Adverbs before which "не" stands because the negation covers them ("не всегда").
 _NEGATED_FREQUENCIES = ("always", "often")
@@ -60,7 +61,7 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
 
     if clause.verb == "be":
         predicate = adjective_form(clause.predicate, agreement, "nominative", animate=False)
-        verb = word(form_of_be(agreement) if clause.tense == "past" else "", f"{node}.verb")
+        verb = word(_WAS[agreement] if clause.tense == "past" else "", f"{node}.verb")
         return subject + middle + verb + word(predicate, f"{node}.predicate") + after + place
 
     _, preposition = verb_of(clause.verb)
@@ -363,14 +364,10 @@ def verb_of(concept: str) -> tuple[str, str]:
     return infinitive, preposition
 
 
-def form_of_be(agreement: Agreement) -> str:
-    return {"m": "был", "f": "была", "n": "было", "p": "были"}[agreement]
-
-
 def past_form(concept: str, agreement: Agreement, repeated: bool) -> str:
     """The past of a verb: perfective where the table names one and the event is not repeated."""
     if concept == "be":
-        return form_of_be(agreement)
+        return _WAS[agreement]
     entry = entry_of(concept)
     infinitive = verb_of(concept)[0]
     if "perfective" in entry and not repeated:
