@@ -4,7 +4,8 @@ Two forms are read. *SQuAD* (Rajpurkar et al. 2016, 2018), which XQuAD shares: o
 ``data`` → ``paragraphs`` → ``context`` and ``qas``, each with ``question``, ``answers`` and, in
 version 2, ``is_impossible``. *Records*: JSON Lines, or one JSON list, of objects with ``context``,
 ``question`` and ``answers`` (a text, a list of texts, a list of ``{"text": …}``, or the Hub's
-``{"text": […]}``), and optionally ``id`` and ``language``. Files may be compressed.
+``{"text": […]}``), and optionally ``id`` and ``language``. Files may be compressed. A needle is a
+fact with a question for it, and a long text to hide it in.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from headscope.data.files import (
     check_limit,
     decoded,
+    json_digest,
     not_json,
     open_bytes,
     packaged_rows,
@@ -29,7 +31,7 @@ from headscope.data.files import (
 )
 from headscope.data.languages import language_name
 from headscope.data.prompts import template_parts, unescaped
-from headscope.data.rows import check_unicode
+from headscope.data.rows import ID, Field, check_unicode, read_rows
 from headscope.errors import InputError, naming
 
 _FORM = "give a SQuAD file, or one JSON object a line"
@@ -242,9 +244,10 @@ _PLACEHOLDERS = ("context", "question")
 class QuestionTemplate:
     """The prompt up to where the answer begins, with `{context}` and `{question}`.
 
-    `text` None stands for the wording of the question's language, or of English where there is
-    none: the context, then a line each with the question and the beginning of the answer. Literal
-    braces are doubled. InputError for another placeholder, an open brace, or no `{question}`.
+    `text` None stands for the wording of the question's language, since a prompt in another one
+    would ask for two things at once, or of English where there is none: the context, then a line
+    each with the question and the beginning of the answer. Literal braces are doubled. InputError
+    for another placeholder, an open brace, or no `{question}`.
     """
 
     text: str | None = None
@@ -283,3 +286,70 @@ class QuestionTemplate:
         if all(name != "question" for _, name in parts):
             raise InputError(f"the template {text!r} lacks {{question}}; say where it stands")
         return parts
+
+
+@dataclass(frozen=True)
+class Needle:
+    """One hidden fact: the sentence `needle` in the text `haystack`, and what is asked afterwards.
+
+    `answer` is the right one, where it is known; no score needs it. `line` is that of its file.
+    """
+
+    id: str
+    needle: str
+    question: str
+    haystack: str
+    answer: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class NeedleFile:
+    """Needles in order; `digest` is of their content."""
+
+    needles: tuple[Needle, ...]
+    path: str
+    digest: str
+
+
+def needle_file(needles: Sequence[Needle], path: str) -> NeedleFile:
+    """These needles with the digest of what they say."""
+    rows = [[*astuple(needle)[:-1]] for needle in needles]
+    return NeedleFile(tuple(needles), path, json_digest(rows))
+
+
+def read_needles(
+    path: str | Path, haystacks: Sequence[str] = (), limit: int | None = None
+) -> NeedleFile:
+    """Read JSON Lines, TSV or Parquet with `needle`, `question` and, unless given, `haystack`.
+
+    `haystacks` are texts for the needles that bring none: needle i begins with text i and goes on
+    with the ones after it. `id` and `answer` are optional.
+
+    Raises:
+        InputError: naming file and line of an empty needle, question or haystack.
+    """
+    rows, _ = read_rows(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
+    needles = []
+    for at, row in enumerate(rows):
+        needle, question, haystack = row[NEEDLE], row[QUESTION], row[HAYSTACK]
+        if haystacks and not str(haystack or "").strip():
+            haystack = "\n".join(
+                [*haystacks[at % len(haystacks) :], *haystacks[: at % len(haystacks)]]
+            )
+        haystack = _filled(haystack, row.place, "haystack", ", or give texts with --haystack")
+        needles.append(Needle(row.id, needle, question, haystack, row[ANSWER], row.line))
+    return needle_file(needles, str(path))
+
+
+def _filled(cell: Any, place: str, column: str, more: str = "") -> str:
+    if not isinstance(cell, str) or not cell.strip():
+        raise InputError(f"{place} has no {column}; write one as text{more}")
+    return cell.strip()
+
+
+NEEDLE, QUESTION = Field("needle", _filled), Field("question", _filled)
+HAYSTACK = Field("haystack", lambda cell, place, column: cell, None)
+ANSWER = Field(
+    "answer", lambda cell, place, column: None if cell is None else str(cell).strip(), None
+)

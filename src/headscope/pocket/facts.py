@@ -19,8 +19,7 @@ import random
 from itertools import permutations
 from typing import Literal
 
-from headscope.data.needles import Needle, NeedleFile, needle_file
-from headscope.data.questions import Question, QuestionFile
+from headscope.data.questions import Needle, NeedleFile, Question, QuestionFile, needle_file
 from headscope.data.transfer import Answer, TransferFile, TransferPrompt, transfer_file
 from headscope.errors import InputError
 from headscope.pocket.mixture import (

@@ -6,11 +6,11 @@ import difflib
 import hashlib
 from functools import cache, lru_cache
 
-from headscope.data.concepts import Concept, ConceptFile, concept_file
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.data.languages import parse_direction
 from headscope.data.pairs import PairFile, SentencePair, format_links
 from headscope.data.tasks import Example, Task, translation_task
+from headscope.data.words import Concept, ConceptFile, concept_file
 from headscope.errors import InputError
 from headscope.pocket.mixture import (
     BARE,

@@ -30,8 +30,7 @@ from headscope.runs import Run, carry_out, encode, file_digest
 from headscope.runs.codec import decode
 from headscope.runs.plain import dump_json, plain
 from headscope.use.corpus.records import valid_unicode
-from headscope.use.mixing.choose import Choice, choose, score_places
-from headscope.use.mixing.cut import Cuts
+from headscope.use.mixing.choose import Choice, Cuts, choose, score_places
 from headscope.use.mixing.index import Index, Progress, SameTexts, build_index
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, rated_files

@@ -39,7 +39,7 @@ class MixPlan(Settings):
         size: of each language's baseline: a number, or a share of the language's corpus, for all
             languages alike or by language.  None: the whole corpus, without a reserve.
         quantile: `exact` cuts between two documents; `streaming` reads the scores once and cuts
-            between two of its narrow classes, see `headscope.use.mixing.cut.streaming_cut`.
+            between two of its narrow classes, see `headscope.use.mixing.choose.streaming_cut`.
         select: `top` the documents with the highest scores; `random` as many drawn by the seed, the
             control of the same size.
         seed: of the draws and of the order of the documents.
