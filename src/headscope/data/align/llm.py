@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Lock
 from typing import NamedTuple, TypeGuard
 
-from headscope.data.chat import Chat, ChatModel, cache_file, object_schema, response_format
-from headscope.data.files import write_text_atomically
+from headscope.data.chat import Chat, ChatModel, object_schema, response_format
 from headscope.data.pairs import Links
 
 # Part of the cache key: change it with any change of the prompt or of the schema.
@@ -154,73 +150,37 @@ def align_llm(
     counted and skipped, and not cached. Raises ``InputError`` where the environment holds no
     key, ``EndpointError`` where requests are refused or still fail after all retries.
     """
-    session = _Session(options, source_language, target_language)
-    with ThreadPoolExecutor(max_workers=max(1, options.workers)) as pool:
-        futures = [pool.submit(session.answer, source, target) for source, target in pairs]
-        try:
-            answers = [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    links: list[Links | None] = []
-    for answer in answers:
-        if answer is None:
-            links.append(None)
-            continue
-        linked = [
-            (link.source, link.target, link.confidence)
-            for link in answer
-            if link.source is not None
-        ]
-        kept = frozenset((i, j) for i, j, confidence in linked if confidence > options.threshold)
-        session.count("kept", len(kept))
-        session.count("dropped", len(linked) - len(kept))
-        links.append(kept)
-    return LlmLinks(tuple(links), session.stats())
+    chat = Chat(options, "word alignment by a language model")
+    languages = source_language, target_language
 
-
-class _Session:
-    """One client, the cache and the counts; used from several threads."""
-
-    _counted = ("cached", "answered", "malformed", "retries", "kept", "dropped")
-
-    def __init__(self, options: LlmAligner, source_language: str, target_language: str) -> None:
-        self._options = options
-        self._languages = (source_language, target_language)
-        self._counts: Counter[str] = Counter()
-        self._lock = Lock()
-        self._chat = Chat(
-            options, "word alignment by a language model", lambda: self.count("retries")
-        )
-
-    def count(self, name: str, by: int = 1) -> None:
-        with self._lock:
-            self._counts[name] += by
-
-    def stats(self) -> dict[str, int]:
-        return {name: self._counts[name] for name in self._counted}
-
-    def answer(self, source: Units, target: Units) -> tuple[UnitLink, ...] | None:
+    def answer(pair: tuple[Units, Units]) -> tuple[UnitLink, ...] | None:
         """The links of one pair, from the cache or the endpoint; None if malformed."""
+        source, target = pair
         if not source or not target:
             return ()
-        key = [PROMPT_VERSION, *self._languages, list(source), list(target)]
-        path = cache_file(self._options, key)
-        if path is not None and path.exists():
-            # A damaged entry holds no answer and is replaced by a new one.
-            text = path.read_bytes().decode("utf-8", "replace")
-            stored = read_answer(text, len(source), len(target))
-            if stored is not None:
-                self.count("cached")
-                return stored
-        question = messages(source, target, *self._languages)
-        text = self._chat.ask(question, RESPONSE_FORMAT, "align a sentence")
-        links = read_answer(text, len(source), len(target))
+        links = chat.answer(
+            [PROMPT_VERSION, *languages, list(source), list(target)],
+            messages(source, target, *languages),
+            RESPONSE_FORMAT,
+            "align a sentence",
+            lambda text: read_answer(text, len(source), len(target)),
+            lambda links: {"links": [link._asdict() for link in links]},
+        )
         if links is None:
-            self.count("malformed")
-            return None
-        self.count("answered")
-        if path is not None:
-            rows = [link._asdict() for link in links]
-            write_text_atomically(path, json.dumps({"links": rows}) + "\n")
+            chat.count("malformed")
         return links
+
+    found: list[Links | None] = []
+    for links in chat.each(answer, pairs):
+        if links is None:
+            found.append(None)
+            continue
+        linked = [
+            (link.source, link.target, link.confidence) for link in links if link.source is not None
+        ]
+        kept = frozenset((i, j) for i, j, confidence in linked if confidence > options.threshold)
+        chat.count("kept", len(kept))
+        chat.count("dropped", len(linked) - len(kept))
+        found.append(kept)
+    counted = ("cached", "answered", "malformed", "retries", "kept", "dropped")
+    return LlmLinks(tuple(found), chat.stats(*counted))
