@@ -127,22 +127,20 @@ def _rows(numbered: Numbered, data: str | Path, unit: str) -> Iterator[Row]:
     return (Row(number, f"{data}, {unit} {number}", cells) for number, cells in numbered)
 
 
-def text_cell(wanted: str) -> Callable[[Any, str, str], str]:
+def text_cell(wanted: str, of: str = "column ") -> Callable[[Any, str, str], str]:
     """Reads a text with something other than white space in it; a number is spelt out.
 
-    `wanted` is what to do where there is none.
+    `wanted` is what to do where there is none, `of` stands before the column's name.
     """
 
     def read(cell: Any, place: str, column: str) -> str:
         if isinstance(cell, int | float) and not isinstance(cell, bool):
             cell = str(cell)
         if not isinstance(cell, str):
-            raise InputError(
-                f"{place}: column {column!r} holds {kind_of(cell)}, not text; {wanted}"
-            )
+            raise InputError(f"{place}: {of}{column!r} holds {kind_of(cell)}, not text; {wanted}")
         if not cell.strip():
-            raise InputError(f"{place}: column {column!r} is empty; {wanted} or remove the record")
-        check_unicode(cell, f"{place}: column {column!r}")
+            raise InputError(f"{place}: {of}{column!r} is empty; {wanted} or remove the record")
+        check_unicode(cell, f"{place}: {of}{column!r}")
         return cell
 
     return read

@@ -101,7 +101,7 @@ def from_objects(
     present: list[str] | None = None
     for number, value in numbered:
         place = f"{path}, {unit} {number}"
-        cells = {name: _cell(value, name) for name in (*required, *optional)}
+        cells = {name: cell_of(value, name) for name in (*required, *optional)}
         there = [name for name, cell in cells.items() if cell is not ABSENT]
         if present is None:
             for name in required:
@@ -123,7 +123,8 @@ def from_objects(
         yield number, {name: cells[name] for name in present}
 
 
-def _cell(value: object, column: str) -> object:
+def cell_of(value: object, column: str) -> Any:
+    """The field of a record that a dotted name stands for, or `ABSENT`."""
     try:
         return descend(value, column)
     except KeyError:

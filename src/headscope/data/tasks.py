@@ -16,7 +16,7 @@ from headscope.data.files import check_limit, decoded, open_bytes, packaged_rows
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.data.rows import Field, Row, check_unicode, kind_of, read_rows
+from headscope.data.rows import Field, Row, read_rows, text_cell
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 
@@ -511,17 +511,11 @@ def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[l
 
 
 def _text(value: Any, place: str, key: str) -> str:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        kind = "a list of several" if isinstance(value, list) else kind_of(value)
-        raise InputError(f"{place}: {key!r} holds {kind}, not one text; give one text")
-    if not value.strip():
-        raise InputError(f"{place}: {key!r} is empty; give a text or remove the item")
-    check_unicode(value, f"{place}: {key!r}", "correct it")
-    return value
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise InputError(f"{place}: {key!r} holds a list of several, not one text; give one")
+        (value,) = value
+    return text_cell("give one text", "")(value, place, key)
 
 
 def _candidates(value: Any, place: str, key: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope import options
-from headscope.data.tables import descend
+from headscope.data.tables import ABSENT, cell_of
 from headscope.errors import InputError, need
 from headscope.settings import Option, Settings
 from headscope.use.corpus.files import CorpusFile
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 #: The fields that rating adds; a record that has one already is not overwritten but rejected.
 ADDED = ("nll_full", "nll_removed", "score", "tokens")
-_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,8 @@ class Record:
 
     def field(self, column: str) -> Any:
         """A field, or None if it is not there."""
-        found = _find(self.value, column)
-        return None if found is _MISSING else found
+        found = cell_of(self.value, column)
+        return None if found is ABSENT else found
 
     def identity(self, columns: Columns) -> str | int | float:
         """What names the record: its id, else its file and line."""
@@ -90,8 +89,8 @@ class Record:
 
     def language(self, columns: Columns) -> str:
         """Its language, else that of its file, else the empty text."""
-        found = _find(self.value, columns.language)
-        if found is _MISSING:
+        found = cell_of(self.value, columns.language)
+        if found is ABSENT:
             return self.file.language or ""
         return valid_unicode(found) if isinstance(found, str) else ""
 
@@ -104,8 +103,8 @@ class Record:
         for name in ADDED:
             if name in self.value:
                 return f"it has a field {name!r} already; rename it"
-        text = _find(self.value, columns.text)
-        if text is _MISSING:
+        text = cell_of(self.value, columns.text)
+        if text is ABSENT:
             return f"it has no field {columns.text!r}"
         if text is None:
             return f"its {columns.text!r} is null"
@@ -117,7 +116,7 @@ class Record:
         """Fields that the output has beside the record's own: an id, the language of the file."""
         there = self.value or {}
         added = {} if "id" in there else {"id": self.identity(columns)}
-        if self.file.language and _find(there, columns.language) is _MISSING:
+        if self.file.language and cell_of(there, columns.language) is ABSENT:
             added[columns.language] = self.file.language
         return added
 
@@ -158,13 +157,6 @@ def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
         at = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
         problem = f"it is not valid JSON: {said}{at}"
     return Record(file, line, place, value, raw, problem=problem)
-
-
-def _find(value: Mapping[str, Any] | None, column: str) -> Any:
-    try:
-        return descend(value, column)
-    except KeyError:
-        return _MISSING
 
 
 def valid_unicode(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headscope.data.files import open_bytes, parse_object, plain_name
-from headscope.data.tables import descend, readable_parquet
+from headscope.data.tables import ABSENT, cell_of, readable_parquet
 from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
@@ -214,14 +214,13 @@ def _record(value: dict[str, Any], place: str, plan: MixPlan) -> RatedRecord:
 
 
 def _text(value: dict[str, Any], field: str, place: str, what: str) -> str:
-    try:
-        cell = descend(value, field)
-    except KeyError:
+    cell = cell_of(value, field)
+    if cell is ABSENT:
         names = ", ".join(map(str, value)) or "none"
         raise InputError(
             f"{place} has no field {field!r} for the {what}; found: {names}; give it in every "
             f"record, or name the right one with --{what}-column"
-        ) from None
+        )
     if not isinstance(cell, str):
         raise InputError(f"{place}: the {what} in {field!r} is no text; give it in every record")
     return cell
