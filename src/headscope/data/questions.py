@@ -37,6 +37,18 @@ from headscope.errors import InputError, naming
 _FORM = "give a SQuAD file, or one JSON object a line"
 
 
+#: What stands before a question and before its answer, by language.
+WORDINGS = {
+    code: (question, answer)
+    for code, question, answer in packaged_rows("headscope.data", "questions.tsv")
+}
+_PLACEHOLDERS = ("context", "question")
+HAYSTACK = Field("haystack", lambda cell, place, column: cell, None)
+ANSWER = Field(
+    "answer", lambda cell, place, column: None if cell is None else str(cell).strip(), None
+)
+
+
 @dataclass(frozen=True)
 class Question:
     """A question on a context (which may be empty) with the answers that count as right.
@@ -232,14 +244,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-#: What stands before a question and before its answer, by language.
-WORDINGS = {
-    code: (question, answer)
-    for code, question, answer in packaged_rows("headscope.data", "questions.tsv")
-}
-_PLACEHOLDERS = ("context", "question")
-
-
 @dataclass(frozen=True)
 class QuestionTemplate:
     """The prompt up to where the answer begins, with `{context}` and `{question}`.
@@ -349,7 +353,3 @@ def _filled(cell: Any, place: str, column: str, more: str = "") -> str:
 
 
 NEEDLE, QUESTION = Field("needle", _filled), Field("question", _filled)
-HAYSTACK = Field("haystack", lambda cell, place, column: cell, None)
-ANSWER = Field(
-    "answer", lambda cell, place, column: None if cell is None else str(cell).strip(), None
-)

@@ -60,6 +60,11 @@ _UNSPACED = (
 _JOINERS = "\u200c\u200d\u00ad"  # zero-width non-joiner and joiner, soft hyphen
 
 
+PACKAGE = "icu4py"
+CHARACTERS = "characters"
+"""The name of what stands for words where no segmenter is installed."""
+
+
 @dataclass(frozen=True)
 class Word:
     """A unit: ``text`` is ``sentence[start:end]``, positions count characters."""
@@ -170,11 +175,6 @@ def membership(
 def within(spans: NDArray[np.int64], start: int, end: int) -> NDArray[np.bool_]:
     """Which tokens have characters in `[start, end)`, bool (T,)."""
     return (spans[:, 0] < end) & (spans[:, 1] > start) & (spans[:, 0] < spans[:, 1])
-
-
-PACKAGE = "icu4py"
-CHARACTERS = "characters"
-"""The name of what stands for words where no segmenter is installed."""
 
 
 @cache

@@ -61,6 +61,12 @@ MONOLINGUAL_SENTENCES = (3, 8)
 BARE_TASK_SHARE = 0.30
 
 
+#: Share of documents that carry their translation, where none is given.
+BILINGUAL_SHARE = 0.05
+#: Fewest and most sentences of a text that is said twice; a text said once has twice as many.
+SENTENCES = (1, 4)
+
+
 @dataclass(frozen=True)
 class Document:
     """A training document: its target is learned, its prompt at times (`train.PROMPT_SHARE`)."""
@@ -302,12 +308,6 @@ def _shots(rng: random.Random, split: Split) -> Document:
     chosen = rng.sample(like, min(len(like), rng.randint(3, 6)))
     lines = [f"{BARE.format(input=item.input)} {item.output}" for item in chosen]
     return Document("shots", "", "\n\n".join(lines))
-
-
-#: Share of documents that carry their translation, where none is given.
-BILINGUAL_SHARE = 0.05
-#: Fewest and most sentences of a text that is said twice; a text said once has twice as many.
-SENTENCES = (1, 4)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,15 @@ if TYPE_CHECKING:
 DOCUMENTS, PARTS = "documents", "parts/chunks"
 
 
+_held: dict[ModelLoader, LanguageModel] = {}
+_inside = 0
+TOP = 20
+SHOWN = 400  # characters of a top document
+NORMAL_95 = 1.959964
+BINS = 60  # a histogram has at most so many
+_WIDTH = 0.001  # nats: bins are counted so finely that any scale can be made of them
+
+
 class ModelLoader(Protocol):
     """What loads a model; can be pickled, compared and hashed."""
 
@@ -176,10 +185,6 @@ def _write(path: Path, data: bytes) -> None:
         write_bytes(path, data)
 
 
-_held: dict[ModelLoader, LanguageModel] = {}
-_inside = 0
-
-
 def model_of(loader: ModelLoader) -> LanguageModel:
     """The model of this process; loaded when it is first needed."""
     if loader not in _held:
@@ -216,13 +221,6 @@ def following_chunk() -> Iterator[Callable[[int, int], None]]:
 def inside_chunk() -> int:
     """How many documents of its present chunk this process has rated."""
     return _inside
-
-
-TOP = 20
-SHOWN = 400  # characters of a top document
-NORMAL_95 = 1.959964
-BINS = 60  # a histogram has at most so many
-_WIDTH = 0.001  # nats: bins are counted so finely that any scale can be made of them
 
 
 def count_chunk(

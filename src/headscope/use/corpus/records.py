@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 ADDED = ("nll_full", "nll_removed", "score", "tokens")
 
 
+Compression = Literal["none", "gzip", "zstd"]
+JSONL_ENDINGS: dict[Compression, str] = {
+    "none": ".jsonl",
+    "gzip": ".jsonl.gz",
+    "zstd": ".jsonl.zst",
+}
+_KINDS = {
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "str": "a text",
+    "list": "a list",
+    "dict": "an object",
+}
+_EXACT = 1 << 53  # up to here every whole number is a double
+
+
 @dataclass(frozen=True)
 class Columns(Settings):
     """Which fields hold what; a dot names a field within a field (``meta.text``)."""
@@ -191,23 +208,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value) if isinstance(value, Decimal) else repr(value)
-
-
-Compression = Literal["none", "gzip", "zstd"]
-JSONL_ENDINGS: dict[Compression, str] = {
-    "none": ".jsonl",
-    "gzip": ".jsonl.gz",
-    "zstd": ".jsonl.zst",
-}
-_KINDS = {
-    "bool": "true or false",
-    "int": "a number",
-    "float": "a number",
-    "str": "a text",
-    "list": "a list",
-    "dict": "an object",
-}
-_EXACT = 1 << 53  # up to here every whole number is a double
 
 
 def compressed(data: bytes, compression: Compression) -> bytes:

@@ -44,6 +44,11 @@ WORK = "work"
 BINS, HIGHEST, AT_CUT, CHARACTERS = 60, 10, 3, 400
 
 
+_Bins = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
+FILE = "manifest.json"
+FORMAT = 1
+
+
 def mix(
     sources: Sequence[str | Path],
     out: str | Path,
@@ -225,9 +230,6 @@ def _summary(
     return MixSummary(languages)
 
 
-_Bins = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
-
-
 def _histograms(index: Index, choice: Choice) -> list[_Bins]:
     """Of each language the edges, and the counts of the baseline and of what is selected in it."""
     size = len(index.languages)
@@ -248,10 +250,6 @@ def _histograms(index: Index, choice: Choice) -> list[_Bins]:
         whole, selected = counts[at].tolist()
         found[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
     return found
-
-
-FILE = "manifest.json"
-FORMAT = 1
 
 
 @dataclass(frozen=True)

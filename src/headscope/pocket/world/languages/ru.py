@@ -42,6 +42,24 @@ _PAUCAL = ("two", "three", "four")
 _NEGATED_FREQUENCIES = ("always", "often")
 
 
+#: One of `CASES`, or the locative of some nouns after "в" and "на".
+Case = str
+#: How a noun phrase agrees: a gender (m, f, n) in the singular, "p" in the plural.
+Agreement = str
+CASES = ("nominative", "genitive", "dative", "accusative", "instrumental", "prepositional")
+VOWELS = "аеёиоуыэюя"
+_HUSHING = "жчшщ"
+_VELAR = "гкх"
+#: Endings of adjectives by agreement in the order of `CASES`; "=" marks an accusative that is
+#: the nominative or (animate) the genitive.
+_HARD = forms(
+    m="ый ого ому = ым ом", f="ая ой ой ую ой ой", n="ое ого ому = ым ом", p="ые ых ым = ыми ых"
+)
+_SOFT = forms(
+    m="ий его ему = им ем", f="яя ей ей юю ей ей", n="ее его ему = им ем", p="ие их им = ими их"
+)
+
+
 def plural(concept: str) -> str:
     return noun_form(concept, "nominative", "plural")
 
@@ -171,26 +189,6 @@ def _finite(clause: Clause, agreement: Agreement) -> str:
     subject = clause.subject
     person = subject.noun if subject is not None and subject.noun in ("i", "you", "we") else ""
     return present_form(clause.verb, person or ("they" if agreement == "p" else "it"))
-
-
-#: One of `CASES`, or the locative of some nouns after "в" and "на".
-Case = str
-#: How a noun phrase agrees: a gender (m, f, n) in the singular, "p" in the plural.
-Agreement = str
-
-CASES = ("nominative", "genitive", "dative", "accusative", "instrumental", "prepositional")
-VOWELS = "аеёиоуыэюя"
-_HUSHING = "жчшщ"
-_VELAR = "гкх"
-
-#: Endings of adjectives by agreement in the order of `CASES`; "=" marks an accusative that is
-#: the nominative or (animate) the genitive.
-_HARD = forms(
-    m="ый ого ому = ым ом", f="ая ой ой ую ой ой", n="ое ого ому = ым ом", p="ые ых ым = ыми ых"
-)
-_SOFT = forms(
-    m="ий его ему = им ем", f="яя ей ей юю ей ей", n="ее его ему = им ем", p="ие их им = ими их"
-)
 
 
 def citation(concept: str) -> str:
