@@ -132,8 +132,6 @@ def _check(source: DocumentSource) -> None:
 
 @dataclass
 class _Shelf:
-    """Documents sorted by language while they are read."""
-
     source: DocumentSource
     found: dict[str | None, list[Document]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)

@@ -332,7 +332,6 @@ def _read_flores(
 
 
 def _files(folder: Path, split: str) -> dict[str, Path]:
-    """The files of a split by the code they are named with."""
     found: dict[str, Path] = {}
     splits = set()
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):

@@ -379,7 +379,6 @@ def dataset_cells(
 
 
 def _failures(datasets: Any) -> tuple[type[Exception], ...]:
-    """What goes wrong where a dataset is loaded or fetched."""
     return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport())
 
 

@@ -31,6 +31,7 @@ from headscope.pocket.mixture import (
     say,
     values_of,
 )
+from headscope.pocket.sample import unknown
 from headscope.pocket.world.knowledge import item_split
 from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.sampling import Split
@@ -65,9 +66,7 @@ def sample_questions(
         raise InputError(f"{kind!r} is no kind of question; use one of {', '.join(KINDS)}")
     for code in languages:
         if code not in CODES:
-            raise InputError(
-                f"the world of the model pocket has no language {code!r}; known: {', '.join(CODES)}"
-            )
+            raise unknown("language", code, CODES)
     rng = random.Random(f"pocket questions {split} {seed} {kind} {' '.join(languages)}")
     found: dict[tuple[str, str], Question] = {}
     while len(found) < n:
@@ -118,7 +117,6 @@ def _draw(
 
 
 def _facts(split: Split) -> list[tuple[str, str, str]]:
-    """Every fact of a split: relation, name and value."""
     return [
         (relation, name.id, value)
         for relation in ("origin", "colour")

@@ -68,7 +68,7 @@ def sample_documents(code: str, split: str, n: int, seed: int) -> DocumentFile:
     language or split that the world lacks, or n below 1.
     """
     if code not in CODES:
-        raise _unknown("language", code, CODES)
+        raise unknown("language", code, CODES)
     chosen = _split(split)
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one document")
@@ -84,13 +84,13 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
     """
     chosen = _split(split)
     if task not in TASKS:
-        raise _unknown("word task", task, TASKS)
+        raise unknown("word task", task, TASKS)
     if code not in CODES:
-        raise _unknown("language", code, CODES)
+        raise unknown("language", code, CODES)
     if (task == "translate") != bool(to):
         raise InputError('the task "translate" needs the language to translate to, no other does')
     if to and (to not in CODES or to == code):
-        raise _unknown("language to translate to", to, [other for other in CODES if other != code])
+        raise unknown("language to translate to", to, [other for other in CODES if other != code])
     wanted = (task, code, to)
     return tuple(
         item
@@ -133,7 +133,7 @@ def _said(split: Split, n: int, seed: int) -> tuple[tuple[Sentence, ...], ...]:
 def _languages(direction: str) -> tuple[str, str]:
     if direction not in DIRECTIONS:
         parse_direction(direction)  # says what is wrong with the spelling, if that is it
-        raise _unknown("direction", direction, DIRECTIONS)
+        raise unknown("direction", direction, DIRECTIONS)
     source, _, target = direction.partition("-")
     return source, target
 
@@ -142,10 +142,11 @@ def _split(name: str) -> Split:
     for split in SPLITS:
         if split == name:
             return split
-    raise _unknown("split", name, SPLITS)
+    raise unknown("split", name, SPLITS)
 
 
-def _unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
+def unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
+    """The error for something that the world lacks."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.81)
     hint = f"did you mean {close[0]}? " if close else ""
     return InputError(

@@ -241,7 +241,6 @@ def save_weights(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, fo
 
 
 def _own_folder(out: Path, config: PocketTraining) -> None:
-    """Refuse a folder that another configuration trains in."""
     note, wanted = out / "training.json", json.dumps(asdict(config), indent=1)
     if not note.exists():
         write_bytes(note, f"{wanted}\n".encode())
@@ -265,7 +264,6 @@ def _tokenizer(out: Path, seed: int) -> PreTrainedTokenizerFast:
 
 
 def _save_state(folder: Path, model: Any, optimizers: list[Any], step: int) -> None:
-    """Model and optimizer tensors as safetensors, replaced in one step."""
     from safetensors.torch import save_file
 
     tensors = {f"model.{n}": p.detach().cpu().contiguous() for n, p in model.named_parameters()}
@@ -351,7 +349,6 @@ def _batches(
     batch_tokens: int,
     rng: random.Random,
 ) -> list[Batch]:
-    """Batches of documents of like length, in random order."""
     chunks: list[list[Encoded]] = [[]]
     for pair in sorted(encoded, key=lambda pair: len(pair[0])):
         if chunks[-1] and (len(chunks[-1]) + 1) * len(pair[0]) > batch_tokens:

@@ -169,7 +169,6 @@ def _fitted(
     sources: Sequence[Sequence[Word]],
     outputs: Mapping[str, Sequence[Sequence[Word]]],
 ) -> dict[str, list[Links]]:
-    """Links by eflomal, fitted on the references and on all outputs."""
     plain = [[word.text for word in words] for words in sources]
     references = [
         [word.text for word in split_words(pair.target, pairs.has_links)] for pair in pairs.pairs

@@ -7,6 +7,7 @@ words of two languages are aligned exactly when they share a node: no aligner is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, Protocol
@@ -114,29 +115,17 @@ class Language(Protocol):
     """What a language of the world offers; see `languages/en.py` for the smallest one."""
 
     code: str
-    #: connectives before which a comma stands (put at the end of the word before).
+    #: Connectives before which a comma stands (put at the end of the word before).
     comma_before: frozenset[str]
-
-    def clause(self, clause: Clause, index: int, connective: str = "") -> list[Piece]:
-        """Render clause number `index` (1 or 2), without capitals and final mark.
-
-        `connective` is the one that introduces this clause ("" for a main clause): it decides
-        the word order of subordinate clauses where a language has one. The connective's own
-        word is not part of the result.
-        """
-        ...
-
-    def citation(self, concept: str) -> str:
-        """The dictionary form: nouns in the singular, adjectives masculine, verbs infinitive."""
-        ...
-
-    def plural(self, concept: str) -> str:
-        """The plural (nominative) of a noun."""
-        ...
-
-    def past(self, concept: str) -> str:
-        """Third person singular past (masculine) of a verb, without pronoun."""
-        ...
+    #: Renders clause number 1 or 2, without capitals and final mark, and without the connective
+    #: that introduces it ("" for a main clause), which decides the word order of subordinate ones.
+    clause: Callable[[Clause, int, str], list[Piece]]
+    #: The dictionary form: nouns in the singular, adjectives masculine, verbs infinitive.
+    citation: Callable[[str], str]
+    #: The plural (nominative) of a noun.
+    plural: Callable[[str], str]
+    #: Third person singular past (masculine) of a verb, without pronoun.
+    past: Callable[[str], str]
 
 
 def word(text: str, *nodes: str) -> list[Piece]:
@@ -146,7 +135,7 @@ def word(text: str, *nodes: str) -> list[Piece]:
 
 def render(sentence: Sentence, language: Language) -> Rendered:
     """Say `sentence` in `language`: clauses joined, first letter capital, final mark attached."""
-    pieces = language.clause(sentence.first, 1)
+    pieces = language.clause(sentence.first, 1, "")
     if sentence.second is not None:
         if sentence.connective in language.comma_before:
             pieces[-1] = Piece(f"{pieces[-1].text},", pieces[-1].nodes)

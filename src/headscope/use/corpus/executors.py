@@ -316,7 +316,6 @@ def _run_local(pipeline: Sequence[Any], how: Execution, logs: Path) -> None:
 
 
 def _check_ended(pipe: Any, process: Any) -> None:
-    """Raise what a worker ended with, if it did not end well."""
     try:
         error = pipe.recv()
     except EOFError:

@@ -323,7 +323,6 @@ class Manifest(MixManifest):
 
 
 def _digest(files: Sequence[WrittenFile]) -> str:
-    """The SHA-256 over names and digests of files."""
     lines = (f"{file.sha256}  {file.file}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -257,7 +257,6 @@ def _tokens(lm: LanguageModel, text: object) -> list[int] | Unrated:
 
 
 def _rated(rows: Sequence[Losses]) -> Rated | Unrated:
-    """The means over the rows of one text."""
     means = []
     count = sum(len(row.full) for row in rows)
     for at, name in enumerate(("of the whole model", "under the gate")):
