@@ -134,13 +134,11 @@ def _check(source: DocumentSource) -> None:
 class _Shelf:
     source: DocumentSource
     found: dict[str | None, list[Document]] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
     spelt: dict[str, str | None] = field(default_factory=dict)
 
     def put(self, document: Document) -> None:
         key = document.language
         if key is not None:
-            self.seen.add(key)
             if key not in self.spelt:
                 self.spelt[key] = self._key(key)
             key = self.spelt[key]
@@ -176,13 +174,13 @@ class _Shelf:
 
     def files(self) -> tuple[DocumentFile, ...]:
         name, wanted = self.source.data, self.source.languages
-        if not self.found and not self.seen:
+        if not self.found and not self.spelt:
             raise InputError(f"{name} holds no documents; give a file with at least one")
         order = list(self.found)
         if wanted and self.source.language is None and None not in self.found:
             order = [code for code in dict.fromkeys(wanted) if code in self.found]
             if not order:
-                others = ", ".join(sorted(self.seen)[:20])
+                others = ", ".join(sorted(self.spelt)[:20])
                 raise InputError(
                     f"{name} holds no documents in {' or '.join(wanted)}; it has {others}"
                 )

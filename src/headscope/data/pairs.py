@@ -351,8 +351,6 @@ def _files(folder: Path, split: str) -> dict[str, Path]:
 
 def _choose(folder: Path, files: dict[str, Path], code: str, split: str) -> Path:
     """The file of a language, however either side spells its code."""
-    if code in files:
-        return files[code]
     fitting = _fitting(files, code)
     in_script = [name for name in fitting if language_tag(name).script == language_tag(code).script]
     if len(in_script) == 1:

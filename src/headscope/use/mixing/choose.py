@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,7 @@ BITS = 24
 _END = (1 << 128) - 1
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """Some records: their group, their place in the order (128 bits in two halves), their weight.
 
     `group` (n,) from 0, `high` and `low` (n,) uint64, `weight` (n,) int64 of 0 or more.
@@ -41,8 +41,8 @@ class Places:
     low: NDArray[np.uint64]
     weight: NDArray[np.int64]
 
-    def where(self, chosen: NDArray[np.bool_]) -> Places:
-        """Those of the records that are chosen, in the same order."""
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Places:
+        """Those of the records that are chosen, by a mask or by their numbers."""
         return Places(self.group[chosen], self.high[chosen], self.low[chosen], self.weight[chosen])
 
 
@@ -132,12 +132,8 @@ def _count(blocks: Blocks, groups: Sequence[_Search], depth: int, width: int) ->
 def _sort(blocks: Blocks, groups: Sequence[_Search], depth: int, at_least_one: bool) -> None:
     """Find the cuts among the records that share the known bits, which fit in memory."""
     known = [places.where(_sharing(places, groups, depth)) for places in blocks()]
-    group = np.concatenate([places.group for places in known])
-    high = np.concatenate([places.high for places in known])
-    low = np.concatenate([places.low for places in known])
-    weight = np.concatenate([places.weight for places in known])
-    order = np.lexsort((low, high, group))
-    group, high, low, weight = group[order], high[order], low[order], weight[order]
+    every = Places(*map(np.concatenate, zip(*known, strict=True)))
+    group, high, low, weight = every.where(np.lexsort((every.low, every.high, every.group)))
     for number, search in enumerate(groups):
         if search.last is not None:
             continue
