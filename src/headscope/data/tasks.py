@@ -455,20 +455,12 @@ def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[li
 def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """The items of a JSON list with the line each begins on."""
     decoder = json.JSONDecoder()
-    at, line, counted = text.index("[") + 1, 1, 0
 
     def skip(position: int) -> int:
-        while position < len(text) and text[position] in " \t\r\n":
-            position += 1
-        return position
+        return next((i for i in range(position, len(text)) if text[i] not in " \t\r\n"), len(text))
 
-    at = skip(at)
-    first = True
+    at, line, counted = skip(text.index("[") + 1), 1, 0
     while at < len(text) and text[at] != "]":
-        if not first:
-            if text[at] != ",":
-                break
-            at = skip(at + 1)
         line += text.count("\n", counted, at)
         counted = at
         try:
@@ -481,10 +473,13 @@ def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
                 "correct it there"
             ) from None
         yield line, item
-        first = False
         at = skip(at)
-    if at >= len(text) or text[at] != "]" or text[at + 1 :].strip():
-        line = text.count("\n", 0, min(at, len(text))) + 1
+        if text[at : at + 1] == ",":
+            at = skip(at + 1)
+        elif text[at : at + 1] != "]":
+            break
+    if text[at : at + 1] != "]" or text[at + 1 :].strip():
+        line = text.count("\n", 0, at) + 1
         raise InputError(
             f"{path}, line {line}: the JSON list is not closed properly; separate items by "
             "commas and end the file with one ]"
@@ -494,16 +489,7 @@ def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
 def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     fields = [Field(key, _text) for key in keys]
     by_number = any(key.isdigit() for key in keys)
-    try:
-        rows, digest = read_rows(path, fields if by_number else [*fields, CANDIDATES], limit)
-    except InputError as error:
-        # The reader's advice names the flags of sentence pairs.
-        plain = str(error).partition("; name the right one with")[0]
-        if plain == str(error):
-            raise
-        raise InputError(
-            f"{plain}; name the right ones with --input-column and --output-column"
-        ) from None
+    rows, digest = read_rows(path, fields if by_number else [*fields, CANDIDATES], limit)
     return [
         replace(row, place=f"{path}, item {number} (line {row.line})")
         for number, row in enumerate(rows, 1)
