@@ -117,7 +117,7 @@ def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
     """Every question of a file, None for one without an answer."""
     whole = _whole(path, data)
     if isinstance(whole, dict) and "data" in whole:
-        yield from _squad(path, whole["data"])
+        yield from _squad(path, whole)
     elif isinstance(whole, list):
         for number, record in enumerate(whole, 1):
             yield _record(path, f"record {number}", record, number)
@@ -150,20 +150,25 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _squad(path: Path, articles: Any) -> Iterator[Question | None]:
+def _squad(path: Path, whole: Any) -> Iterator[Question | None]:
     number = 0
-    for at, article in enumerate(_list(path, "data", articles)):
-        place = f"data[{at}]"
-        paragraphs = _list(path, f"{place}.paragraphs", _entry(path, place, article, "paragraphs"))
-        for index, paragraph in enumerate(paragraphs):
-            inside = f"{place}.paragraphs[{index}]"
+    for place, article in _members(path, "", whole, "data"):
+        for inside, paragraph in _members(path, place, article, "paragraphs"):
             context = _entry(path, inside, paragraph, "context")
-            questions = _list(path, f"{inside}.qas", _entry(path, inside, paragraph, "qas"))
-            for row, question in enumerate(questions):
+            for here, question in _members(path, inside, paragraph, "qas"):
                 number += 1
-                here = f"{inside}.qas[{row}]"
                 _entry(path, here, question, "question")
                 yield _record(path, here, {**question, "context": context}, number)
+
+
+def _members(path: Path, place: str, record: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The members of a list in a record, each with its place."""
+    inside = f"{place}.{name}" if place else name
+    listed = _entry(path, place, record, name)
+    if not isinstance(listed, list):
+        raise InputError(f"{path}, {inside}: is {_short(listed)}, where a list is expected")
+    for at, member in enumerate(listed):
+        yield f"{inside}[{at}]", member
 
 
 def _record(path: Path, place: str, record: Any, number: int) -> Question | None:
@@ -231,12 +236,6 @@ def _entry(path: Path, place: str, record: Any, name: str) -> Any:
         there = ", ".join(islice(map(str, record), 8)) or "nothing"
         raise InputError(f"{path}, {place}: has no {name!r}; there is {there}")
     return record[name]
-
-
-def _list(path: Path, place: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"{path}, {place}: is {_short(value)}, where a list is expected")
-    return value
 
 
 def _short(value: Any) -> str:

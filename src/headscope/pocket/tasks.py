@@ -12,10 +12,11 @@ from __future__ import annotations
 import difflib
 import json
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import Split, sentences, split_of
 from headscope.pocket.world.sentences import (
     Clause,
-    Concept,
     NounPhrase,
     Sentence,
     concepts,
@@ -186,50 +186,51 @@ def near_misses(
 
 
 def _variants(sentence: Sentence) -> Iterator[Sentence]:
-    for first in _clause_variants(sentence.first):
-        yield replace(sentence, first=first)
-    if sentence.second is not None:
-        for second in _clause_variants(sentence.second):
-            yield replace(sentence, second=second)
+    """The sentence with one noun, verb or adjective replaced by another of its class."""
+    second = sentence.second
+    return _replaced(
+        sentence,
+        first=_clause_variants(sentence.first),
+        second=_clause_variants(second) if second is not None else (),
+    )
 
 
 def _clause_variants(clause: Clause) -> Iterator[Clause]:
-    """The clause with one noun, verb or adjective replaced by another of its class."""
-    for verb in _like(clause.verb):
-        yield replace(clause, verb=verb)
-    for predicate in _like(clause.predicate):
-        yield replace(clause, predicate=predicate)
-    for subject in _phrase_variants(clause.subject):
-        yield replace(clause, subject=subject)
-    for thing in _phrase_variants(clause.object):
-        yield replace(clause, object=thing)
-    if clause.place is not None:
-        for place in _phrase_variants(clause.place[1]):
-            yield replace(clause, place=(clause.place[0], place))
+    preposition, place = clause.place or ("", None)
+    return _replaced(
+        clause,
+        verb=_like(clause.verb),
+        predicate=_like(clause.predicate),
+        subject=_phrase_variants(clause.subject),
+        object=_phrase_variants(clause.object),
+        place=((preposition, phrase) for phrase in _phrase_variants(place)),
+    )
 
 
-def _phrase_variants(phrase: NounPhrase | None) -> Iterator[NounPhrase]:
+def _phrase_variants(phrase: NounPhrase | None) -> Iterable[NounPhrase]:
     if phrase is None:
-        return
-    for noun in _like(phrase.noun):
-        yield replace(phrase, noun=noun)
-    for adjective in _like(phrase.adjective):
-        yield replace(phrase, adjective=adjective)
+        return ()
+    return _replaced(phrase, noun=_like(phrase.noun), adjective=_like(phrase.adjective))
+
+
+def _replaced(whole: Any, **parts: Iterable[Any]) -> Iterator[Any]:
+    """Copies of something, each with one part replaced by one of the others for it."""
+    for name, others in parts.items():
+        for other in others:
+            yield replace(whole, **{name: other})
 
 
 def _like(concept: str) -> list[str]:
     """Other concepts that may stand wherever this one does."""
     if not concept or concept == "be" or concepts()[concept].kind == "pronoun":
         return []
-    one = concepts()[concept]
-    return [other.id for other in of_kind(one.kind) if other.id != concept and _frame(other, one)]
-
-
-def _frame(a: Concept, b: Concept) -> bool:
-    """Whether two concepts stand in the same places: class, and what a verb goes with."""
-    return all(
-        getattr(a, name) == getattr(b, name) for name in ("classes", "subjects", "objects", "place")
-    )
+    known = concepts()[concept]
+    frame = attrgetter("classes", "subjects", "objects", "place")
+    return [
+        other.id
+        for other in of_kind(known.kind)
+        if other.id != concept and frame(other) == frame(known)
+    ]
 
 
 def _chosen(prompt: str, right: str, wrong: list[str], key: str, **about: str) -> Row:
