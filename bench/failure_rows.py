@@ -21,7 +21,7 @@ from typing import Any
 
 from machine import machine
 
-from headscope.data.segmenters import segmenter_name
+from headscope.data.words import segmenter_name
 from headscope.measure.identify import identifier_name, identify
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import KINDS

@@ -34,7 +34,7 @@ from typing import Any
 from machine import machine, tell
 from timing import load, moment, say
 
-from headscope.pocket.corpus import corpus_documents
+from headscope.pocket.mixture import corpus_documents
 from headscope.runs import file_digest, folder_digest
 
 PARTS = ("kills", "two", "ray")

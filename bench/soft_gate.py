@@ -22,7 +22,7 @@ import torch
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.data.question_prompts import QuestionTemplate
+from headscope.data.questions import QuestionTemplate
 from headscope.find.trained_gates import SoftGate, answer, ask, train_soft_gate
 from headscope.heads import Gate, HeadScores, resolve_heads
 from headscope.lm import LanguageModel, load

@@ -34,8 +34,14 @@ from headscope.heads.store import write_bytes
 from headscope.lm import LanguageModel
 from headscope.measure.identify import identifier_name, identify, same_language
 from headscope.measure.ranking import auc, ranking
-from headscope.pocket.corpus import BILINGUAL_SHARE, SENTENCES, CorpusDocument, corpus_documents
-from headscope.pocket.mixture import say, topic_sentences
+from headscope.pocket.mixture import (
+    BILINGUAL_SHARE,
+    SENTENCES,
+    CorpusDocument,
+    corpus_documents,
+    say,
+    topic_sentences,
+)
 from headscope.pocket.world.languages import CODES
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import PairsChoice

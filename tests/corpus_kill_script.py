@@ -23,7 +23,7 @@ import headscope.use.corpus.steps
 from headscope.heads import Geometry
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.use.rate import UseRate, use_rate
-from headscope.use.corpus.writing import Written
+from headscope.use.corpus.records import Written
 from use_corpus_helpers import rate_by_hash
 
 # Before the children are made, so that none of them has to load it by itself.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import find_helpers
 from headscope.cli import main
-from headscope.data.links import format_links
+from headscope.data.pairs import format_links
 from headscope.errors import Caution, InputError
 from headscope.find.translation_config import TranslationScore
 from headscope.measure.baseline import (

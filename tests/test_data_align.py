@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.data.align import Alignment, AlignWords, align_words, choose_aligner, linked_pairs
-from headscope.data.align.eflomal import Eflomal, align_eflomal
-from headscope.data.align.symmetrise import SYMMETRISERS, symmetrise
-from headscope.data.links import Links
-from headscope.data.pairs import PairSource, SentencePair, read_pairs, write_pairs
+from headscope.data.align.eflomal import SYMMETRISERS, Eflomal, align_eflomal, symmetrise
+from headscope.data.pairs import Links, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.words import Word, split_words
 from headscope.errors import InputError, MissingExtra
 

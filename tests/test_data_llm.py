@@ -14,9 +14,13 @@ import pytest
 
 from chat_helpers import KEY, Endpoint, Reply, failed, said
 from headscope.data.align import AlignWords, align_words, linked_pairs
-from headscope.data.align.answers import RESPONSE_FORMAT, read_answer
-from headscope.data.align.llm import LlmAligner, align_llm, default_cache
-from headscope.data.chat import EndpointError
+from headscope.data.align.llm import (
+    RESPONSE_FORMAT,
+    LlmAligner,
+    align_llm,
+    read_answer,
+)
+from headscope.data.chat import EndpointError, default_cache
 from headscope.data.pairs import SentencePair
 from headscope.errors import InputError
 
@@ -292,7 +296,7 @@ def test_the_base_url_may_come_from_the_environment(
     align_llm([PAIR], replace(options, base_url=None), "English", "German")
     assert len(server.requests) == 1
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache() == tmp_path / "headscope" / "align"
+    assert default_cache("align") == tmp_path / "headscope" / "align"
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "http://", "http://[::bad", "/v1", "ftp://a/b"])

@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.data.align.outputs import align_conditions, align_outputs, bare, shared_words
+from headscope.data.align.outputs import OutputLinks, align_conditions, bare, shared_words
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.pocket.sample import sample_pairs
 
 LINKS = frozenset({(0, 0), (1, 1), (2, 3), (2, 4)})
 PAIR = SentencePair("1", "The dog slept.", "Der Hund hat lange geschlafen.", LINKS)
+
+
+def align_outputs(
+    data: PairFile, outputs: list[str], method: str | None = None
+) -> list[OutputLinks]:
+    return align_conditions(data, {"": outputs}, method)[""]
 
 
 def pairs(*some: SentencePair) -> PairFile:

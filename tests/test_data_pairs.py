@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.links import check_links, format_links, parse_links
-from headscope.data.pairs import PairSource, SentencePair, read_pairs, write_pairs
+from headscope.data.pairs import (
+    PairSource,
+    SentencePair,
+    check_links,
+    format_links,
+    parse_links,
+    read_pairs,
+    write_pairs,
+)
 from headscope.errors import InputError
 
 

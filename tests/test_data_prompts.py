@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template
-from headscope.data.question_prompts import QuestionTemplate
+from headscope.data.questions import QuestionTemplate
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching
 from headscope.find.translation_config import TranslationScore

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.data.question_prompts import WORDINGS, QuestionTemplate
-from headscope.data.questions import Question, read_questions
+from headscope.data.questions import WORDINGS, Question, QuestionTemplate, read_questions
 from headscope.errors import InputError
 
 CONTEXT = "The lamp stands in the hall. The hall is blue."

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.data.documents import DocumentSource
-from headscope.data.summaries import read_summaries
+from headscope.data.documents import DocumentSource, read_summaries
 from headscope.errors import InputError
 
 ROWS = [

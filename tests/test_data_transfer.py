@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from headscope.data.languages import language_name
-from headscope.data.transfer import LANGUAGES, Answer, read_prompts, written
-from headscope.data.transfer.prompts import follows
-from headscope.data.transfer.written import sentences
+from headscope.data.transfer import LANGUAGES, Answer, follows, read_prompts, sentences, written
 from headscope.errors import InputError
 
 SCRIPTS = {"ru": "CYRILLIC", "zh": "CJK", "hi": "DEVANAGARI", "ar": "ARABIC"}
@@ -179,7 +177,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 def test_the_sentences_ship_with_the_package() -> None:
     from importlib.resources import files
 
-    there = {one.name for one in files("headscope.data.transfer").joinpath("sentences").iterdir()}
+    there = {one.name for one in files("headscope.data").joinpath("contradictions").iterdir()}
     assert there == {f"{code}.json" for code in LANGUAGES}
 
 

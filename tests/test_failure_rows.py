@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench_helpers import bench_module
-from headscope.data import segmenters
+from headscope.data import words as segmenters
 from headscope.data.chat import ChatModel
 from headscope.errors import Caution, InputError
 from headscope.heads import Geometry

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lm_helpers as helpers
-from headscope.data.needles import Needle, needle_file, read_needles
+from headscope.data.questions import Needle, needle_file, read_needles
 from headscope.errors import InputError
 from headscope.find.capture import Captured
 from headscope.find.needles import Hidden, Retrieval, _count, by_place, hide, retrieval

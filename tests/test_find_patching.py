@@ -14,8 +14,8 @@ import torch
 import lm_helpers as helpers
 import patching_resume_script as script
 import process_helpers
-from headscope.data.concepts import Concept, concept_file, read_concepts
 from headscope.data.prompts import Template
+from headscope.data.words import Concept, concept_file, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching, encoded_pairs, patching, word_pairs
 from headscope.heads import read_scores

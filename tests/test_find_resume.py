@@ -12,7 +12,7 @@ import pytest
 import find_helpers
 import find_resume_script as script
 import process_helpers
-from headscope.data.links import format_links
+from headscope.data.pairs import format_links
 from headscope.heads import read_scores
 from headscope.studies.find.translation import find_translation
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headscope.data.question_prompts import QuestionTemplate
-from headscope.data.questions import Question
+from headscope.data.questions import Question, QuestionTemplate
 from headscope.errors import InputError
 from headscope.find import trained_gates as soft_gate
 from headscope.find.gating import mean_losses

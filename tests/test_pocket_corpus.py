@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from headscope.lm import LanguageModel
 from headscope.lm.losses import token_losses
-from headscope.pocket.corpus import corpus_documents
-from headscope.pocket.mixture import Document
+from headscope.pocket.mixture import Document, corpus_documents
 from headscope.pocket.train import corpus_batches
 from headscope.pocket.weights import path
 

@@ -21,9 +21,8 @@ from headscope.pocket.world.knowledge import (
     word_items,
 )
 from headscope.pocket.world.languages import CODES
-from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import split_of
-from headscope.pocket.world.sentences import Sentence
+from headscope.pocket.world.sentences import Sentence, of_kind
 
 COUNT = 4000
 Stream = tuple[list[Document], list[Sentence], set[str]]

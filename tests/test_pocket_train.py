@@ -19,8 +19,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.pocket import train
 from headscope.pocket.mixture import SHARES, documents
-from headscope.pocket.tokenizer import train_tokenizer
-from headscope.pocket.train import PocketTraining, step_batches, train_pocket
+from headscope.pocket.train import PocketTraining, step_batches, train_pocket, train_tokenizer
 
 
 @pytest.fixture(scope="module")

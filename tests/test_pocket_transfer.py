@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headscope.data.transfer.prompts import follows
+from headscope.data.transfer import follows
 from headscope.errors import InputError
 from headscope.pocket.facts import transfer_prompts
 from headscope.pocket.world.knowledge import item_split

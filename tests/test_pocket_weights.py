@@ -12,7 +12,7 @@ from headscope.measure.metrics import chrf
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.pocket.world.languages import CODES, DIRECTIONS
-from headscope.pocket.world.lexicon import concepts
+from headscope.pocket.world.sentences import concepts
 from headscope.verify.translation import translate
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import find_helpers
 from headscope.data.align import LlmAligner
-from headscope.data.links import format_links
+from headscope.data.pairs import format_links
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore

@@ -18,8 +18,13 @@ import process_helpers
 from executor_steps import WriteNumbers
 from headscope.errors import InputError
 from headscope.use.corpus import executors
-from headscope.use.corpus.execution import ClusterOptions, Execution, read_cluster_options
-from headscope.use.corpus.executors import Launched, execute
+from headscope.use.corpus.executors import (
+    ClusterOptions,
+    Execution,
+    Launched,
+    execute,
+    read_cluster_options,
+)
 from lm_helpers import saved
 
 SLURM = ClusterOptions(partition="cpu", time="1:00:00")

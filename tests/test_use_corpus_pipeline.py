@@ -16,13 +16,11 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, HeadSet
 from headscope.use.corpus import plan as planning
 from headscope.use.corpus import steps
-from headscope.use.corpus.execution import Execution
-from headscope.use.corpus.executors import rate_left
+from headscope.use.corpus.executors import Execution, rate_left
 from headscope.use.corpus.files import CorpusFile, find_files
 from headscope.use.corpus.plan import Plan
 from headscope.use.corpus.reading import survey
-from headscope.use.corpus.records import Columns
-from headscope.use.corpus.writing import Written
+from headscope.use.corpus.records import Columns, Written
 from headscope.use.rating import Rating
 from use_corpus_helpers import documents, rate_by_hash, write_jsonl
 

@@ -25,8 +25,7 @@ from headscope.hub import transport
 from headscope.results.rating import RatedCorpus
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus import steps
-from headscope.use.corpus.records import ADDED, Columns
-from headscope.use.corpus.writing import Written
+from headscope.use.corpus.records import ADDED, Columns, Written
 from use_corpus_helpers import (
     contents,
     documents,

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.use.corpus.files import CorpusFile
-from headscope.use.corpus.records import ADDED, Columns, Record, parse_line
-from headscope.use.corpus.writing import ColumnTypes, Written
+from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, Record, Written, parse_line
 from headscope.use.rating import Rated
 
 FILE = CorpusFile("c", "c.jsonl", "jsonl")

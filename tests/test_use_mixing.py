@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.use.mixing import Manifest, MixPlan, mix, verify_manifest
-from headscope.use.mixing import cut as cutting
+from headscope.use.mixing import choose as cutting
 from headscope.use.mixing import index as indexing
 from headscope.use.mixing.choose import Choice, choose
 from headscope.use.mixing.index import build_index

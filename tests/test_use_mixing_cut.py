@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.use.mixing import cut as cutting
-from headscope.use.mixing.cut import BITS, Blocks, Places, cut, streaming_cut
+from headscope.use.mixing import choose as cutting
+from headscope.use.mixing.choose import BITS, Blocks, Places, cut, streaming_cut
 from headscope.use.mixing.index import mixed, record_keys, score_order
 
 # Places close to each other as well as far apart: their first bits agree or they do not.

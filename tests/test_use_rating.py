@@ -19,8 +19,7 @@ from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.shared_losses import first_changed_layer
-from headscope.use.rating import Rated, Rating, Unrated, fitted, passes, rate_texts
-from headscope.use.rating.texts import rows_of
+from headscope.use.rating import Rated, Rating, Unrated, fitted, passes, rate_texts, rows_of
 from lm_helpers import folded, tokenizer
 
 #: Grouped keys, a tied head and learned positions, soft caps and windows, layers without heads,

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from headscope.pocket.world.languages import de, en, language, ru, tr
-from headscope.pocket.world.lexicon import concepts, of_kind, table
-from headscope.pocket.world.sentences import PRONOUNS, Clause, NounPhrase, Sentence, render
+from headscope.pocket.world.sentences import (
+    PRONOUNS,
+    Clause,
+    NounPhrase,
+    Sentence,
+    concepts,
+    of_kind,
+    render,
+    table,
+)
 
 #: One or two clauses with their connective, and what is expected of them.
 Said = tuple[Any, ...]

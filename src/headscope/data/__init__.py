@@ -5,8 +5,7 @@ contradict each other.
 """
 
 from headscope.data.languages import Direction, language_name, parse_direction
-from headscope.data.links import Links
-from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
+from headscope.data.pairs import Links, PairFile, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.prompts import DEFAULT_TEMPLATE, FullPrompt, Prompt, Template
 from headscope.data.split import halves, leakage, sentence_digest, source_digests, with_shots
 from headscope.data.words import Word, split_words, units_name

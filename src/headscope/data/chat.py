@@ -11,16 +11,21 @@ import json
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headscope.data.extras import need
-from headscope.errors import InputError
+from headscope.data.files import write_text_atomically
+from headscope.errors import InputError, need
+
+T = TypeVar("T")
+Item = TypeVar("Item")
 
 KEY_VARIABLES = ("HEADSCOPE_API_KEY", "OPENAI_API_KEY")
 URL_VARIABLES = ("HEADSCOPE_BASE_URL", "OPENAI_BASE_URL")
@@ -74,27 +79,102 @@ def cache_file(options: ChatModel, key: Sequence[Any]) -> Path | None:
     return options.cache / digest[:2] / f"{digest}.json"
 
 
-class Chat:
-    """One client; used from several threads. ``purpose`` says in errors what needs the package.
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """The JSON schema of an object with these properties, all of them and no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
 
-    ``on_retry`` is called before each repeated request.
+
+def response_format(name: str, **properties: Any) -> dict[str, Any]:
+    """What asks an endpoint for answers that are an object with these properties."""
+    schema = {"name": name, "strict": True, "schema": object_schema(**properties)}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+class Chat:
+    """One client, its cache and counts; used from several threads.
+
+    ``purpose`` says in errors what needs the package.
     """
 
-    def __init__(
-        self, options: ChatModel, purpose: str, on_retry: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, options: ChatModel, purpose: str) -> None:
         self._options = options
-        self._on_retry = on_retry
         self._lock = Lock()
+        self._counts: Counter[str] = Counter()
         self._openai = need("openai", purpose, "llm")
         self._client: Any = None
 
-    def ask(self, messages: Sequence[Mapping[str, str]], response_format: Any, what: str) -> str:
-        """The text of the model's answer, empty where the reply holds none.
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to what `stats` tells under a name."""
+        with self._lock:
+            self._counts[name] += by
 
+    def stats(self, *names: str) -> dict[str, int]:
+        """What was counted under each name; ``retries`` are those of requests and answers."""
+        return {name: self._counts[name] for name in names}
+
+    def each(
+        self,
+        work: Callable[[Item], T],
+        items: Sequence[Item],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[T]:
+        """What ``work`` makes of each item, several at once; an error ends what has not begun."""
+        with ThreadPoolExecutor(max_workers=max(1, self._options.workers)) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                for number, done in enumerate(as_completed(futures), 1):
+                    done.result()
+                    if progress:
+                        progress(number, len(items))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return [future.result() for future in futures]
+
+    def answer(
+        self,
+        key: Sequence[Any],
+        messages: Sequence[Mapping[str, str]],
+        response_format: Any,
+        what: str,
+        read: Callable[[str], T | None],
+        plain: Callable[[T], Any],
+        tries: int = 1,
+    ) -> T | None:
+        """What ``read`` makes of the answer to a question; None if it can read none of so many.
+
+        Counts ``cached`` or ``answered``. An answer is kept as the JSON that ``plain`` makes, under
+        ``key``, which tells all that decides it but the model. ``what`` is what was to be done.
         Raises ``EndpointError`` where the environment holds no key, or the request is refused or
-        still fails after all retries; ``what`` is what was to be done.
+        still fails after all retries.
         """
+        path = cache_file(self._options, key)
+        if path is not None and path.exists():
+            # A damaged entry holds no answer and is replaced by a new one.
+            stored = read(path.read_bytes().decode("utf-8", "replace"))
+            if stored is not None:
+                self.count("cached")
+                return stored
+        for attempt in range(tries):
+            if attempt:
+                self.count("retries")
+            found = read(self._request(messages, response_format, what))
+            if found is not None:
+                self.count("answered")
+                if path is not None:
+                    write_text_atomically(path, json.dumps(plain(found)) + "\n")
+                return found
+        return None
+
+    def _request(
+        self, messages: Sequence[Mapping[str, str]], response_format: Any, what: str
+    ) -> str:
+        """The text of the model's answer, empty where the reply holds none."""
         options = self._options
         arguments: dict[str, Any] = {
             "model": options.model,
@@ -119,8 +199,7 @@ class Chat:
                     f"the endpoint did not {what}{tries}: {problem}; check the model "
                     "name, the base URL and the key, then run again (answers so far are cached)"
                 )
-            if self._on_retry is not None:
-                self._on_retry()
+            self.count("retries")
             backoff = min(options.first_delay * 2.0**attempt, options.longest_delay)
             time.sleep(wait or backoff * (1 - 0.25 * random.random()))
         raise AssertionError("the last attempt returns or raises")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.files import drain, open_bytes, parse_object, text_lines
-from headscope.data.links import Links, check_links, parse_links
+from headscope.data.pairs import Links, check_links, parse_links
 from headscope.data.rows import Field, Row, check_unicode
 from headscope.errors import InputError, naming
 
@@ -29,19 +29,12 @@ class Compared:
     links: Links | None = None
 
 
-@dataclass(frozen=True)
-class ComparedFile:
-    """The rows of a file in order; `digest` is the SHA-256 of its content."""
-
-    rows: tuple[Compared, ...]
-    digest: str
-
-
-def read_compared(path: str | Path) -> ComparedFile:
+def read_compared(path: str | Path) -> tuple[list[Compared], str]:
     """Reads one JSON object a line: `id`, `source`, `reference`, `before` and `after`.
 
     `direction` (such as `en-de`) and `links` (such as `0-0 1-2`) may be given too. Ids differ
-    within a direction. Raises `InputError` naming file and line of what is wrong.
+    within a direction. Returns the rows in order and the SHA-256 of the content. Raises
+    `InputError` naming file and line of what is wrong.
     """
     path = Path(path)
     hasher = hashlib.sha256()
@@ -59,22 +52,25 @@ def read_compared(path: str | Path) -> ComparedFile:
                 )
             rows.append(row)
         drain(handle, hasher)
-    return ComparedFile(tuple(rows), hasher.hexdigest())
+    return rows, hasher.hexdigest()
 
 
 def _compared(row: Row) -> Compared:
-    missing = [field.column for field in (ID, *TEXTS) if field.column not in row.cells]
+    missing = [field.column for field in FIELDS[:5] if field.column not in row.cells]
     if missing:
         found = ", ".join(map(str, row.cells)) or "none"
         raise InputError(
             f"{row.place} has no {' and no '.join(map(repr, missing))}; found: {found}; give id, "
             "source, reference, before and after in every line"
         )
-    identity, (source, reference, before, after) = row[ID], (row[field] for field in TEXTS)
-    direction, links = row[DIRECTION], row[LINKS]
+    compared = Compared(*(row[field] for field in FIELDS))
     with naming(row.place):
-        check_links(links or frozenset(), len(source.split()), len(reference.split()))
-    return Compared(identity, source, reference, before, after, direction, links)
+        check_links(
+            compared.links or frozenset(),
+            len(compared.source.split()),
+            len(compared.reference.split()),
+        )
+    return compared
 
 
 def _id(cell: Any, place: str, column: str) -> str:
@@ -105,7 +101,9 @@ def _links(cell: Any, place: str, column: str) -> Links | None:
         return None if cell is None else parse_links(cell)
 
 
-ID = Field("id", _id)
-TEXTS = [Field(name, _text) for name in ("source", "reference", "before", "after")]
-DIRECTION = Field("direction", _direction, None)
-LINKS = Field("links", _links, None)
+FIELDS: tuple[Field[Any], ...] = (
+    Field("id", _id),
+    *(Field(name, _text) for name in ("source", "reference", "before", "after")),
+    Field("direction", _direction, None),
+    Field("links", _links, None),
+)

@@ -16,16 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import ABSENT
-from headscope.data.files import check_limit, table_kind
-from headscope.data.hub import is_dataset
+from headscope.data.files import check_limit, plain_name, table_kind
 from headscope.data.languages import is_known, language_name, language_tag, same_language
 from headscope.data.rows import ID, Field, language_code, open_rows, text_cell
+from headscope.data.tables import ABSENT, is_dataset
 from headscope.errors import InputError
 
 #: Tokens that a model reads of a document at most, as in LAHIS; fewer where its context is shorter.
 LONGEST = 2048
-_COMPRESSED = (".gz", ".bz2", ".xz")
 # Endings of files that hold texts, but not one a line.
 _NO_LINES = (".csv", ".html", ".xml", ".zip")
 
@@ -92,11 +90,9 @@ def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
     file, line and fix: a document without text, a missing column, an unknown language, none of
     the languages asked for.
     """
-    check_limit(source.limit)
+    _check(source)
     if not source.data:
         raise InputError("no data given; name a file, a folder or a Hub dataset")
-    for asked in (*filter(None, [source.language]), *source.languages):
-        language_name(asked)
     path = Path(source.data)
     dataset = is_dataset(
         source.data, source.split, "dataset; give a file, or a folder with a dataset"
@@ -108,7 +104,7 @@ def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
             "--language-column out"
         )
     text = Field(source.text_column, text_cell("give a text"))
-    language = language_field(source, ABSENT if source.language_column else source.language)
+    language = _language_field(source, ABSENT if source.language_column else source.language)
     shelf = _Shelf(source)
     with open_rows(
         source.data, (text, ID, language), dataset=dataset, split=source.split, plain=plain
@@ -128,19 +124,21 @@ def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
     return shelf.files()
 
 
+def _check(source: DocumentSource) -> None:
+    check_limit(source.limit)
+    for code in (*filter(None, [source.language]), *source.languages):
+        language_name(code)
+
+
 @dataclass
 class _Shelf:
-    """Documents sorted by language while they are read."""
-
     source: DocumentSource
     found: dict[str | None, list[Document]] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
     spelt: dict[str, str | None] = field(default_factory=dict)
 
     def put(self, document: Document) -> None:
         key = document.language
         if key is not None:
-            self.seen.add(key)
             if key not in self.spelt:
                 self.spelt[key] = self._key(key)
             key = self.spelt[key]
@@ -152,12 +150,11 @@ class _Shelf:
 
     def _key(self, code: str) -> str | None:
         """The first spelling of a language, or the one asked for; None if it is not wanted."""
-        asked = self.source.languages
-        known = asked or [one for one in self.found if one is not None]
-        for one in known:
-            if same_language(one, code):
-                return one
-        return None if asked and self.source.language is None else code
+        wanted = self.source.languages
+        for known in wanted or self.found:
+            if known is not None and same_language(known, code):
+                return known
+        return None if wanted and self.source.language is None else code
 
     @property
     def full(self) -> bool:
@@ -173,19 +170,19 @@ class _Shelf:
             wanted = self.source.languages
         else:
             return False
-        return all(len(self.found.get(one, ())) >= limit for one in wanted)
+        return all(len(self.found.get(code, ())) >= limit for code in wanted)
 
     def files(self) -> tuple[DocumentFile, ...]:
-        name, asked = self.source.data, self.source.languages
-        if not self.found and not self.seen:
+        name, wanted = self.source.data, self.source.languages
+        if not self.found and not self.spelt:
             raise InputError(f"{name} holds no documents; give a file with at least one")
         order = list(self.found)
-        if asked and self.source.language is None and None not in self.found:
-            order = [code for code in dict.fromkeys(asked) if code in self.found]
+        if wanted and self.source.language is None and None not in self.found:
+            order = [code for code in dict.fromkeys(wanted) if code in self.found]
             if not order:
-                others = ", ".join(sorted(self.seen)[:20])
+                others = ", ".join(sorted(self.spelt)[:20])
                 raise InputError(
-                    f"{name} holds no documents in {' or '.join(asked)}; it has {others}"
+                    f"{name} holds no documents in {' or '.join(wanted)}; it has {others}"
                 )
         return tuple(
             DocumentFile(
@@ -198,7 +195,7 @@ class _Shelf:
         )
 
 
-def language_field(source: DocumentSource, default: Any) -> Field[str | None]:
+def _language_field(source: DocumentSource, default: Any) -> Field[str | None]:
     """The language of a row, with `default` where the file has no column for it.
 
     InputError where the column and the source's language differ.
@@ -222,13 +219,77 @@ def _language(given: str | None, cell: Any, place: str, column: str) -> str:
 
 def _is_text(path: Path) -> bool:
     """Whether each line of a file is a document: by its ending, else by its first line."""
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    ending = suffixes[-1] if suffixes else ""
+    ending = plain_name(path).suffix.lower()
     if ending in _NO_LINES:
         raise InputError(
             f"{path}: documents are read from plain text with one document a line (.txt), TSV "
             f"(.tsv), JSON Lines (.jsonl) and Parquet (.parquet) files, not from {ending} files"
         )
     return ending == ".txt" or table_kind(path) is None
+
+
+@dataclass(frozen=True)
+class Summarised:
+    """A text and its summary; `id` is the record's own, else its line (or Parquet row), from 1."""
+
+    id: str
+    text: str
+    summary: str
+    line: int
+
+
+@dataclass(frozen=True)
+class SummaryFile:
+    """Texts and summaries of one language in file order; `digest` is the SHA-256 of them all."""
+
+    items: tuple[Summarised, ...]
+    language: str
+    path: str
+    digest: str
+
+
+def read_summaries(
+    source: DocumentSource, summary_column: str = "summary"
+) -> tuple[SummaryFile, ...]:
+    """Texts with their summaries, by language, in the order asked for, else in that of the file.
+
+    `source` names the file, its columns and languages as it does for documents; here it is a file,
+    and its language is given or stands in a column (None: `language`). Every error is an
+    `InputError` with file, line and fix: an empty text or summary, a missing column, an unknown
+    language, a language that is asked for and not there.
+    """
+    _check(source)
+    # Of a file that does not say its language the only one asked for is taken.
+    only = source.languages[0] if len(source.languages) == 1 else None
+    default = source.language or (None if source.language_column else only)
+    language = _language_field(source, ABSENT if default is None else default)
+    text = Field(source.text_column, text_cell("give a text"))
+    summary = Field(summary_column, text_cell("give a summary"))
+    found: dict[str, list[Summarised]] = {code: [] for code in source.languages}
+    others: set[str] = set()
+    with open_rows(source.data, (text, summary, ID, language)) as rows:
+        for row in rows:
+            written = row[language] or ""
+            code = next((known for known in found if same_language(known, written)), written)
+            if source.languages and code not in found:
+                others.add(code)
+                continue
+            kept = found.setdefault(code, [])
+            if source.limit is None or len(kept) < source.limit:
+                kept.append(Summarised(row.id, row[text], row[summary], row.line))
+    for code, items in found.items():
+        if not items:
+            raise InputError(
+                f"{source.data} holds no texts in {code}; it has {', '.join(sorted(others))}"
+            )
+    if not found:
+        raise InputError(f"{source.data} holds no texts; give a file with at least one")
+    return tuple(
+        SummaryFile(
+            tuple(items),
+            code,
+            source.data,
+            digest_of([part for item in items for part in (item.text, item.summary)]),
+        )
+        for code, items in found.items()
+    )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
+import io
 import json
 import lzma
 import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import resources
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, cast
 
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 
 _SUFFIXES = {
     ".tsv": "tsv",
@@ -25,20 +28,18 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_COMPRESSED = {".gz", ".bz2", ".xz"}
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 # Endings of files that are not read as tables, but are no part of a dataset's name either.
 _OTHER = {".txt", ".csv", ".zip", ".dev", ".devtest"}
+_BLOCK = 1 << 17
 CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
 # What decompresses a file, by its first bytes.
 _OPENERS: dict[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": lambda raw: io.BufferedReader(ZstdReader(raw), _BLOCK),
 }
-
-
-class Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
 
 
 def check_limit(limit: int | None) -> None:
@@ -60,11 +61,8 @@ def file_kind(path: Path) -> str:
 
 def table_kind(path: Path) -> str | None:
     """As `file_kind`; None for a file that looks like none of the three."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    while suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    if suffixes and suffixes[-1] in _SUFFIXES:
-        return _SUFFIXES[suffixes[-1]]
+    if is_data_file_name(path):
+        return _SUFFIXES[plain_name(path).suffix.lower()]
     with open_bytes(path) as handle:
         start = handle.read(65536)
     if start.startswith(b"PAR1"):
@@ -78,12 +76,16 @@ def table_kind(path: Path) -> str | None:
     return None
 
 
+def plain_name(path: Path) -> Path:
+    """A path without the endings of compression."""
+    while path.suffix.lower() in _COMPRESSED:
+        path = path.with_suffix("")
+    return path
+
+
 def is_data_file_name(path: Path) -> bool:
     """Whether a name ends like that of a table or of a compressed one."""
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in _SUFFIXES
+    return plain_name(path).suffix.lower() in _SUFFIXES
 
 
 def is_file_name(path: Path) -> bool:
@@ -91,19 +93,24 @@ def is_file_name(path: Path) -> bool:
     return is_data_file_name(path) or path.suffix.lower() in _OTHER | _COMPRESSED
 
 
+def decompressed(raw: io.BufferedReader) -> AbstractContextManager[io.BufferedReader]:
+    """A buffered file, decompressed where its first bytes say that it is compressed."""
+    start = raw.peek(6)
+    for magic, opened in _OPENERS.items():
+        if start.startswith(magic):
+            return cast("io.BufferedReader", opened(raw))
+    return nullcontext(raw)
+
+
 @contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
     """The bytes of a file, decompressed where its first bytes say that it is compressed.
 
     ``InputError`` for one that cannot be opened, or not be read to its end.
     """
     try:
-        with path.open("rb") as raw:
-            magic = raw.read(6)
-            raw.seek(0)
-            openers = (_OPENERS[start] for start in _OPENERS if magic.startswith(start))
-            with next(openers, nullcontext)(raw) as handle:
-                yield handle
+        with path.open("rb") as raw, decompressed(raw) as handle:
+            yield handle
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; check the path") from None
     except IsADirectoryError:
@@ -117,7 +124,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def text_lines(
-    handle: BinaryIO, path: Path, hasher: Hash | None = None
+    handle: BinaryIO, path: Path, hasher: hashlib._Hash | None = None
 ) -> Iterator[tuple[int, str]]:
     """Numbered lines of UTF-8 text, split at line feeds alone; blank lines at the end are left out.
 
@@ -153,7 +160,30 @@ def text_lines(
         raise InputError(f"{path} is empty; give a file with at least one record")
 
 
-def drain(handle: BinaryIO, hasher: Hash) -> None:
+def decoded(data: bytes, path: Path) -> str:
+    """The text of a whole file; `InputError` with the line that is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}, line {line}: is not valid UTF-8; save the file as UTF-8"
+        ) from None
+
+
+def packaged_rows(package: str, name: str) -> list[list[str]]:
+    """The cells of a table that lies in a package, line by line, comments aside."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def json_digest(value: object, sort_keys: bool = False) -> str:
+    """SHA-256 of a value as JSON."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=sort_keys)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def drain(handle: BinaryIO, hasher: hashlib._Hash) -> None:
     """Feeds what is left of a file into its digest."""
     while chunk := handle.read(1 << 20):
         hasher.update(chunk)
@@ -209,3 +239,47 @@ def write_text_atomically(path: Path, text: str) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+class ZstdReader(io.RawIOBase):
+    """Reads all frames of a zstd file, and raises EOFError if the last one is cut off.
+
+    The package's own reader takes a file that was cut off for a whole one, and stops at the end of
+    the first frame. OSError where a frame is damaged.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._zstd = need("zstandard", "reading zstd", "corpus")
+        self._raw = raw
+        self._frame: Any = None
+        self._ahead = b""  # compressed bytes behind the end of a frame
+        self._ready = b""  # decompressed bytes not yet given out
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and self._decompress():
+            pass
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+    def _decompress(self) -> bool:
+        """Take one more piece of the file; False at its end."""
+        piece, self._ahead = self._ahead or self._raw.read(_BLOCK), b""
+        if not piece:
+            if self._frame is not None:
+                raise EOFError("Compressed file ended before the end of a frame was reached")
+            return False
+        if self._frame is None:
+            self._frame = self._zstd.ZstdDecompressor().decompressobj()
+        try:
+            self._ready = self._frame.decompress(piece)
+        except self._zstd.ZstdError as error:
+            raise OSError(f"not a valid zstd frame ({error})") from None
+        if self._frame.eof:
+            self._ahead = self._frame.unused_data
+            self._frame = None
+        return True

@@ -73,7 +73,12 @@ def language_name(code: str) -> str:
     try:
         from langcodes import Language
     except ImportError:
-        return _known_name(code)
+        if code in _NAMES:
+            return _NAMES[code]
+        raise InputError(
+            f"without the package langcodes the language {code} has no name; install it with: pip "
+            f"install langcodes language-data, or write one of {', '.join(_NAMES)}"
+        ) from None
     tag = _parse(code)
     name = _QUALIFIER.sub("", Language.make(language=tag.language).display_name())
     form = _HAN_FORMS.get(tag.script or "")
@@ -86,15 +91,6 @@ def language_name(code: str) -> str:
     if tag.territory:
         details.append(tag.territory_name())
     return f"{name} ({', '.join(details)})" if details else name
-
-
-def _known_name(code: str) -> str:
-    if code in _NAMES:
-        return _NAMES[code]
-    raise InputError(
-        f"without the package langcodes the language {code} has no name; install it with: "
-        f"pip install langcodes language-data, or write one of {', '.join(_NAMES)}"
-    )
 
 
 @lru_cache(maxsize=1024)
@@ -139,7 +135,7 @@ def parse_direction(pair: str) -> Direction:
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
-        readings = " or ".join(f"{one.source} to {one.target}" for one in candidates)
+        readings = " or ".join(f"{split.source} to {split.target}" for split in candidates)
         raise InputError(
             f"the pair {pair!r} can be read as {readings}; "
             "give --source-language and --target-language instead"
@@ -230,7 +226,7 @@ def _usual(code: str) -> bool:
 def _unknown(code: str) -> InputError:
     if not code.strip():
         return InputError("the language code is empty; give one like en or de")
-    known = ", ".join(f"{one} ({language_name(one)})" for one in _suggestions(code))
+    known = ", ".join(f"{known} ({language_name(known)})" for known in _suggestions(code))
     hint = f"did you mean {known}?" if known else "codes are those of ISO 639 or BCP 47, like en"
     return InputError(f"unknown language code {code!r}; {hint}")
 
@@ -255,10 +251,10 @@ def _suggestions(code: str) -> list[str]:
         # Country codes are the usual mix-up: jp for Japanese, cz for Czech.
         spoken = Language.make(territory=first.upper()).maximize().language
     # Two-letter codes are so close to one another that much used languages go first.
-    common = sorted({str(one) for one in CLDR_LANGUAGES if len(str(one)) == 2})
+    common = sorted({code for code in map(str, CLDR_LANGUAGES) if len(code) == 2})
     others = sorted({*LANGUAGE_ALPHA3, *LANGUAGE_ALPHA3.values()})
     close = difflib.get_close_matches(first, common, n=3, cutoff=0.5)
     close = close or difflib.get_close_matches(first, others, n=3, cutoff=0.3)
     if spoken and spoken != "en":
         close.insert(0, spoken)
-    return [one for one in dict.fromkeys(close) if is_known(one)][:3]
+    return [known for known in dict.fromkeys(close) if is_known(known)][:3]

@@ -1,23 +1,72 @@
-"""Sentence pairs from files, FLORES folders and Hub datasets, and back to a file."""
+"""Sentence pairs with their word links, from files, FLORES folders and Hub datasets.
+
+Links are written in the Pharaoh format: ``0-0 1-2``, source position, hyphen, target position. A
+FLORES folder has one file a language, one sentence a line, named as in FLORES-101 (``eng.dev``,
+``deu.devtest``) or FLORES-200 (``eng_Latn.dev``), in itself or in a folder named after the split.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headscope import options
-from headscope.data.columns import ABSENT
-from headscope.data.files import check_limit, write_text_atomically
-from headscope.data.flores import is_flores, read_flores
-from headscope.data.hub import is_dataset
-from headscope.data.languages import Direction, language_name, settled_direction
-from headscope.data.links import Links, check_links, format_links, parse_links
-from headscope.data.rows import Field, Row, kind_of, read_rows, text_cell
+from headscope.data.files import check_limit, drain, open_bytes, text_lines, write_text_atomically
+from headscope.data.languages import (
+    Direction,
+    is_known,
+    language_name,
+    language_tag,
+    settled_direction,
+)
+from headscope.data.rows import Field, kind_of, read_rows, text_cell
+from headscope.data.tables import ABSENT, is_dataset
 from headscope.errors import InputError, naming
 from headscope.settings import Settings
+
+Links = frozenset[tuple[int, int]]
+
+# Positions of more digits than any sentence has words are no numbers worth reading.
+_LINK = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+_FLORES = re.compile(r"([a-z]{2,3}(?:[-_][A-Za-z0-9]+)*)\.(dev|devtest|test)")
+
+
+def parse_links(text: str) -> Links:
+    """Links from their text; positions count words from 0, the empty text holds no links.
+
+    Raises ``InputError`` naming the first malformed link.
+    """
+    links = set()
+    for piece in text.split():
+        match = _LINK.fullmatch(piece)
+        if match is None:
+            shown = piece if len(piece) <= 30 else f"{piece[:29]}…"
+            raise InputError(
+                f"the link {shown!r} is malformed; write links like 0-0 1-2, source position "
+                "first, counted from 0"
+            )
+        links.add((int(match[1]), int(match[2])))
+    return frozenset(links)
+
+
+def format_links(links: Iterable[tuple[int, int]]) -> str:
+    """The text of links, in ascending order."""
+    return " ".join(f"{i}-{j}" for i, j in sorted(links))
+
+
+def check_links(links: Links, source_length: int, target_length: int) -> None:
+    """Raises ``InputError`` naming the first link outside sentences of these many words."""
+    for i, j in sorted(links):
+        if i >= source_length or j >= target_length:
+            raise InputError(
+                f"the link {i}-{j} lies outside its sentences of {source_length} and "
+                f"{target_length} words (white-space pieces, counted from 0); correct the link, "
+                "or separate the words of the sentences by spaces"
+            )
 
 
 @dataclass(frozen=True)
@@ -34,6 +83,10 @@ class SentencePair:
     target: str
     links: Links | None = None
     line: int | None = None
+
+    def check_links(self) -> None:
+        """Raises ``InputError`` naming the first link outside the sentences."""
+        check_links(self.links or frozenset(), len(self.source.split()), len(self.target.split()))
 
 
 @dataclass(frozen=True)
@@ -126,12 +179,13 @@ def read_pairs(source: PairSource) -> PairFile:
     if not source.data:
         raise InputError("no data given; name a file, a FLORES folder or a Hub dataset")
     if path.is_dir() and is_flores(path):
-        texts = read_flores(path, direction, source.split or "dev", source.limit)
-        pairs = tuple(
-            SentencePair(str(line), first, second, None, line)
-            for line, first, second in texts.sentences
-        )
-        return _file(pairs, direction, source.data, texts.digest)
+        pairs, digest = _read_flores(path, direction, source.split or "dev", source.limit)
+    else:
+        pairs, digest = _read_table(source)
+    return PairFile(tuple(pairs), direction.source, direction.target, source.data, digest)
+
+
+def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     if source.source_column == source.target_column:
         raise InputError(
             f"source and target are both the column {source.source_column!r} of {source.data}; "
@@ -150,11 +204,13 @@ def read_pairs(source: PairSource) -> PairFile:
     rows, digest = read_rows(
         source.data, (first, second, links), source.limit, dataset=dataset, split=source.split
     )
-    pairs = tuple(
-        _checked(SentencePair(str(row.line), row[first], row[second], row[links], row.line), row)
-        for row in rows
-    )
-    return _file(pairs, direction, source.data, digest)
+    pairs = [
+        SentencePair(str(row.line), row[first], row[second], row[links], row.line) for row in rows
+    ]
+    for pair, row in zip(pairs, rows, strict=True):
+        with naming(row.place):
+            pair.check_links()
+    return pairs, digest
 
 
 def direction_of(source: PairSource) -> Direction:
@@ -192,25 +248,11 @@ def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
                 )
         cells = [pair.source, pair.target]
         if pair.links is not None:
-            try:
-                check_links(pair.links, len(pair.source.split()), len(pair.target.split()))
-            except InputError as error:
-                raise InputError(f"pair {pair.id}: {error}") from None
+            with naming(f"pair {pair.id}"):
+                pair.check_links()
             cells.append(format_links(pair.links))
         lines.append("\t".join(cells))
     write_text_atomically(path, "".join(line + "\n" for line in lines))
-
-
-def _file(
-    pairs: tuple[SentencePair, ...], direction: Direction, path: str, digest: str
-) -> PairFile:
-    return PairFile(pairs, direction.source, direction.target, path, digest)
-
-
-def _checked(pair: SentencePair, row: Row) -> SentencePair:
-    with naming(row.place):
-        check_links(pair.links or frozenset(), len(pair.source.split()), len(pair.target.split()))
-    return pair
 
 
 def _links(cell: Any, place: str, column: str) -> Links | None:
@@ -228,3 +270,119 @@ def _links(cell: Any, place: str, column: str) -> Links | None:
         raise InputError(f"{place}: the links are {kind_of(cell)}; write them like 0-0 1-2")
     with naming(place):
         return parse_links(cell)
+
+
+def given_links(pairs: Sequence[SentencePair]) -> tuple[Links, ...]:
+    """The links of each pair; raises ``InputError`` naming the first pair without."""
+    for pair in pairs:
+        if pair.links is None:
+            raise InputError(
+                f"sentence pair {pair.id} has no links; name the column that holds them with "
+                "--links-column, or choose another aligner (--aligner eflomal or llm)"
+            )
+    return tuple(pair.links for pair in pairs if pair.links is not None)
+
+
+def is_flores(folder: Path) -> bool:
+    """Whether a folder holds files in FLORES naming."""
+    places = [folder, *(folder / split for split in ("dev", "devtest", "test"))]
+    return any(
+        _FLORES.fullmatch(path.name) and is_known(path.name.split(".")[0])
+        for place in places
+        if place.is_dir()
+        for path in place.iterdir()
+    )
+
+
+def directions_in(folder: Path, directions: Iterable[Direction], split: str) -> list[Direction]:
+    """Those of some directions for whose languages the folder has files of a split.
+
+    Raises ``InputError`` if it has no files of the split at all.
+    """
+    files = _files(folder, split)
+    return [
+        direction
+        for direction in directions
+        if _fitting(files, direction.source) and _fitting(files, direction.target)
+    ]
+
+
+def _read_flores(
+    folder: Path, direction: Direction, split: str, limit: int | None
+) -> tuple[list[SentencePair], str]:
+    """The sentences of two languages of one split, and the SHA-256 of both files' digests.
+
+    Raises ``InputError`` if a language or the split is not there, if several files fit a code, or
+    if the files differ in length.
+    """
+    files = _files(folder, split)
+    paths = [_choose(folder, files, code, split) for code in (direction.source, direction.target)]
+    (first, first_digest), (second, second_digest) = map(_sentences, paths)
+    if len(first) != len(second):
+        raise InputError(
+            f"{paths[0]} has {len(first)} lines but {paths[1]} has {len(second)}; line n of one "
+            "must translate line n of the other, so give files of equal length"
+        )
+    pairs = [
+        SentencePair(str(line), source, target, None, line)
+        for (line, source), (_, target) in zip(first, second, strict=True)
+    ]
+    digest = hashlib.sha256(f"{first_digest} {second_digest}".encode()).hexdigest()
+    return pairs[:limit], digest
+
+
+def _files(folder: Path, split: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    splits = set()
+    for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        for path in sorted(place.iterdir()):
+            match = _FLORES.fullmatch(path.name)
+            if match and is_known(match[1]):
+                splits.add(match[2])
+                if match[2] == split:
+                    found.setdefault(match[1], path)
+    if not found:
+        raise InputError(
+            f"{folder} has no files of the split {split!r}; found: {', '.join(sorted(splits))}; "
+            "name one with --split"
+        )
+    return found
+
+
+def _choose(folder: Path, files: dict[str, Path], code: str, split: str) -> Path:
+    """The file of a language, however either side spells its code."""
+    fitting = _fitting(files, code)
+    in_script = [name for name in fitting if language_tag(name).script == language_tag(code).script]
+    if len(in_script) == 1:
+        return files[in_script[0]]
+    if fitting:
+        raise InputError(
+            f"{folder} has {', '.join(sorted(fitting))} for {code} ({language_name(code)}); name "
+            "one of them by its full code"
+        )
+    raise InputError(
+        f"{folder} has no file for {code} ({language_name(code)}) in the split {split!r}; found: "
+        f"{', '.join(sorted(files))}"
+    )
+
+
+def _fitting(files: dict[str, Path], code: str) -> list[str]:
+    """The names of a language's files: its own, else those that stand for its macrolanguage."""
+    if code in files:
+        return [code]
+    wanted = language_tag(code)
+    tags = {name: language_tag(name) for name in files}
+    own = [name for name, tag in tags.items() if tag.language == wanted.language]
+    return own or [  # such as arb for ar
+        name
+        for name, tag in tags.items()
+        if wanted.language == tag.macro or wanted.macro == tag.language
+    ]
+
+
+def _sentences(path: Path) -> tuple[list[tuple[int, str]], str]:
+    hasher = hashlib.sha256()
+    with open_bytes(path) as handle:
+        lines = list(text_lines(handle, path, hasher))
+        drain(handle, hasher)
+    return lines, hasher.hexdigest()

@@ -17,6 +17,34 @@ T = TypeVar("T")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
+def unescaped(text: str) -> str:
+    r"""A template given on a command line, where `\n`, `\t` and `\\` are escapes."""
+    return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match[0]], text)
+
+
+def template_parts(text: str, placeholders: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Literal text and the placeholder that follows it, in order.
+
+    Raises ``InputError`` if a brace is left open, or another placeholder occurs.
+    """
+    known = ", ".join(f"{{{name}}}" for name in placeholders)
+    try:
+        fields = list(Formatter().parse(text))
+    except ValueError as error:
+        raise InputError(
+            f"the template {text!r} is malformed ({error}); placeholders are {known}, and a "
+            "literal brace is doubled"
+        ) from None
+    for _, name, form, conversion in fields:
+        if name is not None and (name not in placeholders or form or conversion):
+            shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+            raise InputError(
+                f"the template {text!r} has the placeholder {{{shown}}}; known are {known}, "
+                "without format or conversion, and a literal brace is doubled"
+            )
+    return [(literal, name) for literal, name, _, _ in fields]
+
+
 @dataclass(frozen=True)
 class FullPrompt:
     """Prompt and target as one string; spans are half-open character ranges of ``text``.
@@ -93,7 +121,7 @@ class Template:
     @classmethod
     def from_option(cls, text: str) -> Template:
         """A template given on a command line, where ``\\n``, ``\\t`` and ``\\\\`` are escapes."""
-        return cls(re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match[0]], text))
+        return cls(unescaped(text))
 
     def render(self, source: str, source_language: str, target_language: str) -> Prompt:
         """The prompt for one sentence; languages are given by their English names.
@@ -115,31 +143,14 @@ class Template:
         return Prompt(text, start, start + len(source))
 
     def _parts(self) -> list[tuple[str, str | None]]:
-        """Literal text and the placeholder that follows it, in order."""
-        known = ", ".join(f"{{{name}}}" for name in _PLACEHOLDERS)
-        try:
-            fields = list(Formatter().parse(self.text))
-        except ValueError as error:
-            raise InputError(
-                f"the template {self.text!r} is malformed ({error}); placeholders are {known}, "
-                "and a literal brace is doubled"
-            ) from None
-        for _, name, form, conversion in fields:
-            if name is not None and (name not in _PLACEHOLDERS or form or conversion):
-                shown = (
-                    name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
-                )
-                raise InputError(
-                    f"the template {self.text!r} has the unknown placeholder {{{shown}}}; known "
-                    f"ones are {known}, and a literal brace is doubled"
-                )
-        count = sum(name == "source" for _, name, _, _ in fields)
+        parts = template_parts(self.text, _PLACEHOLDERS)
+        count = sum(name == "source" for _, name in parts)
         if count != 1:
             raise InputError(
                 f"the template {self.text!r} has {{source}} {count} times; put it once where the "
                 "sentence to translate belongs"
             )
-        return [(literal, name) for literal, name, _, _ in fields]
+        return parts
 
 
 class ChatWriter(Protocol):

@@ -4,7 +4,8 @@ Two forms are read. *SQuAD* (Rajpurkar et al. 2016, 2018), which XQuAD shares: o
 ``data`` → ``paragraphs`` → ``context`` and ``qas``, each with ``question``, ``answers`` and, in
 version 2, ``is_impossible``. *Records*: JSON Lines, or one JSON list, of objects with ``context``,
 ``question`` and ``answers`` (a text, a list of texts, a list of ``{"text": …}``, or the Hub's
-``{"text": […]}``), and optionally ``id`` and ``language``. Files may be compressed.
+``{"text": […]}``), and optionally ``id`` and ``language``. Files may be compressed. A needle is a
+fact with a question for it, and a long text to hide it in.
 """
 
 from __future__ import annotations
@@ -12,33 +13,50 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import check_limit, not_json, open_bytes, parse_json, text_lines
+from headscope.data.files import (
+    check_limit,
+    decoded,
+    json_digest,
+    not_json,
+    open_bytes,
+    packaged_rows,
+    parse_json,
+    text_lines,
+)
 from headscope.data.languages import language_name
-from headscope.data.rows import check_unicode
+from headscope.data.prompts import template_parts, unescaped
+from headscope.data.rows import ID, Field, check_unicode, read_rows
 from headscope.errors import InputError, naming
 
 _FORM = "give a SQuAD file, or one JSON object a line"
 
 
+#: What stands before a question and before its answer, by language.
+WORDINGS = {
+    code: (question, answer)
+    for code, question, answer in packaged_rows("headscope.data", "questions.tsv")
+}
+_PLACEHOLDERS = ("context", "question")
+HAYSTACK = Field("haystack", lambda cell, place, column: cell, None)
+ANSWER = Field(
+    "answer", lambda cell, place, column: None if cell is None else str(cell).strip(), None
+)
+
+
 @dataclass(frozen=True)
 class Question:
-    """A question on a context with the answers that count as right, at least one.
+    """A question on a context (which may be empty) with the answers that count as right.
 
-    Attributes:
-        id: the file's own, or else its place.
-        context: the text that holds the answer; may be empty.
-        question: the question.
-        answers: texts of which each is right, none twice; the first is the one that is learned.
-        line: line of the file from 1; in one JSON text, the number of the question from 1.
-        place: where it stands, in words, for messages.
-        language: code of the question's language, where the file says it.
-        group: questions of one group belong on one side of every split: those on one context.
+    `id` is the file's own, or else its place; of the `answers`, at least one and none twice, the
+    first is the one that is learned. `line` counts from 1; in one JSON text it is the number of the
+    question. `place` says for messages where it stands, `language` is a code, where the file says
+    it. Questions of one `group` belong on one side of every split: those on one context.
     """
 
     id: str
@@ -73,7 +91,10 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     """
     path = Path(path)
     check_limit(limit)
-    data = _bytes(path)
+    with open_bytes(path) as handle:
+        data = handle.read()
+    if not data.strip():
+        raise InputError(f"{path} is empty; give a file with at least one question")
     digest = hashlib.sha256(data).hexdigest()
     found: list[Question] = []
     unanswerable = 0
@@ -92,19 +113,11 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     return QuestionFile(tuple(found), unanswerable, str(path), digest)
 
 
-def _bytes(path: Path) -> bytes:
-    with open_bytes(path) as handle:
-        data = handle.read()
-    if not data.strip():
-        raise InputError(f"{path} is empty; give a file with at least one question")
-    return data
-
-
 def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
     """Every question of a file, None for one without an answer."""
     whole = _whole(path, data)
     if isinstance(whole, dict) and "data" in whole:
-        yield from _squad(path, whole["data"])
+        yield from _squad(path, whole)
     elif isinstance(whole, list):
         for number, record in enumerate(whole, 1):
             yield _record(path, f"record {number}", record, number)
@@ -116,13 +129,7 @@ def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
 
 def _whole(path: Path, data: bytes) -> Any:
     """The file as one JSON text, or None where each of its lines is one."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{path}, line {line}: is not valid UTF-8; save the file as UTF-8"
-        ) from None
+    text = decoded(data, path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -143,20 +150,25 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _squad(path: Path, articles: Any) -> Iterator[Question | None]:
+def _squad(path: Path, whole: Any) -> Iterator[Question | None]:
     number = 0
-    for at, article in enumerate(_list(path, "data", articles)):
-        place = f"data[{at}]"
-        paragraphs = _list(path, f"{place}.paragraphs", _entry(path, place, article, "paragraphs"))
-        for index, paragraph in enumerate(paragraphs):
-            inside = f"{place}.paragraphs[{index}]"
+    for place, article in _members(path, "", whole, "data"):
+        for inside, paragraph in _members(path, place, article, "paragraphs"):
             context = _entry(path, inside, paragraph, "context")
-            asked = _list(path, f"{inside}.qas", _entry(path, inside, paragraph, "qas"))
-            for row, one in enumerate(asked):
+            for here, question in _members(path, inside, paragraph, "qas"):
                 number += 1
-                here = f"{inside}.qas[{row}]"
-                _entry(path, here, one, "question")
-                yield _record(path, here, {**one, "context": context}, number)
+                _entry(path, here, question, "question")
+                yield _record(path, here, {**question, "context": context}, number)
+
+
+def _members(path: Path, place: str, record: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The members of a list in a record, each with its place."""
+    inside = f"{place}.{name}" if place else name
+    listed = _entry(path, place, record, name)
+    if not isinstance(listed, list):
+        raise InputError(f"{path}, {inside}: is {_short(listed)}, where a list is expected")
+    for at, member in enumerate(listed):
+        yield f"{inside}[{at}]", member
 
 
 def _record(path: Path, place: str, record: Any, number: int) -> Question | None:
@@ -196,11 +208,11 @@ def _answers(path: Path, place: str, name: str, value: Any) -> tuple[str, ...]:
         value = _entry(path, f"{place}, {name}", value, "text")
     listed = value if isinstance(value, list) else [value]
     texts = []
-    for one in listed:
-        text = one.get("text") if isinstance(one, dict) else one
+    for entry in listed:
+        text = entry.get("text") if isinstance(entry, dict) else entry
         if not isinstance(text, str) or not text.strip():
             raise InputError(
-                f"{path}, {place}: {name} holds {_short(one)} where a text is expected; write "
+                f"{path}, {place}: {name} holds {_short(entry)} where a text is expected; write "
                 'texts such as ["in 1903"], and an empty list where there is no answer'
             )
         texts.append(text.strip())
@@ -226,12 +238,117 @@ def _entry(path: Path, place: str, record: Any, name: str) -> Any:
     return record[name]
 
 
-def _list(path: Path, place: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"{path}, {place}: is {_short(value)}, where a list is expected")
-    return value
-
-
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+@dataclass(frozen=True)
+class QuestionTemplate:
+    """The prompt up to where the answer begins, with `{context}` and `{question}`.
+
+    `text` None stands for the wording of the question's language, since a prompt in another one
+    would ask for two things at once, or of English where there is none: the context, then a line
+    each with the question and the beginning of the answer. Literal braces are doubled. InputError
+    for another placeholder, an open brace, or no `{question}`.
+    """
+
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.text is not None:
+            self._parts(self.text)
+
+    @classmethod
+    def from_option(cls, text: str | None) -> QuestionTemplate:
+        """A template given on a command line, with escapes."""
+        return cls(None if text is None else unescaped(text))
+
+    def render(self, question: Question, context: str | None = None) -> str:
+        """The prompt for a question; `context` replaces its own, such as a part of it.
+
+        A question without a context leaves out the line it would stand on.
+        """
+        asked = " ".join(question.question.split())
+        said = question.context if context is None else context
+        text = self.text
+        if text is None:
+            code = (question.language or "en").split("-")[0].split("_")[0]
+            before, answer = WORDINGS.get(code, WORDINGS["en"])
+            text = f"{{context}}\n{before} {{question}}\n{answer}"
+            if not said:
+                text = text.removeprefix("{context}\n")
+        values = {"context": said, "question": asked}
+        return "".join(
+            literal + ("" if name is None else values[name]) for literal, name in self._parts(text)
+        )
+
+    @staticmethod
+    def _parts(text: str) -> list[tuple[str, str | None]]:
+        parts = template_parts(text, _PLACEHOLDERS)
+        if all(name != "question" for _, name in parts):
+            raise InputError(f"the template {text!r} lacks {{question}}; say where it stands")
+        return parts
+
+
+@dataclass(frozen=True)
+class Needle:
+    """One hidden fact: the sentence `needle` in the text `haystack`, and what is asked afterwards.
+
+    `answer` is the right one, where it is known; no score needs it. `line` is that of its file.
+    """
+
+    id: str
+    needle: str
+    question: str
+    haystack: str
+    answer: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class NeedleFile:
+    """Needles in order; `digest` is of their content."""
+
+    needles: tuple[Needle, ...]
+    path: str
+    digest: str
+
+
+def needle_file(needles: Sequence[Needle], path: str) -> NeedleFile:
+    """These needles with the digest of what they say."""
+    rows = [[*astuple(needle)[:-1]] for needle in needles]
+    return NeedleFile(tuple(needles), path, json_digest(rows))
+
+
+def read_needles(
+    path: str | Path, haystacks: Sequence[str] = (), limit: int | None = None
+) -> NeedleFile:
+    """Read JSON Lines, TSV or Parquet with `needle`, `question` and, unless given, `haystack`.
+
+    `haystacks` are texts for the needles that bring none: needle i begins with text i and goes on
+    with the ones after it. `id` and `answer` are optional.
+
+    Raises:
+        InputError: naming file and line of an empty needle, question or haystack.
+    """
+    rows, _ = read_rows(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
+    needles = []
+    for at, row in enumerate(rows):
+        needle, question, haystack = row[NEEDLE], row[QUESTION], row[HAYSTACK]
+        if haystacks and not str(haystack or "").strip():
+            haystack = "\n".join(
+                [*haystacks[at % len(haystacks) :], *haystacks[: at % len(haystacks)]]
+            )
+        haystack = _filled(haystack, row.place, "haystack", ", or give texts with --haystack")
+        needles.append(Needle(row.id, needle, question, haystack, row[ANSWER], row.line))
+    return needle_file(needles, str(path))
+
+
+def _filled(cell: Any, place: str, column: str, more: str = "") -> str:
+    if not isinstance(cell, str) or not cell.strip():
+        raise InputError(f"{place} has no {column}; write one as text{more}")
+    return cell.strip()
+
+
+NEEDLE, QUESTION = Field("needle", _filled), Field("question", _filled)

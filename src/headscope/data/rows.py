@@ -16,11 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from headscope.data.columns import ABSENT, Numbered
 from headscope.data.files import check_limit, open_bytes, text_lines
-from headscope.data.hub import dataset_cells
 from headscope.data.languages import language_name
-from headscope.data.tables import open_table
+from headscope.data.tables import ABSENT, Numbered, dataset_cells, open_table
 from headscope.errors import InputError, naming
 
 T = TypeVar("T")
@@ -129,22 +127,20 @@ def _rows(numbered: Numbered, data: str | Path, unit: str) -> Iterator[Row]:
     return (Row(number, f"{data}, {unit} {number}", cells) for number, cells in numbered)
 
 
-def text_cell(wanted: str) -> Callable[[Any, str, str], str]:
+def text_cell(wanted: str, of: str = "column ") -> Callable[[Any, str, str], str]:
     """Reads a text with something other than white space in it; a number is spelt out.
 
-    `wanted` is what to do where there is none.
+    `wanted` is what to do where there is none, `of` stands before the column's name.
     """
 
     def read(cell: Any, place: str, column: str) -> str:
         if isinstance(cell, int | float) and not isinstance(cell, bool):
             cell = str(cell)
         if not isinstance(cell, str):
-            raise InputError(
-                f"{place}: column {column!r} holds {kind_of(cell)}, not text; {wanted}"
-            )
+            raise InputError(f"{place}: {of}{column!r} holds {kind_of(cell)}, not text; {wanted}")
         if not cell.strip():
-            raise InputError(f"{place}: column {column!r} is empty; {wanted} or remove the record")
-        check_unicode(cell, f"{place}: column {column!r}")
+            raise InputError(f"{place}: {of}{column!r} is empty; {wanted} or remove the record")
+        check_unicode(cell, f"{place}: {of}{column!r}")
         return cell
 
     return read
@@ -158,12 +154,12 @@ def language_code(cell: Any, place: str, column: str) -> str:
     return code
 
 
-def _own_id(cell: Any, place: str, column: str) -> str | None:
-    return str(cell) if isinstance(cell, str | int) and str(cell).strip() else None
-
-
 #: What a row calls itself, where it does.
-ID = Field("id", _own_id, None)
+ID: Field[str | None] = Field(
+    "id",
+    lambda cell, *_: str(cell) if isinstance(cell, str | int) and str(cell).strip() else None,
+    None,
+)
 
 
 def check_unicode(text: str, what: str, fix: str = "correct the text") -> None:

@@ -1,34 +1,153 @@
-"""Cells of TSV, JSON Lines and Parquet files, by named columns.
+"""Cells of TSV, JSON Lines and Parquet files and of datasets, by named columns.
 
 Columns are named by the header or the field name, nested fields by a dot (``translation.en``),
 or by number from 0; a TSV file whose columns are given by number has no header. TSV is UTF-8,
 one record a line, cells split at tabs, without quoting or escaping. Text files may be compressed
-(gzip, bzip2, xz), which is told from their first bytes.
+(gzip, bzip2, xz, zstd), which is told from their first bytes. Datasets, of the Hub or in a folder,
+are read through the ``datasets`` library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import (
-    Numbered,
-    by_number,
-    from_objects,
-    is_number,
-    missing_column,
-    top_column,
+from headscope.data.files import (
+    drain,
+    file_kind,
+    is_data_file_name,
+    is_file_name,
+    open_bytes,
+    parse_json,
+    text_lines,
 )
-from headscope.data.extras import need
-from headscope.data.files import Hash, drain, file_kind, open_bytes, parse_json, text_lines
-from headscope.errors import InputError
+from headscope.errors import InputError, need
+from headscope.hub import transport
+
+# Stands for a cell of a column that the file does not have, which is not the same as an empty one.
+ABSENT: Any = object()
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(:[\w.+-]+)?")
+# Columns that have a flag of their own, `--NAME-column`.
+_FLAGS = ("source", "target", "links", "text", "language", "summary", "input", "output")
+# Line or row from 1, and the cells of those wanted columns that the file has.
+Numbered = Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def missing_column(
+    path: str | Path, column: str, found: Sequence[str], hint: str = ""
+) -> InputError:
+    """The error for a column that is not there, naming those that are."""
+    names = ", ".join(found) if found else "none"
+    flag = f"--{column}-column" if column in _FLAGS else "its flag, or rename the column"
+    return InputError(
+        f"{path} has no column {column!r}; found: {names}; name the right one with {flag}{hint}"
+    )
+
+
+def by_number(required: Sequence[str], optional: Sequence[str] = ()) -> bool:
+    """Whether columns are given by number, which means that a TSV file has no header."""
+    if not any(is_number(name) for name in (*required, *optional)):
+        return False
+    named = [name for name in required if not is_number(name)]
+    if named:
+        raise InputError(
+            f"columns are given by number and by name ({', '.join(named)}); a file without a "
+            "header needs all of them by number, from 0"
+        )
+    return True
+
+
+def descend(value: object, column: str) -> object:
+    """The field of a record that a dotted name stands for; raises ``KeyError`` if not there."""
+    if isinstance(value, Mapping):
+        if column in value:
+            return value[column]
+        # A field name may itself hold a dot: the longest name that is there comes first.
+        pieces = column.split(".")
+        for cut in range(len(pieces) - 1, 0, -1):
+            head = ".".join(pieces[:cut])
+            if head in value:
+                return descend(value[head], ".".join(pieces[cut:]))
+    elif isinstance(value, list):
+        first, _, rest = column.partition(".")
+        if is_number(first) and int(first) < len(value):
+            return descend(value[int(first)], rest) if rest else value[int(first)]
+    raise KeyError(column)
+
+
+def field_names(value: object, prefix: str = "") -> list[str]:
+    """Dotted names of all fields of a record."""
+    if isinstance(value, Mapping) and value:
+        return [
+            name
+            for key, inner in value.items()
+            for name in field_names(inner, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [prefix] if prefix else []
+
+
+def from_objects(
+    numbered: Iterator[tuple[int, object]],
+    path: str | Path,
+    required: Sequence[str],
+    optional: Sequence[str],
+    unit: str = "line",
+) -> Numbered:
+    """Cells of mappings (or lists): which optional columns there are, the first one tells."""
+    present: list[str] | None = None
+    for number, value in numbered:
+        place = f"{path}, {unit} {number}"
+        cells = {name: cell_of(value, name) for name in (*required, *optional)}
+        there = [name for name, cell in cells.items() if cell is not ABSENT]
+        if present is None:
+            for name in required:
+                if name not in there:
+                    raise missing_column(place, name, field_names(value))
+            present = there
+        for name in present:
+            if name not in there:
+                raise InputError(
+                    f"{place} has no field {name!r}, which the first one has; give it in every "
+                    "record"
+                )
+        for name in there:
+            if name not in present:
+                raise InputError(
+                    f"{place} has a field {name!r}, which the first record lacks; give it in every "
+                    "record or in none"
+                )
+        yield number, {name: cells[name] for name in present}
+
+
+def cell_of(value: object, column: str) -> Any:
+    """The field of a record that a dotted name stands for, or `ABSENT`."""
+    try:
+        return descend(value, column)
+    except KeyError:
+        return ABSENT
+
+
+def top_column(column: str, names: Sequence[str]) -> str | None:
+    """The top-level column that holds a dotted one."""
+    pieces = column.split(".")
+    heads = (".".join(pieces[:cut]) for cut in range(len(pieces), 0, -1))
+    return next((head for head in heads if head in names), None)
+
+
+def is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 @contextmanager
 def open_table(
-    path: Path, required: Sequence[str], optional: Sequence[str], hasher: Hash | None = None
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str],
+    hasher: hashlib._Hash | None = None,
 ) -> Iterator[tuple[Numbered, str]]:
     """The wanted columns of a file record by record, and what is numbered: its lines or rows.
 
@@ -59,7 +178,7 @@ def open_table(
 
 
 @contextmanager
-def readable_parquet(path: Path) -> Iterator[None]:
+def readable_parquet(path: str | Path) -> Iterator[None]:
     """Says what is wrong with a Parquet file that is damaged, or is none."""
     pa = need("pyarrow", f"reading {path}", "data")
     try:
@@ -180,20 +299,12 @@ def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence
     return from_objects(rows(), path, required, present, "row")
 
 
-def _leaves(schema: Any) -> list[str]:
+def _leaves(fields: Iterable[Any]) -> list[str]:
     """Dotted names of all columns of an Arrow schema."""
     found: list[str] = []
-
-    def visit(field: Any, prefix: str) -> None:
-        name = f"{prefix}{field.name}"
-        if field.type.num_fields and str(field.type).startswith("struct"):
-            for index in range(field.type.num_fields):
-                visit(field.type.field(index), f"{name}.")
-        else:
-            found.append(name)
-
-    for field in schema:
-        visit(field, "")
+    for field in fields:
+        structure = field.type.num_fields and str(field.type).startswith("struct")
+        found += _leaves(field.flatten()) if structure else [field.name]
     return found
 
 
@@ -203,3 +314,106 @@ def _cells(count: int) -> str:
 
 def _short(cell: str) -> str:
     return cell if len(cell) <= 30 else cell[:29] + "…"
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name that is no path on this machine can be one of a Hub dataset."""
+    return bool(_HUB_NAME.fullmatch(name)) and not is_file_name(Path(name))
+
+
+def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
+    """Whether data are a dataset, of the Hub or in a folder, and no file.
+
+    InputError for a folder without one, which goes on with ``otherwise``, and for a split of a
+    file.
+    """
+    path = Path(data)
+    if path.is_dir():
+        written = ("dataset_dict.json", "dataset_info.json")
+        if not any((path / name).exists() for name in written) and not any(
+            map(is_data_file_name, path.rglob("*"))
+        ):
+            raise InputError(f"{path} holds no {otherwise}")
+        return True
+    if not path.exists() and is_hub_name(data):
+        return True
+    if split is not None:
+        raise InputError(f"{path} is a file, which has no split {split!r}; leave --split out")
+    return False
+
+
+def dataset_cells(
+    name: str,
+    split: str | None,
+    required: Sequence[str],
+    optional: Sequence[str],
+    whole: bool = False,
+) -> Numbered:
+    """The wanted columns of a dataset (``name``, ``name:config`` or a folder), by row from 1.
+
+    Code from the Hub is never run. Without ``split`` the dataset must have a single one. Datasets
+    are streamed, so that only what is asked for is fetched; not so where the ``whole`` is wanted,
+    or the Hub is switched off: then it is read from the cache. Raises ``InputError`` naming what is
+    missing; that of a connection that breaks comes with the row.
+    """
+    datasets = need("datasets", f"reading the dataset {name}", "data")
+    streaming = not whole and (Path(name).is_dir() or not datasets.config.HF_HUB_OFFLINE)
+    data = load_table(name, split, streaming)
+    names = data.column_names
+    if names is not None:
+        missing = [column for column in required if top_column(column, names) is None]
+        if missing and whole:
+            raise missing_column(name, missing[0], _leaves(data.features.arrow_schema))
+        if not missing:
+            tops = (top_column(column, names) for column in (*required, *optional))
+            data = data.select_columns(sorted({top for top in tops if top is not None}))
+    try:
+        yield from from_objects(enumerate(data, 1), name, required, optional, "row")
+    except _failures(datasets) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{name} cannot be read further ({reason}); try again, or download it and give a file"
+        ) from None
+
+
+def _failures(datasets: Any) -> tuple[type[Exception], ...]:
+    return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport())
+
+
+def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
+    """A dataset's one table, of the library's own types: from its folder, the cache or the Hub.
+
+    Code from the Hub is never run. InputError if it cannot be loaded, or has several splits and
+    none is named, or not the one that is.
+    """
+    datasets = need("datasets", f"reading the dataset {name}", "data")
+    folder = Path(name)
+    try:
+        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+            data = datasets.load_from_disk(name)
+        else:
+            identifier, _, config = (name, "", "") if folder.is_dir() else name.partition(":")
+            data = datasets.load_dataset(identifier, config or None, streaming=streaming)
+    except _failures(datasets) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        if folder.is_dir():
+            raise InputError(
+                f"the folder {name} cannot be loaded as a dataset ({reason}); give one file in it"
+            ) from None
+        raise InputError(
+            f"{name} is no file or folder here, and no dataset of that name can be loaded "
+            f"({reason}); check the path, or the dataset's name, a configuration after a colon "
+            "(name:config) and the connection"
+        ) from None
+    if not isinstance(data, dict):
+        if split is not None and str(data.split) != split:
+            raise InputError(f"{name} is one table and has no split {split!r}; leave --split out")
+        return data
+    if split is None and len(data) == 1:
+        return next(iter(data.values()))
+    if split not in data:
+        wrong = "has several splits" if split is None else f"has no split {split!r}"
+        raise InputError(f"the dataset {name} {wrong}; name one of {', '.join(data)} with --split")
+    return data[split]

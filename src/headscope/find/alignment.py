@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import Alignment, AlignWords, align_words
-from headscope.data.links import Links
-from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, membership, within
 from headscope.find.capture import Captured, capture_greedy, capture_reference

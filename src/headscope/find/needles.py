@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.needles import Needle, NeedleFile
 from headscope.data.prompts import Prompt
+from headscope.data.questions import Needle, NeedleFile
 from headscope.data.words import within
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored

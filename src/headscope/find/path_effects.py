@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.concepts import ConceptFile
 from headscope.data.languages import language_name
 from headscope.data.prompts import TEMPLATE_OPTION, Template, TemplateField
+from headscope.data.words import ConceptFile
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.question_prompts import QuestionTemplate
-from headscope.data.questions import Question
+from headscope.data.questions import Question, QuestionTemplate
 from headscope.errors import InputError, naming
 from headscope.find.gating import (
     Descent,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from headscope import options
 from headscope.data.align import LlmAligner, choose_aligner
-from headscope.data.align.llm import default_cache
+from headscope.data.chat import default_cache
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
@@ -28,7 +28,7 @@ def llm_aligner(
         return None
     if llm_model is None:
         raise InputError("--aligner llm needs the name of a model; add --llm-model NAME")
-    return LlmAligner(llm_model, base_url, cache or default_cache(), threshold=confidence)
+    return LlmAligner(llm_model, base_url, cache or default_cache("align"), threshold=confidence)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from itertools import permutations
 from typing import Literal
 
-from headscope.data.needles import Needle, NeedleFile, needle_file
-from headscope.data.questions import Question, QuestionFile
-from headscope.data.transfer import Answer, TransferFile, TransferPrompt
-from headscope.data.transfer.prompts import digest_of
+from headscope.data.questions import Needle, NeedleFile, Question, QuestionFile, needle_file
+from headscope.data.transfer import Answer, TransferFile, TransferPrompt, transfer_file
 from headscope.errors import InputError
 from headscope.pocket.mixture import (
     QUESTION,
@@ -32,10 +31,11 @@ from headscope.pocket.mixture import (
     say,
     values_of,
 )
+from headscope.pocket.sample import unknown
 from headscope.pocket.world.knowledge import item_split
 from headscope.pocket.world.languages import CODES
-from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
+from headscope.pocket.world.sentences import of_kind
 
 Kind = Literal["translated", "one-language", "two-languages", "any"]
 KINDS: tuple[Kind, ...] = ("translated", "one-language", "two-languages", "any")
@@ -66,16 +66,14 @@ def sample_questions(
         raise InputError(f"{kind!r} is no kind of question; use one of {', '.join(KINDS)}")
     for code in languages:
         if code not in CODES:
-            raise InputError(
-                f"the world of the model pocket has no language {code!r}; known: {', '.join(CODES)}"
-            )
+            raise unknown("language", code, CODES)
     rng = random.Random(f"pocket questions {split} {seed} {kind} {' '.join(languages)}")
     found: dict[tuple[str, str], Question] = {}
     while len(found) < n:
-        one = _draw(rng, split, kind, languages, len(found) + 1)
-        found.setdefault((one.context, one.question), one)
+        question = _draw(rng, split, kind, languages, len(found) + 1)
+        found.setdefault((question.context, question.question), question)
     questions = tuple(found.values())
-    rows = [(one.context, one.question, one.answers) for one in questions]
+    rows = [(question.context, question.question, question.answers) for question in questions]
     digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     return QuestionFile(questions, 0, f"pocket:{split}", digest)
 
@@ -84,7 +82,7 @@ def possible_answers(question: Question) -> tuple[str, ...]:
     """Every value that what `question` asks for can have in the world, in its language."""
     relation = question.group.split()[0]
     code = question.language or ""
-    return tuple(fact_value(relation, one, code) for one in values_of(relation))
+    return tuple(fact_value(relation, value, code) for value in values_of(relation))
 
 
 def _draw(
@@ -93,9 +91,9 @@ def _draw(
     relation, name, value = rng.choice(_facts(split))
     code = rng.choice(languages)
     abroad = kind in ("two-languages", "translated") or (kind == "any" and rng.random() < 0.5)
-    told = rng.choice([one for one in CODES if one != code]) if abroad else code
-    other_name = rng.choice([one.id for one in of_kind("name") if one.id != name])
-    other_value = rng.choice([one for one in values_of(relation) if one != value])
+    told = rng.choice([other for other in CODES if other != code]) if abroad else code
+    other_name = rng.choice([other.id for other in of_kind("name") if other.id != name])
+    other_value = rng.choice([other for other in values_of(relation) if other != value])
     statements = [
         fact_told(relation, told, name, value),
         fact_told(relation, code, other_name, other_value),
@@ -119,7 +117,6 @@ def _draw(
 
 
 def _facts(split: Split) -> list[tuple[str, str, str]]:
-    """Every fact of a split: relation, name and value."""
     return [
         (relation, name.id, value)
         for relation in ("origin", "colour")
@@ -169,24 +166,18 @@ def transfer_prompts(pair: str, split: Split, n: int, seed: int) -> TransferFile
             f"the pocket model has no contradictions in the pair {pair!r}; name two different "
             f"languages of {', '.join(CODES)}, such as de-ru"
         )
+    wanted = {"train"} if split == "train" else {"dev", "test"}
     facts = [
-        (relation, name.id, one, other)
+        (relation, name.id, *values)
         for relation in ("origin", "colour")
         for name in of_kind("name")
-        for one in values_of(relation)
-        for other in values_of(relation)
-        if one != other and _of_split(split, relation, name.id, one, other)
+        for values in permutations(values_of(relation), 2)
+        if all(item_split(f"{relation} {name.id} {value}") in wanted for value in values)
     ]
     rng = random.Random(f"pocket transfer {split} {seed}")
     chosen = rng.sample(facts, min(n, len(facts)))
-    prompts = tuple(_prompt(a, b, number, *fact) for number, fact in enumerate(chosen, 1))
-    return TransferFile(prompts, f"pocket:{split} ({a}, {b})", digest_of(prompts))
-
-
-def _of_split(split: Split, relation: str, name: str, one: str, other: str) -> bool:
-    """Whether both facts are of train, or neither is."""
-    splits = {item_split(f"{relation} {name} {value}") for value in (one, other)}
-    return splits == {"train"} if split == "train" else "train" not in splits
+    prompts = [_prompt(a, b, number, *fact) for number, fact in enumerate(chosen, 1)]
+    return transfer_file(prompts, f"pocket:{split} ({a}, {b})")
 
 
 def _prompt(

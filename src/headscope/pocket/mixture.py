@@ -9,10 +9,12 @@ held out is being asked for one, by question or by word task, each with a split 
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from headscope.data.languages import language_name
 from headscope.data.prompts import DEFAULT_TEMPLATE
@@ -28,9 +30,8 @@ from headscope.pocket.world.knowledge import (
     word_items,
 )
 from headscope.pocket.world.languages import CODES, language
-from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split, draw_sentence, split_of
-from headscope.pocket.world.sentences import NounPhrase, Sentence, render
+from headscope.pocket.world.sentences import NounPhrase, Sentence, of_kind, render
 
 #: The translation prompts: the default, and two other wordings.
 TEMPLATES = (
@@ -43,7 +44,7 @@ WORD = "{instruction}\nWord: {input}\nAnswer:"
 BARE = "{input}\nAnswer:"
 QUESTION = "Question: {question}\nAnswer:"
 
-#: Kinds of documents and their share of the mixture, in documents.
+#: Kinds of documents and their share of the mixture, in documents; see `documents`.
 SHARES = {
     "translation": 0.50,
     "monolingual": 0.08,
@@ -60,6 +61,12 @@ MONOLINGUAL_SENTENCES = (3, 8)
 BARE_TASK_SHARE = 0.30
 
 
+#: Share of documents that carry their translation, where none is given.
+BILINGUAL_SHARE = 0.05
+#: Fewest and most sentences of a text that is said twice; a text said once has twice as many.
+SENTENCES = (1, 4)
+
+
 @dataclass(frozen=True)
 class Document:
     """A training document: its target is learned, its prompt at times (`train.PROMPT_SHARE`)."""
@@ -72,20 +79,18 @@ class Document:
 def documents(split: Split, seed: str) -> Iterator[Document]:
     """An endless stream of documents of one split, the same for the same seed."""
     rng = random.Random(f"mixture {split} {seed}")
-    kinds, shares = list(SHARES), list(SHARES.values())
-    makers: dict[str, Callable[[random.Random, Split], Document]] = {
-        "translation": translation_document,
-        "monolingual": _monolingual,
-        "bilingual": _bilingual,
-        "repeat": _repeat,
-        "question": _question,
-        "word": _word,
-        "bare": _bare,
-        "shots": _shots,
-    }
+    makers: list[Callable[[random.Random, Split], Document]] = [
+        translation_document,
+        _monolingual,
+        _bilingual,
+        _repeat,
+        _question,
+        _word,
+        _bare,
+        _shots,
+    ]
     while True:
-        kind = rng.choices(kinds, shares)[0]
-        yield makers[kind](rng, split)
+        yield rng.choices(makers, list(SHARES.values()))[0](rng, split)
 
 
 def draw_of_split(
@@ -145,13 +150,10 @@ def _monolingual(rng: random.Random, split: Split) -> Document:
     code = rng.choice(CODES)
     said = [say(s, code) for s in topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))]
     if rng.random() < 0.5:
-        said.insert(rng.randint(0, len(said)), _fact(rng, code))
+        at, country = rng.randint(0, len(said)), rng.choice(list(CAPITALS))
+        names = spelled(country, code), spelled(CAPITALS[country], code)
+        said.insert(at, fact_stated("capital", code, *names))
     return Document("monolingual", "", " ".join(said))
-
-
-def _fact(rng: random.Random, code: str) -> str:
-    country = rng.choice(list(CAPITALS))
-    return fact_stated("capital", code, spelled(country, code), spelled(CAPITALS[country], code))
 
 
 def fact_stated(relation: str, code: str, a: str, b: str) -> str:
@@ -186,10 +188,8 @@ def _question(rng: random.Random, split: Split) -> Document:
         countries = [c for c in CAPITALS if item_split(f"question {code} {c}") == split]
         if countries:
             country = rng.choice(countries)
-            asked = RELATIONS["capital"][code].question.format(a=spelled(country, code))
-            return Document(
-                "question", QUESTION.format(question=asked), spelled(CAPITALS[country], code)
-            )
+            question = capital_asked(country, code)
+            return Document("question", question, spelled(CAPITALS[country], code))
     relation = rng.choice(("origin", "colour"))
     names = rng.sample([name.id for name in of_kind("name")], 2)
     values = _values(rng, relation, split, names)
@@ -243,6 +243,12 @@ def fact_asked(relation: str, code: str, name: str) -> str:
     return RELATIONS[relation][code].question.format(a=person(name, code))
 
 
+def capital_asked(country: str, code: str) -> str:
+    """The prompt that asks for a country's capital."""
+    asked = RELATIONS["capital"][code].question.format(a=spelled(country, code))
+    return QUESTION.format(question=asked)
+
+
 def fact_value(relation: str, value: str, code: str) -> str:
     """The value of a fact, a country or a colour, as a language writes it."""
     return spelled(value, code) if relation == "origin" else colour(value, code)
@@ -250,7 +256,7 @@ def fact_value(relation: str, value: str, code: str) -> str:
 
 @cache
 def items_of(split: Split) -> dict[str, list[Item]]:
-    """The word-task items of a split by task ("translate" apart from the others)."""
+    """The word-task items of a split by task."""
     found: dict[str, list[Item]] = {}
     for item in word_items():
         if item.split == split:
@@ -302,3 +308,57 @@ def _shots(rng: random.Random, split: Split) -> Document:
     chosen = rng.sample(like, min(len(like), rng.randint(3, 6)))
     lines = [f"{BARE.format(input=item.input)} {item.output}" for item in chosen]
     return Document("shots", "", "\n\n".join(lines))
+
+
+@dataclass(frozen=True)
+class CorpusDocument:
+    """One document; `to` is the language of the translation it carries, empty if it has none."""
+
+    id: str
+    text: str
+    language: str
+    to: str
+
+    @property
+    def kind(self) -> Literal["bilingual", "monolingual"]:
+        """What the document really is, which a rater has to find out."""
+        return "bilingual" if self.to else "monolingual"
+
+    @property
+    def record(self) -> dict[str, str]:
+        """The document as one flat record of a corpus file, its label included."""
+        texts = {"id": self.id, "text": self.text, "language": self.language}
+        return {**texts, "kind": self.kind, "to": self.to}
+
+
+def corpus_documents(
+    split: Split,
+    seed: int,
+    share: float = BILINGUAL_SHARE,
+    languages: tuple[str, ...] = CODES,
+    into: tuple[str, ...] = CODES,
+    sentences: tuple[int, int] = SENTENCES,
+) -> Iterator[CorpusDocument]:
+    """An endless corpus, the same for the same seed; each document's language is drawn evenly.
+
+    Like a crawl of the web: most documents of a language are in it alone, and a known `share` says
+    the same again in another language, on the next line. Nothing but the text tells which, and
+    documents of both kinds have as many sentences, so length does not give them away.
+
+    No two documents have the same text. A translation goes into one of the languages `into` other
+    than the document's own; `sentences` are the fewest and most that are said twice.
+    """
+    rng = random.Random(f"corpus {split} {seed} {share} {languages} {into} {sentences}")
+    seen: set[bytes] = set()
+    while True:
+        code = rng.choice(languages)
+        to = rng.choice([other for other in into if other != code]) if rng.random() < share else ""
+        count = rng.randint(*sentences)
+        if to:
+            text = bilingual_text(topic_sentences(rng, split, count), code, to)
+        else:
+            text = " ".join(say(s, code) for s in topic_sentences(rng, split, 2 * count))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        if digest not in seen:
+            seen.add(digest)
+            yield CorpusDocument(f"{split}-{seed}-{len(seen):06d}", text, code, to)

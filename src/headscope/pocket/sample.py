@@ -1,4 +1,4 @@
-"""Held-out sentences, documents, words and word tasks of the bundled model's world."""
+"""Held-out sentences, documents, words and tasks of the bundled model's world."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import difflib
 import hashlib
 from functools import cache, lru_cache
 
-from headscope.data.concepts import Concept, ConceptFile, concept_file
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.data.languages import parse_direction
-from headscope.data.links import format_links
-from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.pairs import PairFile, SentencePair, format_links
+from headscope.data.tasks import Example, Task, translation_task
+from headscope.data.words import Concept, ConceptFile, concept_file
 from headscope.errors import InputError
-from headscope.pocket.mixture import monolingual_sentences, say
+from headscope.pocket.mixture import (
+    BARE,
+    TEMPLATES,
+    WORD,
+    instruction,
+    monolingual_sentences,
+    say,
+    translation_prompt,
+)
 from headscope.pocket.world.knowledge import INSTRUCTIONS, Item, word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS, language
-from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import SPLITS, Split, sentences
-from headscope.pocket.world.sentences import Sentence, render
+from headscope.pocket.world.sentences import Sentence, of_kind, render
 
 #: The word tasks; "translate" has one variant a target language.
 TASKS = (*INSTRUCTIONS, "translate")
@@ -61,11 +68,11 @@ def sample_documents(code: str, split: str, n: int, seed: int) -> DocumentFile:
     language or split that the world lacks, or n below 1.
     """
     if code not in CODES:
-        raise _unknown("language", code, CODES)
+        raise unknown("language", code, CODES)
     chosen = _split(split)
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one document")
-    texts = [" ".join(say(one, code) for one in some) for some in _said(chosen, n, seed)]
+    texts = [" ".join(say(s, code) for s in said) for said in _said(chosen, n, seed)]
     documents = tuple(Document(str(line), text, code, line) for line, text in enumerate(texts, 1))
     return DocumentFile(documents, code, f"pocket:{chosen}", digest_of(texts))
 
@@ -77,17 +84,17 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
     """
     chosen = _split(split)
     if task not in TASKS:
-        raise _unknown("word task", task, TASKS)
+        raise unknown("word task", task, TASKS)
     if code not in CODES:
-        raise _unknown("language", code, CODES)
+        raise unknown("language", code, CODES)
     if (task == "translate") != bool(to):
         raise InputError('the task "translate" needs the language to translate to, no other does')
     if to and (to not in CODES or to == code):
-        raise _unknown("language to translate to", to, [one for one in CODES if one != code])
+        raise unknown("language to translate to", to, [other for other in CODES if other != code])
     wanted = (task, code, to)
     return tuple(
         item
-        for item in _items()
+        for item in word_items()
         if (item.task, item.language, item.to) == wanted and item.split == chosen
     )
 
@@ -101,8 +108,8 @@ def word_table() -> ConceptFile:
     meanings = [*of_kind("noun"), *of_kind("adjective")]
     meanings += [verb for verb in of_kind("verb") if verb.id != "be"]
     concepts = [
-        Concept(one.id, {code: language(code).citation(one.id) for code in CODES}, line)
-        for line, one in enumerate(meanings, 2)
+        Concept(meaning.id, {code: language(code).citation(meaning.id) for code in CODES}, line)
+        for line, meaning in enumerate(meanings, 2)
     ]
     return concept_file(concepts, CODES, "pocket:words")
 
@@ -116,22 +123,17 @@ def contents() -> dict[str, tuple[str, ...]]:
 def _said(split: Split, n: int, seed: int) -> tuple[tuple[Sentence, ...], ...]:
     """What `n` documents say, for any language: drawing it takes longer than saying it."""
     found: dict[tuple[Sentence, ...], None] = {}
-    for some in monolingual_sentences(split, f"documents {seed}"):
-        found.setdefault(tuple(some))
+    for said in monolingual_sentences(split, f"documents {seed}"):
+        found.setdefault(tuple(said))
         if len(found) == n:
             break
     return tuple(found)
 
 
-@cache
-def _items() -> tuple[Item, ...]:
-    return tuple(word_items())
-
-
 def _languages(direction: str) -> tuple[str, str]:
     if direction not in DIRECTIONS:
         parse_direction(direction)  # says what is wrong with the spelling, if that is it
-        raise _unknown("direction", direction, DIRECTIONS)
+        raise unknown("direction", direction, DIRECTIONS)
     source, _, target = direction.partition("-")
     return source, target
 
@@ -140,12 +142,74 @@ def _split(name: str) -> Split:
     for split in SPLITS:
         if split == name:
             return split
-    raise _unknown("split", name, SPLITS)
+    raise unknown("split", name, SPLITS)
 
 
-def _unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
+def unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
+    """The error for something that the world lacks."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.81)
     hint = f"did you mean {close[0]}? " if close else ""
     return InputError(
         f"the world of the model pocket has no {what} {name!r}; {hint}known: {', '.join(known)}"
     )
+
+
+@cache
+def task_names() -> tuple[str, ...]:
+    """Names of all word tasks.
+
+    `plural-de`, `translate-en-de` where two languages take part, and `plural` for all languages.
+    """
+    alone = [task for task in TASKS if task != "translate"]
+    named = [*alone, *(f"{task}-{code}" for task in alone for code in CODES)]
+    named += [f"translate-{a}-{b}" for a in CODES for b in CODES if a != b]
+    return tuple(named)
+
+
+# Prompts of tasks are those the model was trained with. They are complete, so none goes through the
+# chat template, which would add the end of the bare prompt once more.
+def word_task(name: str, *splits: str) -> Task:
+    """A word task of one split or several, in the fixed order of the world.
+
+    Raises `InputError`, with the nearest name, for a task or split that the world lacks.
+    """
+    if name not in task_names():
+        close = difflib.get_close_matches(name, task_names(), n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(
+            f"the model pocket has no word task {name!r}; {hint}a name is one of "
+            f"{', '.join(TASKS)} and a language ({', '.join(CODES)}), such as plural-de or "
+            "translate-en-de"
+        )
+    kind, *codes = name.split("-")
+    items = [
+        item
+        for code in codes[:1] or CODES
+        for split in splits
+        for item in task_items(kind, code, split, *codes[1:])
+    ]
+    examples = tuple(
+        Example(str(number), item.input, item.output, number)
+        for number, item in enumerate(items, 1)
+    )
+    text = "".join(f"{example.input}\t{example.output}\n" for example in examples)
+    return Task(
+        name=name,
+        examples=examples,
+        instruction=WORD.replace("{instruction}", instruction(items[0])),
+        bare=BARE,
+        language=codes[-1] if codes else None,
+        at_start=kind == "first_letter",
+        path=f"pocket:{'+'.join(splits)}",
+        digest=hashlib.sha256(text.encode("utf-8")).hexdigest(),
+        chat=False,
+    )
+
+
+def sentence_task(direction: str, split: str, n: int, seed: int) -> Task:
+    """Translating the first `n` sentences of a split drawn with `seed`; see `sample_pairs`."""
+    pairs = sample_pairs(direction, split, n, seed)
+    asked = translation_prompt(
+        TEMPLATES[0], "{input}", pairs.source_language, pairs.target_language
+    )
+    return translation_task(pairs, asked, BARE, direction, chat=False)

@@ -12,29 +12,35 @@ from __future__ import annotations
 import difflib
 import json
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
 from headscope.pocket.mixture import (
-    QUESTION,
     REPEAT,
     TEMPLATES,
     WORD,
+    capital_asked,
     instruction,
     items_of,
     say,
     translation_prompt,
 )
-from headscope.pocket.world.knowledge import CAPITALS, RELATIONS, Item, item_split, spelled
+from headscope.pocket.world.knowledge import CAPITALS, Item, item_split, spelled
 from headscope.pocket.world.languages import CODES, DIRECTIONS
-from headscope.pocket.world.lexicon import Concept, concepts, of_kind
 from headscope.pocket.world.sampling import Split, sentences, split_of
-from headscope.pocket.world.sentences import Clause, NounPhrase, Sentence
+from headscope.pocket.world.sentences import (
+    Clause,
+    NounPhrase,
+    Sentence,
+    concepts,
+    of_kind,
+)
 
 #: Choices of an item.
 CHOICES = 4
@@ -83,54 +89,56 @@ def write_tasks(folder: Path, split: Split = "test", n: int = 200, seed: int = 0
         (folder / f"{task.name}.yaml").write_text(_yaml(task, split), encoding="utf-8")
         counts[task.name] = len(rows)
     for name, tasks in GROUPS.items():
-        (folder / f"{name}.yaml").write_text(_group_yaml(name, tasks), encoding="utf-8")
+        listed = "".join(f"  - {task.name}\n" for task in tasks)
+        metric = "aggregate_metric_list:\n  - metric: acc\n    weight_by_size: false\n"
+        text = f"group: {name}\ntask:\n{listed}{metric}"
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     return counts
 
 
+_YAML = """\
+# {asks} ({split} items of the pocket world)
+task: {name}
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {name}.jsonl
+test_split: test
+output_type: {kind}
+doc_to_text: "{{{{prompt}}}}"
+{answer}
+target_delimiter: " "
+metric_list:
+  - metric: {metric}
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: 1.0
+"""
+_CHOSEN_ANSWER = "doc_to_choice: choices\ndoc_to_target: answer"
+# The model puts one space between prompt and answer, which is no part of the answer.
+_GENERATED_ANSWER = f"""\
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs:
+  until: ["\\n"]
+  do_sample: false
+  max_gen_toks: {LONGEST}
+filter_list:
+  - name: none
+    filter:
+      - function: remove_whitespace
+      - function: take_first"""
+
+
 def _yaml(task: PocketTask, split: Split) -> str:
-    lines = [
-        f"# {task.asks} ({split} items of the pocket world)",
-        f"task: {task.name}",
-        "dataset_path: json",
-        "dataset_kwargs:",
-        "  data_files:",
-        f"    test: {task.name}.jsonl",
-        "test_split: test",
-        f"output_type: {'generate_until' if task.generated else 'multiple_choice'}",
-        'doc_to_text: "{{prompt}}"',
-    ]
-    if task.generated:
-        lines += [
-            'doc_to_target: "{{answer}}"',
-            "generation_kwargs:",
-            '  until: ["\\n"]',
-            "  do_sample: false",
-            f"  max_gen_toks: {LONGEST}",
-            # The model puts one space between prompt and answer, which is no part of the answer.
-            "filter_list:",
-            "  - name: none",
-            "    filter:",
-            "      - function: remove_whitespace",
-            "      - function: take_first",
-        ]
-    else:
-        lines += ["doc_to_choice: choices", "doc_to_target: answer"]
-    lines += [
-        'target_delimiter: " "',
-        "metric_list:",
-        f"  - metric: {'exact_match' if task.generated else 'acc'}",
-        "    aggregation: mean",
-        "    higher_is_better: true",
-        "metadata:",
-        "  version: 1.0",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _group_yaml(name: str, tasks: tuple[PocketTask, ...]) -> str:
-    listed = "".join(f"  - {task.name}\n" for task in tasks)
-    metric = "aggregate_metric_list:\n  - metric: acc\n    weight_by_size: false\n"
-    return f"group: {name}\ntask:\n{listed}{metric}"
+    return _YAML.format(
+        asks=task.asks,
+        split=split,
+        name=task.name,
+        kind="generate_until" if task.generated else "multiple_choice",
+        answer=_GENERATED_ANSWER if task.generated else _CHOSEN_ANSWER,
+        metric="exact_match" if task.generated else "acc",
+    )
 
 
 def _said(split: Split, seed: int) -> Iterator[tuple[str, str, Sentence, list[Sentence]]]:
@@ -163,65 +171,66 @@ def near_misses(
     texts = [{say(sentence, code)} for code in codes]
     candidates = list(_variants(sentence))
     rng.shuffle(candidates)
-    for one in candidates:
-        if split_of(one) != split:
+    for candidate in candidates:
+        if split_of(candidate) != split:
             continue
-        said = [say(one, code) for code in codes]
+        said = [say(candidate, code) for code in codes]
         if any(text in known for text, known in zip(said, texts, strict=True)):
             continue
         for text, known in zip(said, texts, strict=True):
             known.add(text)
-        found.append(one)
+        found.append(candidate)
         if len(found) == wanted:
             return found
     return None
 
 
 def _variants(sentence: Sentence) -> Iterator[Sentence]:
-    for first in _clause_variants(sentence.first):
-        yield replace(sentence, first=first)
-    if sentence.second is not None:
-        for second in _clause_variants(sentence.second):
-            yield replace(sentence, second=second)
+    """The sentence with one noun, verb or adjective replaced by another of its class."""
+    second = sentence.second
+    return _replaced(
+        sentence,
+        first=_clause_variants(sentence.first),
+        second=_clause_variants(second) if second is not None else (),
+    )
 
 
 def _clause_variants(clause: Clause) -> Iterator[Clause]:
-    """The clause with one noun, verb or adjective replaced by another of its class."""
-    for verb in _like(clause.verb):
-        yield replace(clause, verb=verb)
-    for predicate in _like(clause.predicate):
-        yield replace(clause, predicate=predicate)
-    for subject in _phrase_variants(clause.subject):
-        yield replace(clause, subject=subject)
-    for thing in _phrase_variants(clause.object):
-        yield replace(clause, object=thing)
-    if clause.place is not None:
-        for place in _phrase_variants(clause.place[1]):
-            yield replace(clause, place=(clause.place[0], place))
+    preposition, place = clause.place or ("", None)
+    return _replaced(
+        clause,
+        verb=_like(clause.verb),
+        predicate=_like(clause.predicate),
+        subject=_phrase_variants(clause.subject),
+        object=_phrase_variants(clause.object),
+        place=((preposition, phrase) for phrase in _phrase_variants(place)),
+    )
 
 
-def _phrase_variants(phrase: NounPhrase | None) -> Iterator[NounPhrase]:
+def _phrase_variants(phrase: NounPhrase | None) -> Iterable[NounPhrase]:
     if phrase is None:
-        return
-    for noun in _like(phrase.noun):
-        yield replace(phrase, noun=noun)
-    for adjective in _like(phrase.adjective):
-        yield replace(phrase, adjective=adjective)
+        return ()
+    return _replaced(phrase, noun=_like(phrase.noun), adjective=_like(phrase.adjective))
+
+
+def _replaced(whole: Any, **parts: Iterable[Any]) -> Iterator[Any]:
+    """Copies of something, each with one part replaced by one of the others for it."""
+    for name, others in parts.items():
+        for other in others:
+            yield replace(whole, **{name: other})
 
 
 def _like(concept: str) -> list[str]:
     """Other concepts that may stand wherever this one does."""
     if not concept or concept == "be" or concepts()[concept].kind == "pronoun":
         return []
-    one = concepts()[concept]
-    return [other.id for other in of_kind(one.kind) if other.id != concept and _frame(other, one)]
-
-
-def _frame(a: Concept, b: Concept) -> bool:
-    """Whether two concepts stand in the same places: class, and what a verb goes with."""
-    return all(
-        getattr(a, name) == getattr(b, name) for name in ("classes", "subjects", "objects", "place")
-    )
+    known = concepts()[concept]
+    frame = attrgetter("classes", "subjects", "objects", "place")
+    return [
+        other.id
+        for other in of_kind(known.kind)
+        if other.id != concept and frame(other) == frame(known)
+    ]
 
 
 def _chosen(prompt: str, right: str, wrong: list[str], key: str, **about: str) -> Row:
@@ -231,33 +240,22 @@ def _chosen(prompt: str, right: str, wrong: list[str], key: str, **about: str) -
     return {"prompt": prompt, "choices": choices, "answer": choices.index(right), **about}
 
 
-def _translate_sentences(split: Split, seed: int) -> Iterator[Row]:
-    for source, target, sentence, others in _said(split, seed):
-        text = say(sentence, source)
-        prompt = translation_prompt(TEMPLATES[0], text, source, target)
-        wrong = [say(other, target) for other in others]
-        about = {"source": text, "language": source, "to": target}
-        yield _chosen(prompt, say(sentence, target), wrong, text, **about)
-
-
-def _repeat_sentences(split: Split, seed: int) -> Iterator[Row]:
-    for source, _, sentence, others in _said(split, seed):
-        text = say(sentence, source)
-        wrong = [say(other, source) for other in others]
-        yield _chosen(REPEAT.format(source=text), text, wrong, text, source=text, language=source)
-
-
-def _translate_generated(split: Split, seed: int) -> Iterator[Row]:
-    for source, target, sentence, _ in _said(split, seed):
-        text = say(sentence, source)
-        prompt = translation_prompt(TEMPLATES[0], text, source, target)
-        yield {"prompt": prompt, "answer": say(sentence, target), "source": text}
-
-
-def _repeat_generated(split: Split, seed: int) -> Iterator[Row]:
-    for source, _, sentence, _ in _said(split, seed):
-        text = say(sentence, source)
-        yield {"prompt": REPEAT.format(source=text), "answer": text, "source": text}
+def _sentences(translated: bool, generated: bool, split: Split, seed: int) -> Iterator[Row]:
+    """Sentences to translate, or to repeat, by choosing among near misses or by generating."""
+    for source, other, sentence, near in _said(split, seed):
+        target = other if translated else source
+        text, right = say(sentence, source), say(sentence, target)
+        prompt = REPEAT.format(source=text)
+        if translated:
+            prompt = translation_prompt(TEMPLATES[0], text, source, target)
+        if generated:
+            yield {"prompt": prompt, "answer": right, "source": text}
+        else:
+            about = {"source": text, "language": source}
+            wrong = [say(miss, target) for miss in near]
+            yield _chosen(
+                prompt, right, wrong, text, **about, **({"to": target} if translated else {})
+            )
 
 
 def word_choices(
@@ -277,23 +275,19 @@ def word_choices(
             yield _chosen(prompt, item.output, wrong, key, language=item.language)
 
 
-def _word_rows(task: str) -> Callable[[Split, int], Iterator[Row]]:
-    return partial(word_choices, task)
-
-
 def _wrong(item: Item) -> list[str]:
     """Three wrong answers: the word itself, left as it is, and others' answers."""
-    split_items = [one for split in ("test", "dev", "train") for one in items_of(split)[item.task]]
     like = [
-        one
-        for one in split_items
-        if (one.language, one.to) == (item.language, item.to) and one.output != item.output
+        other
+        for split in ("test", "dev", "train")
+        for other in items_of(split)[item.task]
+        if (other.language, other.to) == (item.language, item.to) and other.output != item.output
     ]
-    near = sorted(like, key=lambda one: (-_alike(one.input, item.input), one.input))
+    near = sorted(like, key=lambda other: (-_alike(other.input, item.input), other.input))
     found = [] if item.task in ("translate", "first_letter", "capital") else [item.input]
-    found += [one.output for one in near]
-    right = [item.output, *(one.output for one in like if one.input == item.input)]
-    return [one for one in dict.fromkeys(found) if one not in right][: CHOICES - 1]
+    found += [other.output for other in near]
+    right = [item.output, *(other.output for other in like if other.input == item.input)]
+    return [answer for answer in dict.fromkeys(found) if answer not in right][: CHOICES - 1]
 
 
 def _alike(a: str, b: str) -> float:
@@ -307,13 +301,14 @@ def _capitals(split: Split, seed: int) -> Iterator[Row]:
         for country, capital in CAPITALS.items():
             if item_split(f"question {code} {country}") != split:
                 continue
-            asked = RELATIONS["capital"][code].question.format(a=spelled(country, code))
-            others = rng.sample([one for one in CAPITALS.values() if one != capital], CHOICES - 1)
-            wrong = [spelled(one, code) for one in others]
-            right = spelled(capital, code)
+            others = rng.sample(
+                [name for name in CAPITALS.values() if name != capital], CHOICES - 1
+            )
+            wrong = [spelled(name, code) for name in others]
             key = f"capital {code} {country}"
-            yield _chosen(QUESTION.format(question=asked), right, wrong, key, language=code)
-    yield from _word_rows("capital")(split, seed)
+            prompt = capital_asked(country, code)
+            yield _chosen(prompt, spelled(capital, code), wrong, key, language=code)
+    yield from word_choices("capital", split, seed)
 
 
 #: Tasks that need a mapping from one language to another.
@@ -321,27 +316,39 @@ CROSS_LINGUAL = (
     PocketTask(
         "pocket_translate_sentences",
         "Which of four sentences translates this one?",
-        _translate_sentences,
+        partial(_sentences, True, False),
     ),
     PocketTask(
         "pocket_translate_words",
         "Which of four words translates this one?",
-        _word_rows("translate"),
+        partial(word_choices, "translate"),
     ),
-    PocketTask("pocket_translate_generated", "Translate a sentence", _translate_generated, True),
+    PocketTask(
+        "pocket_translate_generated", "Translate a sentence", partial(_sentences, True, True), True
+    ),
 )
 #: Tasks within one language.
 ONE_LANGUAGE = (
     PocketTask(
-        "pocket_repeat_sentences", "Which of four sentences repeats this one?", _repeat_sentences
+        "pocket_repeat_sentences",
+        "Which of four sentences repeats this one?",
+        partial(_sentences, False, False),
     ),
-    PocketTask("pocket_plurals", "Which is the plural of this word?", _word_rows("plural")),
-    PocketTask("pocket_past_forms", "Which is the past form of this verb?", _word_rows("past")),
     PocketTask(
-        "pocket_first_letters", "Which letter does a word begin with?", _word_rows("first_letter")
+        "pocket_plurals", "Which is the plural of this word?", partial(word_choices, "plural")
+    ),
+    PocketTask(
+        "pocket_past_forms", "Which is the past form of this verb?", partial(word_choices, "past")
+    ),
+    PocketTask(
+        "pocket_first_letters",
+        "Which letter does a word begin with?",
+        partial(word_choices, "first_letter"),
     ),
     PocketTask("pocket_capitals", "Which is the capital of this country?", _capitals),
-    PocketTask("pocket_repeat_generated", "Repeat a sentence", _repeat_generated, True),
+    PocketTask(
+        "pocket_repeat_generated", "Repeat a sentence", partial(_sentences, False, True), True
+    ),
 )
 TASKS = (*CROSS_LINGUAL, *ONE_LANGUAGE)
 GROUPS = {"pocket_cross_lingual": CROSS_LINGUAL, "pocket_one_language": ONE_LANGUAGE}

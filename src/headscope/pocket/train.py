@@ -1,7 +1,8 @@
-"""Training the pocket model from scratch, resumable at any step, the same for the same seed.
+"""Making the pocket model: its tokenizer, its shape, and its training from scratch.
 
-The batches of a step depend on the seed and the step alone, and the state is written atomically,
-so a run that was killed goes on as if it had not been.
+Training is resumable at any step and the same for the same seed: the batches of a step depend on
+the seed and the step alone, and the state is written atomically, so a run that was killed goes on
+as if it had not been.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.heads.store import write_bytes
 from headscope.pocket.mixture import Document, documents
-from headscope.pocket.tokenizer import new_model, train_tokenizer
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
@@ -31,11 +32,23 @@ if TYPE_CHECKING:
 
     from headscope.heads import Geometry
 
+VOCABULARY = 3072
+BOS, EOS, PAD = "<bos>", "<eos>", "<pad>"
+CONTEXT = 1024
+
+#: One user message becomes the bare prompt of the mixture: the text, then "Answer:".
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %} {{ message['content'] }}{{ eos_token }}"
+    "{% else %}{{ message['content'] }}\nAnswer:{% endif %}{% endfor %}"
+)
 #: Share of documents whose prompt is learned too. The source sentence of a translation cannot be
 #: foreseen, and computing its loss every time costs a quarter of a step on a CPU.
 PROMPT_SHARE = 0.2
 #: Steps whose batches are drawn together, so that documents of like length share a batch.
 GROUP = 16
+Encoded = tuple[list[int], int]
+"""The token ids of a document, and where what is learned of it begins."""
 #: Share of a training on a corpus after which documents of every length are let in.
 RAMP = 0.5
 
@@ -146,11 +159,11 @@ def train_pocket(
         if finished in config.checkpoints:
             save_weights(model, tokenizer, out / f"step-{finished:05d}")
         if finished % 20 == 0 or finished == config.all_steps:
-            told = _log(
+            line = _log(
                 out, finished, config.all_steps, float(loss.detach()), tokens, started, done
             )
             if not quiet:
-                print(told, file=sys.stderr, flush=True)
+                print(line, file=sys.stderr, flush=True)
         stop = stop_after is not None and finished - done >= stop_after
         if finished % save_every == 0 or finished == config.all_steps or stop:
             _save_state(out / "state", model, optimizers, finished)
@@ -228,15 +241,12 @@ def save_weights(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, fo
 
 
 def _own_folder(out: Path, config: PocketTraining) -> None:
-    """Refuse a folder that another configuration trains in."""
-    told, wanted = out / "training.json", json.dumps(asdict(config), indent=1)
-    if not told.exists():
-        partial = out / "training.json.partial"
-        partial.write_text(wanted + "\n")
-        os.replace(partial, told)
-    elif json.loads(told.read_text()) != json.loads(wanted):
+    note, wanted = out / "training.json", json.dumps(asdict(config), indent=1)
+    if not note.exists():
+        write_bytes(note, f"{wanted}\n".encode())
+    elif json.loads(note.read_text()) != json.loads(wanted):
         raise InputError(
-            f"{out} holds a training run with other settings ({told.name} tells which): "
+            f"{out} holds a training run with other settings ({note.name} tells which): "
             "give another --out, or the same settings to go on"
         )
 
@@ -254,7 +264,6 @@ def _tokenizer(out: Path, seed: int) -> PreTrainedTokenizerFast:
 
 
 def _save_state(folder: Path, model: Any, optimizers: list[Any], step: int) -> None:
-    """Model and optimizer tensors as safetensors, replaced in one step."""
     from safetensors.torch import save_file
 
     tensors = {f"model.{n}": p.detach().cpu().contiguous() for n, p in model.named_parameters()}
@@ -323,26 +332,24 @@ def _group(tokenizer: PreTrainedTokenizerFast, config: PocketTraining, number: i
     rng = random.Random(f"group {config.seed} {number}")
     stream = documents("train", f"{config.seed} {number}")
     wanted = GROUP * config.batch_tokens
-    encoded: list[tuple[list[int], int]] = []
+    encoded: list[Encoded] = []
     size = 0
     longest = config.first_words + number * config.more_words
     while size < wanted * 1.1:
-        some = [d for d in islice(stream, 256) if len(d.target.split()) <= longest]
-        for ids, start in _encode(tokenizer, some):
-            learn_prompt = rng.random() < PROMPT_SHARE
-            encoded.append((ids, 0 if learn_prompt else start))
+        short = [d for d in islice(stream, 256) if len(d.target.split()) <= longest]
+        for ids, start in _encode(tokenizer, short):
+            encoded.append((ids, 0 if rng.random() < PROMPT_SHARE else start))
             size += len(ids)
     return _batches(tokenizer, encoded, config.batch_tokens, rng)[:GROUP]
 
 
 def _batches(
     tokenizer: PreTrainedTokenizerFast,
-    encoded: list[tuple[list[int], int]],
+    encoded: list[Encoded],
     batch_tokens: int,
     rng: random.Random,
 ) -> list[Batch]:
-    """Batches of documents of like length, in random order."""
-    chunks: list[list[tuple[list[int], int]]] = [[]]
+    chunks: list[list[Encoded]] = [[]]
     for pair in sorted(encoded, key=lambda pair: len(pair[0])):
         if chunks[-1] and (len(chunks[-1]) + 1) * len(pair[0]) > batch_tokens:
             chunks.append([])
@@ -351,9 +358,7 @@ def _batches(
     return [_collate(tokenizer, chunk) for chunk in chunks]
 
 
-def _encode(
-    tokenizer: PreTrainedTokenizerFast, batch: list[Document]
-) -> Iterator[tuple[list[int], int]]:
+def _encode(tokenizer: PreTrainedTokenizerFast, batch: list[Document]) -> Iterator[Encoded]:
     """Token ids of each document with its end mark, and where its target begins.
 
     Prompt and target are separate pieces of the tokenizer's first split (the target begins with
@@ -367,7 +372,7 @@ def _encode(
         yield [tokenizer.bos_token_id, *prompt, *target, tokenizer.eos_token_id], len(prompt)
 
 
-def _collate(tokenizer: PreTrainedTokenizerFast, chunk: list[tuple[list[int], int]]) -> Batch:
+def _collate(tokenizer: PreTrainedTokenizerFast, chunk: list[Encoded]) -> Batch:
     import torch
 
     width = max(len(ids) for ids, _ in chunk)
@@ -388,18 +393,19 @@ def corpus_batches(
     longer and longer ones are let in. Documents of like length share a batch.
     """
     rng = random.Random(f"corpus {seed}")
-    encoded = []
-    for start in range(0, len(corpus), 4096):
-        for ids, begins in _encode(tokenizer, list(corpus[start : start + 4096])):
-            encoded.append((ids, 0 if rng.random() < PROMPT_SHARE else begins))
+    encoded = [
+        (ids, 0 if rng.random() < PROMPT_SHARE else begins)
+        for start in range(0, len(corpus), 4096)
+        for ids, begins in _encode(tokenizer, list(corpus[start : start + 4096]))
+    ]
     longest = max((len(ids) for ids, _ in encoded), default=1)
     placed = []
     for pair in encoded:
         opens = RAMP * len(pair[0]) / longest
         placed.append((opens + (1 - opens) * rng.random(), pair))
-    placed.sort(key=lambda one: one[0])
+    placed.sort(key=lambda place: place[0])
     batches: list[Batch] = []
-    group: list[tuple[list[int], int]] = []
+    group: list[Encoded] = []
     size = 0
     for _, pair in placed:
         group.append(pair)
@@ -408,3 +414,71 @@ def corpus_batches(
             batches += _batches(tokenizer, group, batch_tokens, rng)
             group, size = [], 0
     return batches + (_batches(tokenizer, group, batch_tokens, rng) if group else [])
+
+
+def train_tokenizer(seed: int = 0, texts: int = 60_000) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of `texts` documents of the train split (about half a minute).
+
+    Any text of any language can be given to the model. Like most decoders' tokenizers it puts a
+    `<bos>` before every text by itself.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PAD, BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    stream = islice(documents("train", f"tokenizer-{seed}"), texts)
+    tokenizer.train_from_iterator((f"{d.prompt} {d.target}" for d in stream), trainer)
+    bos = tokenizer.token_to_id(BOS)
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, bos)]),
+        ]
+    )
+    make: Any = PreTrainedTokenizerFast
+    fast: PreTrainedTokenizerFast = make(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """A randomly initialised pocket model in float32 (2.2 million parameters).
+
+    A small Qwen3 with 96 query heads in groups of four. Qwen3 rather than Llama because it
+    normalises queries and keys: without that, attention of a model this small saturates early in
+    training and heads that copy or align never form.
+    """
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=160,
+        intermediate_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        head_dim=16,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return Qwen3ForCausalLM(config)

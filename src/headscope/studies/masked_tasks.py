@@ -118,7 +118,7 @@ def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
         name = name.get("name")
     if not isinstance(name, str) or model.model != POCKET:
         return choice
-    from headscope.pocket.head_tasks import task_names
+    from headscope.pocket.sample import task_names
     from headscope.pocket.world.languages import DIRECTIONS
 
     if name in DIRECTIONS:

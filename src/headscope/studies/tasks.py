@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
+from headscope.data.prompts import unescaped as task_template
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import (
     DEFAULT_BARE,
@@ -27,7 +28,6 @@ from headscope.data.tasks import (
     split_task,
     translation_task,
 )
-from headscope.data.tasks.task import from_option as task_template
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET, PairsChoice, read_directions
@@ -193,7 +193,7 @@ def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:
 
 def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
     """The file of a task, or None for a word task of the pocket model."""
-    from headscope.pocket.head_tasks import task_names
+    from headscope.pocket.sample import task_names
 
     if Path(name).is_file():
         return Path(name)
@@ -209,7 +209,7 @@ def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
     if not files and model == POCKET and "/" not in name and "." not in name:
-        from headscope.pocket.head_tasks import word_task
+        from headscope.pocket.sample import word_task
 
         word_task(name, "test")  # says what names there are
     advice = hint or "; give its path, or its name and the folder as --data"
@@ -217,7 +217,7 @@ def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
 
 
 def _pocket_task(choice: TaskChoice, name: str) -> TaskSides:
-    from headscope.pocket.head_tasks import word_task
+    from headscope.pocket.sample import word_task
 
     # Neither dev nor test was seen in the model's training, and both are small.
     train, test = word_task(name, "train"), word_task(name, "test", "dev")
@@ -275,7 +275,7 @@ def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
         ]
     # Which directions there are, and whether the model is the one that needs no data.
     named = read_directions(dataclasses.replace(pairs, limit=1), model, "test", seed=seed)
-    from headscope.pocket.head_tasks import sentence_task
+    from headscope.pocket.sample import sentence_task
 
     number = choice.limit or POCKET_SENTENCES
     return [

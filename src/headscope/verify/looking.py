@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.tasks import Example, Task, prompt
-from headscope.data.tasks.task import PLACEHOLDER
+from headscope.data.tasks import PLACEHOLDER, Example, Task, prompt
 from headscope.errors import InputError, naming
 from headscope.estimates import Mean, known
 from headscope.heads.scores import mean_of_defined

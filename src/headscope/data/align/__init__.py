@@ -13,13 +13,10 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from headscope.data.align.eflomal import Eflomal, align_eflomal, check_eflomal
-from headscope.data.align.given import given_links
+from headscope.data.align.eflomal import Eflomal, align_eflomal, check_eflomal, symmetrise
 from headscope.data.align.llm import LlmAligner, align_llm
-from headscope.data.align.symmetrise import symmetrise
 from headscope.data.languages import language_name
-from headscope.data.links import Links
-from headscope.data.pairs import SentencePair
+from headscope.data.pairs import Links, SentencePair, given_links
 from headscope.data.words import (
     WHITE_SPACE,
     Segmenter,
@@ -88,7 +85,7 @@ class Alignment:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as a JSON object, as a run keeps it."""
-        return {**asdict(self), "links": [one and sorted(one) for one in self.links]}
+        return {**asdict(self), "links": [links and sorted(links) for links in self.links]}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Alignment:
@@ -98,8 +95,8 @@ class Alignment:
             for name in ("source_words", "target_words")
         )
         links = tuple(
-            None if one is None else frozenset((int(i), int(j)) for i, j in one)
-            for one in stored["links"]
+            None if pairs is None else frozenset((int(i), int(j)) for i, j in pairs)
+            for pairs in stored["links"]
         )
         return cls(stored["aligner"], stored["units"], source, target, links, stored["stats"])
 
@@ -166,8 +163,8 @@ def align_words(
         links = answer.links
         stats.update(answer.stats)
     stats["pairs"] = len(links)
-    stats["skipped"] = sum(one is None for one in links)
-    stats["links"] = sum(len(one) for one in links if one is not None)
+    stats["skipped"] = links.count(None)
+    stats["links"] = sum(map(len, filter(None, links)))
     return Alignment(aligner, units, sources, targets, links, stats)
 
 
@@ -215,16 +212,16 @@ def _pieces(text: str, words: Sequence[Word], units: str) -> tuple[str, list[lis
     )
     bounds = [0, *cuts, len(text)]
     spaced = " ".join(text[start:end] for start, end in pairwise(bounds))
-    pieces = []
-    for start, end in pairwise(bounds):
-        for word in split_words(text[start:end], links_given=True):
-            pieces.append((start + word.start, start + word.end))
-    places = [
+    pieces = [
+        (start + word.start, start + word.end)
+        for start, end in pairwise(bounds)
+        for word in split_words(text[start:end], links_given=True)
+    ]
+    return spaced, [
         [
             place
-            for place, (start, end) in enumerate(pieces)
-            if start < word.end and word.start < end
+            for place, piece in enumerate(pieces)
+            if piece[0] < word.end and word.start < piece[1]
         ]
         for word in words
     ]
-    return spaced, places

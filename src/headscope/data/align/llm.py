@@ -8,25 +8,109 @@ disk, so that a run that is repeated or continued asks for nothing twice.
 from __future__ import annotations
 
 import json
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Lock
-from typing import cast
+from typing import NamedTuple, TypeGuard
 
-from headscope.data import chat
-from headscope.data.align.answers import (
-    PROMPT_VERSION,
-    RESPONSE_FORMAT,
-    UnitLink,
-    messages,
-    read_answer,
+from headscope.data.chat import Chat, ChatModel, object_schema, response_format
+from headscope.data.pairs import Links
+
+# Part of the cache key: change it with any change of the prompt or of the schema.
+PROMPT_VERSION = "1"
+
+_INSTRUCTIONS = (
+    "You link the units of a translation to the units of its source. Units are words or pieces of "
+    "words and are numbered from 0. For every target unit give one entry: its number, the number "
+    "of the one source unit whose meaning it renders, or null if no source unit does (as for an "
+    "article or particle that only one language needs), and your confidence from 0 to 1 that "
+    "this is right. Judge by meaning in context, not by position. Where several source units "
+    "together are rendered, choose the one that carries most of the meaning."
 )
-from headscope.data.chat import Chat, ChatModel, cache_file
-from headscope.data.files import write_text_atomically
-from headscope.data.links import Links
+
+RESPONSE_FORMAT = response_format(
+    "word_links",
+    links={
+        "type": "array",
+        "items": object_schema(
+            target={"type": "integer"},
+            source={"type": ["integer", "null"]},
+            confidence={"type": "number"},
+        ),
+    },
+)
+
+
+class UnitLink(NamedTuple):
+    """The source unit of one target unit (None: none), positions from 0, confidence 0 to 1."""
+
+    target: int
+    source: int | None
+    confidence: float
+
+
+def messages(
+    source: Sequence[str], target: Sequence[str], source_language: str, target_language: str
+) -> list[dict[str, str]]:
+    """The conversation that asks for the links of one sentence pair."""
+    question = "\n".join(
+        (
+            f"Source ({source_language}):",
+            _listed(source),
+            f"Target ({target_language}):",
+            _listed(target),
+            f"Give {len(target)} entries, target 0 to {len(target) - 1}.",
+        )
+    )
+    return [
+        {"role": "system", "content": _INSTRUCTIONS},
+        {"role": "user", "content": question},
+    ]
+
+
+def read_answer(text: str, source_length: int, target_length: int) -> tuple[UnitLink, ...] | None:
+    """The links of an answer in target order, or None if it is not as asked.
+
+    Every target unit must have exactly one entry, indices must lie within the sentences, and
+    confidences between 0 and 1.
+    """
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    entries = answer.get("links") if isinstance(answer, dict) else None
+    if not isinstance(entries, list):
+        return None
+    found: dict[int, UnitLink] = {}
+    for entry in entries:
+        if not isinstance(entry, dict):
+            return None
+        target, source = entry.get("target"), entry.get("source", "missing")
+        confidence = entry.get("confidence")
+        if not _index(target, target_length) or target in found:
+            return None
+        if source is not None and not _index(source, source_length):
+            return None
+        if not isinstance(confidence, int | float) or isinstance(confidence, bool):
+            return None
+        if not math.isfinite(confidence) or not 0 <= confidence <= 1:
+            return None
+        found[target] = UnitLink(target, source, float(confidence))
+    if len(found) != target_length:
+        return None
+    return tuple(found[position] for position in range(target_length))
+
+
+def _index(value: object, length: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < length
+
+
+def _listed(units: Sequence[str]) -> str:
+    """Numbered units, one a line, quoted so that spaces within them can be seen."""
+    return "\n".join(
+        f"{number}: {json.dumps(unit, ensure_ascii=False)}" for number, unit in enumerate(units)
+    )
+
 
 Units = Sequence[str]
 
@@ -66,77 +150,37 @@ def align_llm(
     counted and skipped, and not cached. Raises ``InputError`` where the environment holds no
     key, ``EndpointError`` where requests are refused or still fail after all retries.
     """
-    session = _Session(options, source_language, target_language)
-    with ThreadPoolExecutor(max_workers=max(1, options.workers)) as pool:
-        futures = [pool.submit(session.answer, source, target) for source, target in pairs]
-        try:
-            answers = [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    links: list[Links | None] = []
-    for answer in answers:
-        if answer is None:
-            links.append(None)
-            continue
-        linked = [one for one in answer if one.source is not None]
-        kept = [one for one in linked if one.confidence > options.threshold]
-        session.count("kept", len(kept))
-        session.count("dropped", len(linked) - len(kept))
-        links.append(frozenset((cast("int", one.source), one.target) for one in kept))
-    return LlmLinks(tuple(links), session.stats())
+    chat = Chat(options, "word alignment by a language model")
+    languages = source_language, target_language
 
-
-def default_cache() -> Path:
-    """Where answers are kept unless told otherwise."""
-    return chat.default_cache("align")
-
-
-class _Session:
-    """One client, the cache and the counts; used from several threads."""
-
-    _counted = ("cached", "answered", "malformed", "retries", "kept", "dropped")
-
-    def __init__(self, options: LlmAligner, source_language: str, target_language: str) -> None:
-        self._options = options
-        self._languages = (source_language, target_language)
-        self._counts: Counter[str] = Counter()
-        self._lock = Lock()
-        self._chat = Chat(
-            options, "word alignment by a language model", lambda: self.count("retries")
-        )
-
-    def count(self, name: str, by: int = 1) -> None:
-        with self._lock:
-            self._counts[name] += by
-
-    def stats(self) -> dict[str, int]:
-        return {name: self._counts[name] for name in self._counted}
-
-    def answer(self, source: Units, target: Units) -> tuple[UnitLink, ...] | None:
+    def answer(pair: tuple[Units, Units]) -> tuple[UnitLink, ...] | None:
         """The links of one pair, from the cache or the endpoint; None if malformed."""
+        source, target = pair
         if not source or not target:
             return ()
-        key = [PROMPT_VERSION, *self._languages, list(source), list(target)]
-        path = cache_file(self._options, key)
-        if path is not None and path.exists():
-            # A damaged entry holds no answer and is replaced by a new one.
-            text = path.read_bytes().decode("utf-8", "replace")
-            stored = read_answer(text, len(source), len(target))
-            if stored is not None:
-                self.count("cached")
-                return stored
-        asked = messages(source, target, *self._languages)
-        text = self._chat.ask(asked, RESPONSE_FORMAT, "align a sentence")
-        links = read_answer(text, len(source), len(target))
+        links = chat.answer(
+            [PROMPT_VERSION, *languages, list(source), list(target)],
+            messages(source, target, *languages),
+            RESPONSE_FORMAT,
+            "align a sentence",
+            lambda text: read_answer(text, len(source), len(target)),
+            lambda links: {"links": [link._asdict() for link in links]},
+        )
         if links is None:
-            self.count("malformed")
-            return None
-        self.count("answered")
-        if path is not None:
-            rows = [
-                {"target": one.target, "source": one.source, "confidence": one.confidence}
-                for one in links
-            ]
-            write_text_atomically(path, json.dumps({"links": rows}) + "\n")
+            chat.count("malformed")
         return links
+
+    found: list[Links | None] = []
+    for links in chat.each(answer, pairs):
+        if links is None:
+            found.append(None)
+            continue
+        linked = [
+            (link.source, link.target, link.confidence) for link in links if link.source is not None
+        ]
+        kept = frozenset((i, j) for i, j, confidence in linked if confidence > options.threshold)
+        chat.count("kept", len(kept))
+        chat.count("dropped", len(linked) - len(kept))
+        found.append(kept)
+    counted = ("cached", "answered", "malformed", "retries", "kept", "dropped")
+    return LlmLinks(tuple(found), chat.stats(*counted))

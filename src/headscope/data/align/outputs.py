@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headscope.data.align.eflomal import Eflomal, align_eflomal, check_eflomal
-from headscope.data.align.given import given_links
-from headscope.data.links import Links
-from headscope.data.pairs import PairFile
+from headscope.data.pairs import Links, PairFile, given_links
 from headscope.data.words import Word, split_words
 from headscope.errors import InputError, MissingExtra
 
@@ -41,23 +39,16 @@ class OutputLinks:
     method: str | None
 
 
-def align_outputs(
-    pairs: PairFile, outputs: Sequence[str], method: str | None = None
-) -> list[OutputLinks]:
-    """The word links of one output a pair, in their order.
-
-    ``method`` None: ``reference`` where the pairs have links, else ``eflomal`` where it is
-    installed, else no links. The references themselves are linked by giving them as outputs.
-    Raises ``InputError`` if the method is unknown or lacks its links, or if there is not one
-    output a pair, ``MissingExtra`` if eflomal is asked for and not installed.
-    """
-    return align_conditions(pairs, {"": outputs}, method)[""]
-
-
 def align_conditions(
     pairs: PairFile, outputs: Mapping[str, Sequence[str]], method: str | None = None
 ) -> dict[str, list[OutputLinks]]:
-    """``align_outputs`` of several conditions by name, with one fit of eflomal for all."""
+    """The word links of one output a pair, in their order, of conditions by name.
+
+    ``method`` None: ``reference`` where the pairs have links, else ``eflomal`` (fitted once for all
+    conditions) where it is installed, else no links. The references themselves are linked by
+    giving them as outputs. Raises ``InputError`` if the method is unknown or lacks its links, or if
+    there is not one output a pair, ``MissingExtra`` if eflomal is asked for and not installed.
+    """
     for name, texts in outputs.items():
         if len(texts) != len(pairs.pairs):
             of = f" of {name}" if name else ""
@@ -94,32 +85,32 @@ def shared_words(first: Sequence[str], second: Sequence[str]) -> list[tuple[int,
     subsequence is taken first; of the rest, words that are left over once on both sides are
     joined although they stand in another order.
     """
-    one, other = [bare(word) for word in first], [bare(word) for word in second]
-    longest = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
-    for i in reversed(range(len(one))):
-        for j in reversed(range(len(other))):
+    left, right = [bare(word) for word in first], [bare(word) for word in second]
+    longest = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
+    for i in reversed(range(len(left))):
+        for j in reversed(range(len(right))):
             longest[i][j] = (
                 longest[i + 1][j + 1] + 1
-                if one[i] == other[j]
+                if left[i] == right[j]
                 else max(longest[i + 1][j], longest[i][j + 1])
             )
-    found: list[tuple[int, int]] = []
+    shared: list[tuple[int, int]] = []
     i = j = 0
-    while i < len(one) and j < len(other):
-        if one[i] == other[j]:
-            found.append((i, j))
+    while i < len(left) and j < len(right):
+        if left[i] == right[j]:
+            shared.append((i, j))
             i, j = i + 1, j + 1
         elif longest[i + 1][j] >= longest[i][j + 1]:
             i += 1
         else:
             j += 1
-    left = [place for place in range(len(one)) if place not in {i for i, _ in found}]
-    free = [place for place in range(len(other)) if place not in {j for _, j in found}]
-    count_one, count_other = Counter(one[i] for i in left), Counter(other[j] for j in free)
-    for i in left:
-        if count_one[one[i]] == count_other[one[i]] == 1:
-            found.append((i, next(j for j in free if other[j] == one[i])))
-    return sorted(found)
+    free_left = [i for i in range(len(left)) if i not in {place for place, _ in shared}]
+    free_right = [j for j in range(len(right)) if j not in {place for _, place in shared}]
+    counts = [Counter(left[i] for i in free_left), Counter(right[j] for j in free_right)]
+    for i in free_left:
+        if all(count[left[i]] == 1 for count in counts):
+            shared.append((i, next(j for j in free_right if right[j] == left[i])))
+    return sorted(shared)
 
 
 def bare(word: str) -> str:
@@ -178,7 +169,6 @@ def _fitted(
     sources: Sequence[Sequence[Word]],
     outputs: Mapping[str, Sequence[Sequence[Word]]],
 ) -> dict[str, list[Links]]:
-    """Links by eflomal, fitted on the references and on all outputs."""
     plain = [[word.text for word in words] for words in sources]
     references = [
         [word.text for word in split_words(pair.target, pairs.has_links)] for pair in pairs.pairs

@@ -9,8 +9,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from headscope.data.flores import directions_in
 from headscope.data.languages import Direction
+from headscope.data.pairs import directions_in
 from headscope.errors import InputError
 from headscope.papers.paper import Missing, Setting
 from headscope.papers.published import paper_tasks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headscope.data.transfer.written import LANGUAGES, language_of
+from headscope.data.transfer import LANGUAGES, language_of
 from headscope.papers.claims import answer_of, claims_of
 from headscope.papers.lahis import steps as runs
 from headscope.papers.lahis import told

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from headscope.data.question_prompts import QuestionTemplate
+from headscope.data.questions import QuestionTemplate
 from headscope.find.importance import Lahis
 from headscope.find.trained_gates import SoftGate
 from headscope.heads import Head

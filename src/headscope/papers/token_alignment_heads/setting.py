@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from headscope.data.flores import directions_in, is_flores
 from headscope.data.languages import parse_direction
+from headscope.data.pairs import directions_in, is_flores
 from headscope.heads import Amount, Rank, count_of
 from headscope.options import DecodeName
 from headscope.papers.paper import Missing, Setting, decided

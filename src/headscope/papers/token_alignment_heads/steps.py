@@ -42,7 +42,7 @@ from headscope.papers.token_alignment_heads.setting import (
 )
 from headscope.papers.trater import TraterExperiment, trater_experiment
 from headscope.papers.trater.evidence import published_selection
-from headscope.pocket.corpus import corpus_documents
+from headscope.pocket.mixture import corpus_documents
 from headscope.pocket.tasks import CROSS_LINGUAL, TASKS, write_tasks
 from headscope.runs import Run, carry_out, dump_json, encode
 from headscope.runs.reading import read_rows

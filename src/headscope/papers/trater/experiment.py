@@ -171,7 +171,7 @@ def selected_share(text: str, true: float) -> float:
 
 def _write_corpus(config: TraterExperiment, out: Path, progress: Progress | None) -> Path:
     """The file of the corpus, which is written unless it is there."""
-    from headscope.pocket.corpus import corpus_documents
+    from headscope.pocket.mixture import corpus_documents
 
     path = out / CORPUS
     if path.exists():

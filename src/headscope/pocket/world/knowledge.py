@@ -8,25 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 
 from headscope.pocket.world.languages import CODES, language
-from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
+from headscope.pocket.world.sentences import of_kind, rows
 
 #: Share of items in test; dev has half as many.
 HELD_OUT_ITEMS = 0.10
-
-#: Countries and capitals, invented; their endings make them indeclinable in Russian.
-CAPITALS = {
-    "Veloro": "Amandi", "Sarimi": "Torlu", "Tandoru": "Bekelo", "Kelmo": "Ristani",
-    "Brisandi": "Omuro", "Norvelu": "Pelindo", "Palgoro": "Zumari", "Mirenti": "Kosaro",
-    "Dolvaru": "Lentimi", "Hasmino": "Gardolu", "Ubrani": "Sevimo", "Jomeru": "Tilando",
-    "Orsindo": "Makeli", "Fadaru": "Nirosti", "Lumbaro": "Eskindi", "Yestoni": "Dramolu",
-    "Gronimi": "Avesto", "Zendaro": "Hulimi", "Pistolu": "Berandi", "Kavirno": "Ostelu",
-    "Rubendi": "Salmiro", "Ilmaro": "Fentoli", "Tosgeni": "Wardimo", "Medruno": "Iskari",
-    "Balquori": "Denturo", "Sunoli": "Pragemi", "Ardento": "Lokuri", "Nulvani": "Cestoro",
-    "Womiru": "Haldino", "Estravo": "Binduli", "Dermoli": "Yugaro", "Candiru": "Vosteli",
-}  # fmt: skip
 
 COLOURS = ("red", "green", "blue", "yellow", "white", "black")
 
@@ -37,37 +26,25 @@ _CYRILLIC = str.maketrans(
 
 @dataclass(frozen=True)
 class Relation:
-    """How a fact is stated and asked for in one language."""
+    """How a fact is stated and asked for in one language: `{a}` has the value `{b}`."""
 
     statement: str
     question: str
 
 
-#: relation -> language -> wording. `{a}` is the country or person, `{b}` the answer.
-RELATIONS: dict[str, dict[str, Relation]] = {
-    "capital": {
-        "en": Relation("The capital of {a} is {b}.", "What is the capital of {a}?"),
-        "de": Relation("Die Hauptstadt von {a} ist {b}.", "Wie heißt die Hauptstadt von {a}?"),
-        "es": Relation("La capital de {a} es {b}.", "¿Cuál es la capital de {a}?"),
-        "ru": Relation("Столица страны {a} — {b}.", "Как называется столица страны {a}?"),
-        "tr": Relation("{a} ülkesinin başkenti {b}.", "{a} ülkesinin başkenti neresi?"),
-    },
-    "origin": {
-        "en": Relation("{a} comes from {b}.", "Where does {a} come from?"),
-        "de": Relation("{a} kommt aus {b}.", "Woher kommt {a}?"),
-        "es": Relation("{a} viene de {b}.", "¿De dónde viene {a}?"),
-        "ru": Relation("{a} родом из страны {b}.", "Откуда родом {a}?"),
-        "tr": Relation("{a} {b} ülkesinden geliyor.", "{a} nereden geliyor?"),
-    },
-    "colour": {
-        "en": Relation("{a} likes the colour {b}.", "Which colour does {a} like?"),
-        "de": Relation("{a} mag die Farbe {b}.", "Welche Farbe mag {a}?"),
-        "es": Relation("A {a} le gusta el color {b}.", "¿Qué color le gusta a {a}?"),
-        "ru": Relation("{a} любит {b} цвет.", "Какой цвет любит {a}?"),
-        "tr": Relation("{a} {b} rengi seviyor.", "{a} hangi rengi seviyor?"),
-    },
-}
+def _read() -> tuple[dict[str, dict[str, Relation]], dict[str, str]]:
+    relations: dict[str, dict[str, Relation]] = {}
+    capitals: dict[str, str] = {}
+    for kind, name, *cells in rows("knowledge.tsv"):
+        if kind == "country":
+            (capitals[name],) = cells
+        else:
+            relations.setdefault(kind, {})[name] = Relation(*cells)
+    return relations, capitals
 
+
+#: Relation -> language -> wording, and the capitals of countries, all invented.
+RELATIONS, CAPITALS = _read()
 #: Word tasks and their instruction; "translate" has one variant a target language.
 INSTRUCTIONS = {
     "antonym": "Give the opposite of this word",
@@ -112,7 +89,8 @@ def colour(name: str, code: str) -> str:
     return form.capitalize() if code == "de" else form
 
 
-def word_items() -> list[Item]:
+@cache
+def word_items() -> tuple[Item, ...]:
     """Every item of every word task, in a fixed order."""
     items: list[Item] = []
     nouns, adjectives = of_kind("noun"), of_kind("adjective")
@@ -133,15 +111,11 @@ def word_items() -> list[Item]:
             for country, capital in CAPITALS.items()
         ]
         for other in CODES:
-            if other != code:
-                items += [
-                    Item(
-                        "translate",
-                        code,
-                        speech.citation(c.id),
-                        language(other).citation(c.id),
-                        other,
-                    )
-                    for c in (*nouns, *adjectives, *verbs)
-                ]
-    return list(dict.fromkeys(items))
+            items += [
+                Item(
+                    "translate", code, speech.citation(c.id), language(other).citation(c.id), other
+                )
+                for c in (*nouns, *adjectives, *verbs)
+                if other != code
+            ]
+    return tuple(dict.fromkeys(items))

@@ -11,19 +11,22 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
-from headscope.pocket.world.lexicon import Concept, concepts, of_kind
 from headscope.pocket.world.sentences import (
     NUMERALS,
     PRONOUNS,
     Clause,
+    Concept,
     Connective,
     NounPhrase,
     Question,
     Sentence,
     Tense,
+    concepts,
+    of_kind,
 )
 
 Split = Literal["train", "dev", "test"]
@@ -40,6 +43,7 @@ _ADJECTIVES_OF = {
     "place": ("any", "place"),
 }
 _ADJECTIVES_OTHERWISE = ("any", "thing")
+_CONNECTIVES: tuple[Connective, ...] = ("that", "that", "because", "and", "but")
 _PAST_ONLY = ("yesterday",)
 _PRESENT_ONLY = ("now", "tonight")
 _PERSON_SHARES = {"name": 0.22, "pronoun": 0.13}
@@ -83,18 +87,11 @@ def combinations(sentence: Sentence) -> set[str]:
 def draw_sentence(rng: random.Random, topics: tuple[NounPhrase, ...] = ()) -> Sentence:
     """One sentence of any split. With `topics` the subject is one of them where the verb allows."""
     if rng.random() < 0.26:
-        connective = rng.choice(("that", "that", "because", "and", "but"))
+        connective = rng.choice(_CONNECTIVES)
         first_kind = "clause" if connective == "that" else ""
         first = _draw_clause(rng, topics, kind=first_kind, plain=True)
-        return Sentence(first, _connective(connective), _draw_clause(rng, topics, plain=True))
+        return Sentence(first, connective, _draw_clause(rng, topics, plain=True))
     return Sentence(_draw_clause(rng, topics))
-
-
-def _connective(name: str) -> Connective:
-    match name:
-        case "that" | "because" | "and" | "but":
-            return name
-    raise ValueError(name)
 
 
 def _draw_clause(
@@ -109,24 +106,29 @@ def _draw_clause(
     question: Question = ""
     if not plain and rng.random() < 0.14:
         question = rng.choice(("polar", "polar", "who", "what" if kind == "object" else "polar"))
-    adverb = _draw_adverb(rng, tense, kind) if rng.random() < 0.3 else ""
+    adverb = ""
+    if rng.random() < 0.3:
+        excluded = _PRESENT_ONLY if tense == "past" else _PAST_ONLY
+        adverb = rng.choice([known.id for known in of_kind("adverb") if known.id not in excluded])
     verb = concepts()["be"] if kind == "copula" else rng.choice(_verbs(kind))
     subject = _subject(rng, verb, topics)
     if question == "who":
         question = "who" if verb.subjects & {"person"} else "polar"
-    asked_subject = None if question == "who" else subject
+    clause = Clause(
+        None if question == "who" else subject,
+        verb.id,
+        adverb=adverb,
+        tense=tense,
+        negated=negated,
+        question=question,
+    )
     if kind == "copula":
-        return _copula(
-            rng,
-            Clause(
-                asked_subject, "be", adverb=adverb, tense=tense, negated=negated, question=question
-            ),
-        )
+        return _copula(rng, clause)
     wanted = None if question == "what" or kind == "state" else _object(rng, verb, subject)
     place = _place(rng, subject) if verb.place and rng.random() < 0.4 else None
     if place and "where" in _classes(adverb):
         adverb = ""
-    return Clause(asked_subject, verb.id, wanted, "", place, adverb, tense, negated, question)
+    return replace(clause, object=wanted, place=place, adverb=adverb)
 
 
 def _copula(rng: random.Random, clause: Clause) -> Clause:
@@ -135,15 +137,11 @@ def _copula(rng: random.Random, clause: Clause) -> Clause:
     if rng.random() < 0.3 and kind != "place":
         place = _place(rng, noun, prepositions=_STATIC)
         adverb = "" if _classes(clause.adverb) & {"where", "manner"} else clause.adverb
-        return Clause(
-            noun, "be", None, "", place, adverb, clause.tense, clause.negated, clause.question
-        )
+        return replace(clause, place=place, adverb=adverb)
     animate_only = noun is None or concepts()[noun.noun].kind != "noun"
     predicate = rng.choice(_adjectives(kind, animate_only)).id
     adverb = clause.adverb if _classes(clause.adverb) & {"time", "frequency"} else ""
-    return Clause(
-        noun, "be", None, predicate, None, adverb, clause.tense, clause.negated, clause.question
-    )
+    return replace(clause, predicate=predicate, adverb=adverb)
 
 
 _STATIC = ("in", "near", "behind", "in_front_of", "under", "on")
@@ -160,7 +158,7 @@ def _subject(rng: random.Random, verb: Concept, topics: tuple[NounPhrase, ...]) 
         if roll < sum(_PERSON_SHARES.values()):
             pronoun = rng.choice(PRONOUNS)
             return NounPhrase(pronoun, number="plural" if pronoun in ("we", "they") else "singular")
-    noun = _draw_noun(rng, verb.subjects)
+    noun = rng.choice(_nouns(verb.subjects))
     determiner = rng.choices(
         ("the", "this", "my", "your", "our", "every", "numeral"), (46, 12, 12, 6, 6, 6, 12)
     )[0]
@@ -172,7 +170,7 @@ def _object(rng: random.Random, verb: Concept, subject: NounPhrase) -> NounPhras
         if "person" in verb.objects and rng.random() < 0.15:
             phrase = NounPhrase(rng.choice(of_kind("name")).id)
         else:
-            noun = _draw_noun(rng, verb.objects or frozenset())
+            noun = rng.choice(_nouns(verb.objects))
             weights = (0 if "drink" in noun.classes else 46, 18, 12, 6, 6, 12)
             determiner = rng.choices(("a", "this", "my", "your", "our", "numeral"), weights)[0]
             phrase = _phrase(rng, noun, determiner)
@@ -190,7 +188,7 @@ def _place(
         if "person" in preposition.classes and rng.random() < 0.2:
             phrase = NounPhrase(rng.choice(of_kind("name")).id)
         else:
-            noun = _draw_noun(rng, preposition.classes)
+            noun = rng.choice(_nouns(preposition.classes))
             determiner = rng.choices(("the", "this", "my", "our"), (70, 10, 12, 8))[0]
             phrase = _phrase(rng, noun, determiner, plural=0.1)
         if subject is None or phrase.noun != subject.noun:
@@ -209,15 +207,6 @@ def _phrase(rng: random.Random, noun: Concept, determiner: str, plural: float = 
         (kind,) = noun.classes
         adjective = rng.choice(_adjectives(kind, False)).id
     return NounPhrase(noun.id, determiner, "plural" if many else "singular", adjective)
-
-
-def _draw_adverb(rng: random.Random, tense: Tense, kind: str) -> str:
-    excluded = _PRESENT_ONLY if tense == "past" else _PAST_ONLY
-    return rng.choice([a.id for a in of_kind("adverb") if a.id not in excluded])
-
-
-def _draw_noun(rng: random.Random, classes: frozenset[str]) -> Concept:
-    return rng.choice(_nouns(classes))
 
 
 @cache
@@ -272,19 +261,18 @@ def _clause_combinations(clause: Clause) -> set[str]:
 
 def _frame(clause: Clause) -> str:
     verb = sorted(concepts()[clause.verb].classes)[0]
-    return " ".join(
-        (
-            verb,
-            clause.tense,
-            "not" if clause.negated else "",
-            clause.question,
-            _shape(clause.subject),
-            _shape(clause.object),
-            _shape(clause.place[1]) if clause.place else "",
-            "predicate" if clause.predicate else "",
-            *sorted(_classes(clause.adverb)),
-        )
+    parts = (
+        verb,
+        clause.tense,
+        "not" if clause.negated else "",
+        clause.question,
+        _shape(clause.subject),
+        _shape(clause.object),
+        _shape(clause.place[1]) if clause.place else "",
+        "predicate" if clause.predicate else "",
+        *sorted(_classes(clause.adverb)),
     )
+    return " ".join(parts)
 
 
 def _shape(phrase: NounPhrase | None) -> str:

@@ -7,9 +7,12 @@ words of two languages are aligned exactly when they share a node: no aligner is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, Protocol
+
+from headscope.data.files import packaged_rows
 
 Number = Literal["singular", "plural"]
 Tense = Literal["present", "past"]
@@ -33,6 +36,12 @@ class NounPhrase:
     determiner: str = ""
     number: Number = "singular"
     adjective: str = ""
+
+    @property
+    def several(self) -> bool:
+        """Whether it stands for more than one."""
+        many = self.noun in ("we", "they") or self.determiner in NUMERALS
+        return many or self.number == "plural"
 
 
 @dataclass(frozen=True)
@@ -106,33 +115,17 @@ class Language(Protocol):
     """What a language of the world offers; see `languages/en.py` for the smallest one."""
 
     code: str
-    #: connectives before which a comma stands (put at the end of the word before).
+    #: Connectives before which a comma stands (put at the end of the word before).
     comma_before: frozenset[str]
-
-    def clause(self, clause: Clause, index: int, connective: str = "") -> list[Piece]:
-        """Render clause number `index` (1 or 2), without capitals and final mark.
-
-        `connective` is the one that introduces this clause ("" for a main clause): it decides
-        the word order of subordinate clauses where a language has one. The connective's own
-        word is not part of the result.
-        """
-        ...
-
-    def connective(self, connective: str) -> str:
-        """The word(s) for a connective."""
-        ...
-
-    def citation(self, concept: str) -> str:
-        """The dictionary form: nouns in the singular, adjectives masculine, verbs infinitive."""
-        ...
-
-    def plural(self, concept: str) -> str:
-        """The plural (nominative) of a noun."""
-        ...
-
-    def past(self, concept: str) -> str:
-        """Third person singular past (masculine) of a verb, without pronoun."""
-        ...
+    #: Renders clause number 1 or 2, without capitals and final mark, and without the connective
+    #: that introduces it ("" for a main clause), which decides the word order of subordinate ones.
+    clause: Callable[[Clause, int, str], list[Piece]]
+    #: The dictionary form: nouns in the singular, adjectives masculine, verbs infinitive.
+    citation: Callable[[str], str]
+    #: The plural (nominative) of a noun.
+    plural: Callable[[str], str]
+    #: Third person singular past (masculine) of a verb, without pronoun.
+    past: Callable[[str], str]
 
 
 def word(text: str, *nodes: str) -> list[Piece]:
@@ -142,32 +135,80 @@ def word(text: str, *nodes: str) -> list[Piece]:
 
 def render(sentence: Sentence, language: Language) -> Rendered:
     """Say `sentence` in `language`: clauses joined, first letter capital, final mark attached."""
-    pieces = language.clause(sentence.first, 1)
+    pieces = language.clause(sentence.first, 1, "")
     if sentence.second is not None:
         if sentence.connective in language.comma_before:
-            pieces = _attach(pieces, ",")
-        pieces += word(language.connective(sentence.connective), "connective")
+            pieces[-1] = Piece(f"{pieces[-1].text},", pieces[-1].nodes)
+        pieces += word(language.citation(sentence.connective), "connective")
         pieces += language.clause(sentence.second, 2, sentence.connective)
     asks = bool(sentence.first.question)
     last = pieces[-1]
     pieces[-1] = Piece(last.text + ("?" if asks else "."), last.nodes | {"end"})
     first = pieces[0]
     opening = "¿" if asks and language.code == "es" else ""
-    pieces[0] = Piece(opening + _capital(first.text, language.code), first.nodes)
+    # Turkish has two letters i; Python's upper() knows only the dotless capital.
+    dotted = language.code == "tr" and first.text[0] == "i"
+    capital = "İ" if dotted else first.text[0].upper()
+    pieces[0] = Piece(opening + capital + first.text[1:], first.nodes)
     return Rendered(tuple(pieces))
 
 
-def _attach(pieces: Sequence[Piece], mark: str) -> list[Piece]:
-    last = pieces[-1]
-    return [*pieces[:-1], Piece(last.text + mark, last.nodes)]
+@dataclass(frozen=True)
+class Concept:
+    """A concept: `id` is an English lemma, `kind` its part of speech, `classes` its class(es).
+
+    For verbs `subjects` and `objects` are the noun classes allowed there (empty: takes no
+    object), `place` whether a place phrase may follow. `antonym` is another concept's id.
+    """
+
+    id: str
+    kind: str
+    classes: frozenset[str]
+    subjects: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
+    place: bool = False
+    antonym: str = ""
 
 
-def _capital(text: str, code: str) -> str:
-    # Turkish has two letters i; Python's upper() knows only the dotless capital.
-    first = "İ" if code == "tr" and text[0] == "i" else text[0].upper()
-    return first + text[1:]
+@cache
+def concepts() -> dict[str, Concept]:
+    """All concepts by id, in the file's order."""
+    found: dict[str, Concept] = {}
+    for name, kind, classes, *rest in rows("concepts.tsv"):
+        frame = (_set(rest[0]), _set(rest[1]), "place" in rest[2:]) if kind == "verb" else ()
+        antonyms = [cell.removeprefix("antonym=") for cell in rest if cell.startswith("antonym=")]
+        antonym = antonyms[-1] if antonyms else ""
+        # "that" is a connective and nothing else; ids are unique by construction (tested).
+        found[name] = replace(Concept(name, kind, _set(classes), *frame), antonym=antonym)
+    return found
 
 
-def texts(pieces: Iterable[Piece]) -> str:
-    """The plain text of pieces, for messages and tests."""
-    return " ".join(piece.text for piece in pieces)
+def of_kind(kind: str) -> list[Concept]:
+    """The concepts of one part of speech, in the file's order."""
+    return [concept for concept in concepts().values() if concept.kind == kind]
+
+
+@cache
+def table(language: str) -> dict[str, dict[str, str]]:
+    """A language's lexicon `languages/{code}.tsv`: concept id -> column -> form.
+
+    The file's rows are `concept<TAB>column=form<TAB>…`; a row names only what is not regular.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for concept, *cells in rows(f"languages/{language}.tsv"):
+        found[concept] = dict(cell.split("=", 1) for cell in cells)
+    return found
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(part for part in text.split(",") if part != "-")
+
+
+def forms(**rows: str) -> dict[str, list[str]]:
+    """A table of forms by name, written with spaces between them and "-" where there is none."""
+    return {name: [form.strip("-") for form in row.split()] for name, row in rows.items()}
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of a table of the world, line by line."""
+    return packaged_rows("headscope.pocket.world", name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
-from headscope.data.concepts import ConceptFile, read_concepts
+from headscope.data.words import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import EFFECTS, Patching, patching
 from headscope.heads import HeadScores

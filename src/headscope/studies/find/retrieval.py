@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
-from headscope.data.needles import NeedleFile, read_needles
+from headscope.data.questions import NeedleFile, read_needles
 from headscope.errors import InputError
 from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores

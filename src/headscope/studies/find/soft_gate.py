@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.prompts import TemplateField
-from headscope.data.question_prompts import QuestionTemplate
+from headscope.data.questions import QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.find.trained_gates import (

@@ -94,7 +94,7 @@ def sample(settings: PocketSample, out: Path | None) -> Result:
 
 def _corpus(settings: PocketSample, bilingual: float, out: Path | None) -> SampledCorpus:
     from headscope.heads.store import write_bytes
-    from headscope.pocket.corpus import corpus_documents
+    from headscope.pocket.mixture import corpus_documents
 
     split, n, seed = settings.split, settings.n, settings.seed
     config = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}

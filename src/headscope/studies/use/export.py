@@ -270,8 +270,7 @@ class _Export:
         return written, proof, note if config.check else "not asked for"
 
     def _write(self, lm: LanguageModel | None, staged: Path) -> ExportedFiles:
-        from headscope.use.exporting.adapter import ia3_adapter
-        from headscope.use.exporting.checkpoint import fold_checkpoint
+        from headscope.use.exporting.checkpoint import fold_checkpoint, ia3_adapter
         from headscope.use.exporting.tensors import dequantised_tensors
 
         gate, parts, card = self.adaptation.gate, self.adaptation.feed_forward, self._card()

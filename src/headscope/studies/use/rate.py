@@ -50,14 +50,11 @@ from headscope.studies.inputs import (
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
-from headscope.use.corpus.execution import Execution
-from headscope.use.corpus.executors import Launched, rate_left
+from headscope.use.corpus.executors import Execution, Launched, rate_left
 from headscope.use.corpus.files import find_files
-from headscope.use.corpus.plan import Plan, holding
+from headscope.use.corpus.plan import Plan, add_up, holding
 from headscope.use.corpus.reading import remember, remembered, survey
-from headscope.use.corpus.records import Columns
-from headscope.use.corpus.tally import add_up
-from headscope.use.corpus.writing import Written
+from headscope.use.corpus.records import Columns, Written
 from headscope.use.rating import Rating
 
 if TYPE_CHECKING:

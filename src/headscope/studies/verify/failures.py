@@ -14,7 +14,7 @@ from headscope.data.align.outputs import REFERENCE
 from headscope.data.chat import ChatModel, default_cache
 from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
-from headscope.data.links import Links
+from headscope.data.pairs import Links
 from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.results.atlas import AtlasCheck, AtlasResult
 from headscope.results.failures import (
@@ -219,7 +219,7 @@ def _segmenter(rows: Sequence[Row]) -> str | None:
 
     Where nothing is installed that could, characters stand for words, and it warns (`Caution`).
     """
-    from headscope.data.segmenters import CHARACTERS, has_unspaced, segmenter_name
+    from headscope.data.words import CHARACTERS, has_unspaced, segmenter_name
 
     texts = ((row.source, row.reference) for row in rows if row.links is None)
     if not any(map(has_unspaced, (text for both in texts for text in both))):
@@ -294,14 +294,14 @@ def rows_of_file(
     Without any the language identified in an output says nothing about the kind.
     """
     given = settled_direction(pair, source_language, target_language)
-    read = read_compared(path)
+    compared, digest = read_compared(path)
     known: dict[str | None, Direction | None] = {None: given}
-    for one in read.rows:
-        if one.direction not in known and one.direction is not None:
+    for row in compared:
+        if row.direction not in known and row.direction is not None:
             with naming(path):
-                known[one.direction] = parse_direction(one.direction)
-    rows = tuple(_row(one, known[one.direction]) for one in read.rows)
-    return Rows(rows, path, None, {"outputs": read.digest})
+                known[row.direction] = parse_direction(row.direction)
+    rows = tuple(_row(row, known[row.direction]) for row in compared)
+    return Rows(rows, path, None, {"outputs": digest})
 
 
 def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:

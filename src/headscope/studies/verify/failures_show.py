@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headscope.data.segmenters import CHARACTERS
+from headscope.data.words import CHARACTERS
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,

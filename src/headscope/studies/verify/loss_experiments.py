@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from headscope.data.align import Alignment
-from headscope.data.links import Links
-from headscope.data.pairs import PairFile
+from headscope.data.pairs import Links, PairFile
 from headscope.data.words import split_words
 from headscope.errors import InputError
 from headscope.estimates import Against

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
-from headscope.data.documents import Document, digest_of
+from headscope.data.documents import Document, Summarised, SummaryFile, digest_of, read_summaries
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
-from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
 from headscope.heads import (
     Amount,

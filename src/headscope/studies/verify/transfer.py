@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.languages import parse_direction, same_language
-from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, written
-from headscope.data.transfer.written import language_of
+from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.results.writing import LensExample, SpecificHeads, Transfer

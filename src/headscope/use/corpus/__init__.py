@@ -1,6 +1,6 @@
 """Rating a corpus of any size, on datatrove.
 
-`files` finds and opens the files, `reading` surveys each once and gives its `records`; the `plan`
-says which records make which chunk, the `steps` of the pipeline rate them, `writing` makes the
-bytes of a chunk's file, and `tally` adds up. `executors` run the steps where `execution` says.
+`files` finds and opens the files, `reading` surveys each once and gives its `records`, which know
+how they are written; the `plan` says which records make which chunk and adds up what is done, the
+`steps` of the pipeline rate. `executors` run the steps, here or on a cluster.
 """

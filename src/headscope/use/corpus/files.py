@@ -5,10 +5,7 @@ Local and remote places go through the file systems of ``fsspec``, as datatrove 
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +14,10 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from headscope.data.extras import need
-from headscope.data.files import CORRUPT
-from headscope.data.hub import is_hub_name
+from headscope.data.files import CORRUPT, decompressed
 from headscope.data.languages import language_name
-from headscope.data.zstd import MAGIC, ZstdReader
-from headscope.errors import InputError
+from headscope.data.tables import is_hub_name, readable_parquet
+from headscope.errors import InputError, need
 
 Kind = Literal["jsonl", "parquet", "dataset"]
 _KINDS: dict[str, Kind] = {
@@ -42,16 +37,13 @@ _BLOCK = 1 << 20
 class CorpusFile:
     """One file of a corpus, or one dataset.
 
-    Attributes:
-        name: begins the names of its output files; no two files of a corpus share one.
-        path: the path, address or dataset name.
-        kind: ``jsonl`` (compressed or not), ``parquet`` or ``dataset``.
-        language: of all its records that do not say theirs; None where nothing was said.
-        split: of a dataset.
-        digest: SHA-256 of its content (decompressed, for JSON Lines); made by `survey`.
-        records: how many there are, or as many as are wanted; counted by `survey`.
-        types: the columns of a Parquet file to be written, where the input does not say them.
-        stamp: size and time of change of a local file when it was surveyed, and what was wanted.
+    `name` begins the names of its output files; no two files of a corpus share one. `path` is the
+    path, address or dataset name, `kind` ``jsonl`` (compressed or not), ``parquet`` or ``dataset``,
+    of which it is a `split`. `language` is that of all records that do not say theirs; None where
+    nothing was said. `survey` makes the rest: `digest`, the SHA-256 of the content (decompressed,
+    for JSON Lines); `records`, how many there are, or as many as are wanted; `types`, the columns
+    of a Parquet file to be written, where the input does not say them; `stamp`, size and time of
+    change of a local file, and what was wanted.
     """
 
     name: str
@@ -215,20 +207,13 @@ def open_raw(path: str) -> Iterator[BinaryIO]:
 def open_parquet(path: str) -> Iterator[Any]:
     """A Parquet file as pyarrow opens it; InputError if it is none, or damaged."""
     pq = need("pyarrow.parquet", f"reading {path}", "corpus")
-    pa = need("pyarrow", f"reading {path}", "corpus")
-    with open_raw(path) as raw:
+    with open_raw(path) as raw, readable_parquet(path):
         if not raw.seekable():
             raise InputError(
                 f"{path} is on a server that gives whole files only, and Parquet is read in "
                 "pieces; download it first"
             )
-        try:
-            yield pq.ParquetFile(raw)
-        except (pa.ArrowException, OSError) as error:
-            said = str(error).splitlines()[0]
-            raise InputError(
-                f"{path} is not a readable Parquet file ({said}); fetch or write it again"
-            ) from None
+        yield pq.ParquetFile(raw)
 
 
 @contextmanager
@@ -241,7 +226,7 @@ def open_plain(path: str) -> Iterator[BinaryIO]:
     with open_raw(path) as raw:
         buffered = io.BufferedReader(cast("Any", raw), _BLOCK)
         try:
-            with _decompressing(buffered, path) as opened:
+            with decompressed(buffered) as opened:
                 yield opened
         except CORRUPT as error:
             raise _damaged(path, error) from None
@@ -258,19 +243,6 @@ def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
         line = line.strip(b" \t\r\n")
         if line:
             yield number, line
-
-
-def _decompressing(raw: io.BufferedReader, path: str) -> BinaryIO:
-    start = raw.peek(6)
-    if start.startswith(b"\x1f\x8b"):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
-    if start.startswith(b"BZh"):
-        return cast("BinaryIO", bz2.BZ2File(raw))
-    if start.startswith(b"\xfd7zXZ\x00"):
-        return cast("BinaryIO", lzma.LZMAFile(raw))
-    if start.startswith(MAGIC):
-        return io.BufferedReader(ZstdReader(raw, path), _BLOCK)
-    return raw
 
 
 def _damaged(path: str, error: BaseException) -> InputError:

@@ -14,9 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headscope.data.extras import need
-from headscope.data.hub import load_table
-from headscope.errors import InputError
+from headscope.data.tables import load_table
+from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
     CorpusFile,
     numbered_lines,
@@ -24,8 +23,7 @@ from headscope.use.corpus.files import (
     open_plain,
     open_raw,
 )
-from headscope.use.corpus.records import ADDED, Columns, Record, parse_line
-from headscope.use.corpus.writing import ColumnTypes
+from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, Record, parse_line
 
 #: Whether a record is wanted, by how many stand before it in its file.
 Wanted = Callable[[int], bool]
@@ -47,13 +45,10 @@ def survey(
     """Each file with its digest and its number of records, of which at most ``limit`` are wanted.
 
     With ``parquet`` JSON Lines also get the columns that they will be written to. ``known`` is what
-    `remember` made of an earlier survey: a local file that has the same size and time of change
-    as then is not read again.
-
-    Raises:
-        InputError: naming the file (and line): it cannot be read to its end, holds no record, has
-            no text column or one of the fields that rating adds, or its records do not fit into
-            the columns of one table.
+    `remember` made of an earlier survey: a local file that has the same size and time of change as
+    then is not read again. InputError naming the file (and line) if it cannot be read to its end,
+    holds no record, has no text column or one of the fields that rating adds, or its records do not
+    fit into the columns of one table.
     """
     kinds: dict[str, Callable[[CorpusFile, Columns, int | None, bool], CorpusFile]] = {
         "jsonl": _survey_lines,

@@ -8,25 +8,45 @@ of a table stays a row.
 from __future__ import annotations
 
 import base64
+import gzip
+import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope import options
-from headscope.data.columns import descend
+from headscope.data.tables import ABSENT, cell_of
+from headscope.errors import InputError, need
 from headscope.settings import Option, Settings
 from headscope.use.corpus.files import CorpusFile
 
 if TYPE_CHECKING:
     from headscope.use.rating import Rated
 
+
 #: The fields that rating adds; a record that has one already is not overwritten but rejected.
 ADDED = ("nll_full", "nll_removed", "score", "tokens")
-_MISSING = object()
+
+
+Compression = Literal["none", "gzip", "zstd"]
+JSONL_ENDINGS: dict[Compression, str] = {
+    "none": ".jsonl",
+    "gzip": ".jsonl.gz",
+    "zstd": ".jsonl.zst",
+}
+_KINDS = {
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "str": "a text",
+    "list": "a list",
+    "dict": "an object",
+}
+_EXACT = 1 << 53  # up to here every whole number is a double
 
 
 @dataclass(frozen=True)
@@ -51,16 +71,11 @@ class Columns(Settings):
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a corpus.
+    """A record of a corpus: line or row `line` of `file`, from 1, with `place` records before it.
 
-    Attributes:
-        file: where it was read.
-        line: its line or row there, from 1.
-        place: how many records stand before it in its file.
-        value: its fields; None if the line holds none.
-        raw: its line, of JSON Lines; None for a row of a table.
-        row: a table of this one row; None for a line.
-        problem: why it cannot be rated, if that is known from reading alone.
+    `value` has its fields; None if the line holds none. `raw` is its line, of JSON Lines, and `row`
+    a table of this one row; None for the other. `problem`: why it cannot be rated, if that is known
+    from reading alone.
     """
 
     file: CorpusFile
@@ -77,8 +92,8 @@ class Record:
 
     def field(self, column: str) -> Any:
         """A field, or None if it is not there."""
-        found = _find(self.value, column)
-        return None if found is _MISSING else found
+        found = cell_of(self.value, column)
+        return None if found is ABSENT else found
 
     def identity(self, columns: Columns) -> str | int | float:
         """What names the record: its id, else its file and line."""
@@ -91,8 +106,8 @@ class Record:
 
     def language(self, columns: Columns) -> str:
         """Its language, else that of its file, else the empty text."""
-        found = _find(self.value, columns.language)
-        if found is _MISSING:
+        found = cell_of(self.value, columns.language)
+        if found is ABSENT:
             return self.file.language or ""
         return valid_unicode(found) if isinstance(found, str) else ""
 
@@ -105,8 +120,8 @@ class Record:
         for name in ADDED:
             if name in self.value:
                 return f"it has a field {name!r} already; rename it"
-        text = _find(self.value, columns.text)
-        if text is _MISSING:
+        text = cell_of(self.value, columns.text)
+        if text is ABSENT:
             return f"it has no field {columns.text!r}"
         if text is None:
             return f"its {columns.text!r} is null"
@@ -118,7 +133,7 @@ class Record:
         """Fields that the output has beside the record's own: an id, the language of the file."""
         there = self.value or {}
         added = {} if "id" in there else {"id": self.identity(columns)}
-        if self.file.language and _find(there, columns.language) is _MISSING:
+        if self.file.language and cell_of(there, columns.language) is ABSENT:
             added[columns.language] = self.file.language
         return added
 
@@ -161,13 +176,6 @@ def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
     return Record(file, line, place, value, raw, problem=problem)
 
 
-def _find(value: Mapping[str, Any] | None, column: str) -> Any:
-    try:
-        return descend(value, column)
-    except KeyError:
-        return _MISSING
-
-
 def valid_unicode(text: str) -> str:
     """A text without halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -178,8 +186,8 @@ def _no_constant(name: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
-    return kinds.get(type(value), "an object" if isinstance(value, Mapping) else "something else")
+    other = "an object" if isinstance(value, Mapping) else "something else"
+    return _KINDS.get(type(value).__name__, other)
 
 
 def _plain(value: Any) -> Any:
@@ -200,3 +208,162 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value) if isinstance(value, Decimal) else repr(value)
+
+
+def compressed(data: bytes, compression: Compression) -> bytes:
+    """The content of a file; the same bytes at any time."""
+    if compression == "gzip":
+        return gzip.compress(data, mtime=0)
+    if compression == "zstd":
+        return bytes(need("zstandard", "writing zstd", "corpus").compress(data))
+    return data
+
+
+@dataclass(frozen=True)
+class Written(Settings):
+    """How rated documents are written.
+
+    JSON Lines keep every record as it is; the columns of Parquet have one type each. `compression`
+    is of the file, or of the columns within it.
+    """
+
+    format: Annotated[
+        Literal["jsonl", "parquet"], Option("What rated documents are written as.")
+    ] = "jsonl"
+    compression: Annotated[Compression, Option("Of the files written.")] = "none"
+    chunk: Annotated[int, Option("Records of an input file that make one output file.", min=1)] = (
+        1000
+    )
+
+    @property
+    def ending(self) -> str:
+        """How the names of the files end."""
+        return ".parquet" if self.format == "parquet" else JSONL_ENDINGS[self.compression]
+
+    def encode(
+        self, rated: Sequence[tuple[Record, Rated]], example: Record, columns: Columns
+    ) -> bytes:
+        """The file of a chunk; ``example`` is any record of it, since none of it may be rated.
+
+        InputError if the records do not fit into a Parquet table.
+        """
+        if self.format == "jsonl":
+            lines = "".join(f"{record.rated(losses, columns)}\n" for record, losses in rated)
+            return compressed(lines.encode("utf-8"), self.compression)
+        pa = need("pyarrow", "writing Parquet", "corpus")
+        pq = need("pyarrow.parquet", "writing Parquet", "corpus")
+        buffer = io.BytesIO()
+        codec = None if self.compression == "none" else self.compression
+        try:
+            pq.write_table(_table(pa, rated, example, columns), buffer, compression=codec)
+        except (pa.ArrowException, OverflowError) as error:
+            raise InputError(
+                f"{example.file.path}: its records do not fit into a Parquet file "
+                f"({str(error).splitlines()[0]}); write JSON Lines (--format jsonl)"
+            ) from None
+        return buffer.getvalue()
+
+
+def _table(
+    pa: Any, rated: Sequence[tuple[Record, Rated]], example: Record, columns: Columns
+) -> Any:
+    records = [record for record, _ in rated]
+    if example.row is not None:
+        table = pa.concat_tables([example.row.slice(0, 0), *(record.row for record in records)])
+    else:
+        rows = [record.value for record in records]
+        table = pa.Table.from_pylist(rows, schema=example.file.types)
+    missing = [record.missing(columns) for record in records]
+    for name in ("id", columns.language):
+        if name not in table.column_names and (name == "id" or example.file.language):
+            texts = [None if name not in fields else str(fields[name]) for fields in missing]
+            table = table.append_column(name, pa.array(texts, pa.string()))
+    for name in ADDED:
+        kind = pa.int64() if name == "tokens" else pa.float64()
+        values = [getattr(losses, name) for _, losses in rated]
+        table = table.append_column(name, pa.array(values, kind))
+    return table
+
+
+@dataclass
+class _Type:
+    """What was seen at one place of the records: nothing but null as long as ``kind`` is None."""
+
+    kind: str | None = None
+    line: int = 0
+    large: int = 0
+    items: _Type | None = None
+    fields: dict[str, _Type] = field(default_factory=dict)
+
+
+@dataclass
+class ColumnTypes:
+    """The columns of a Parquet file that hold what records of JSON Lines hold.
+
+    Collects the types of records; a field that is missing somewhere is null there.
+    """
+
+    path: str
+    _top: _Type = field(default_factory=lambda: _Type("dict"))
+
+    def add(self, value: Mapping[str, Any], line: int) -> None:
+        """Take in a record; InputError if it does not fit together with those before it."""
+        self._add(self._top, value, line, "")
+
+    def schema(self) -> Any:
+        """The columns as an Arrow schema."""
+        pa = need("pyarrow", "writing Parquet", "corpus")
+        fields = self._top.fields.items()
+        return pa.schema([(name, self._arrow(pa, seen, name)) for name, seen in fields])
+
+    def _add(self, seen: _Type, value: Any, line: int, name: str) -> None:
+        if value is None:
+            return
+        kind = type(value).__name__
+        if seen.kind is None:
+            seen.kind, seen.line = kind, line
+        elif seen.kind != kind:
+            if {seen.kind, kind} != {"int", "float"}:
+                raise self._unfit(
+                    f"{name!r} is {_KINDS[kind]} in line {line} but {_KINDS[seen.kind]} in line "
+                    f"{seen.line}"
+                )
+            seen.kind = "float"
+        if kind == "int":
+            if not -(1 << 63) <= value < 1 << 63:
+                raise self._unfit(f"{name!r} is too large a number in line {line}")
+            seen.large = max(seen.large, abs(value))
+        if seen.kind == "float" and seen.large > _EXACT:
+            raise self._unfit(
+                f"{name!r} mixes fractions with whole numbers too large for them (line {line})"
+            )
+        if kind == "str" and not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise self._unfit(f"{name!r} is not valid Unicode in line {line}") from None
+        if kind == "list":
+            seen.items = seen.items or _Type()
+            for item in value:
+                self._add(seen.items, item, line, f"{name}[]")
+        if kind == "dict":
+            for key, item in value.items():
+                inner = seen.fields.setdefault(key, _Type())
+                self._add(inner, item, line, f"{name}.{key}" if name else key)
+
+    def _arrow(self, pa: Any, seen: _Type, name: str) -> Any:
+        if seen.kind == "list":
+            return pa.list_(self._arrow(pa, seen.items or _Type(), f"{name}[]"))
+        if seen.kind != "dict":
+            names = {None: "null", "bool": "bool_", "int": "int64", "float": "float64"}
+            return getattr(pa, names.get(seen.kind, "string"))()
+        if not seen.fields:
+            raise self._unfit(f"{name!r} is an object without fields in line {seen.line}")
+        inside = seen.fields.items()
+        return pa.struct([(key, self._arrow(pa, item, f"{name}.{key}")) for key, item in inside])
+
+    def _unfit(self, what: str) -> InputError:
+        return InputError(
+            f"{self.path}: {what}, which one column of a Parquet file cannot hold; write JSON "
+            "Lines (--format jsonl), which keep each record as it is"
+        )

@@ -18,10 +18,9 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.readers.base import BaseReader
 
-from headscope.use.corpus.plan import Plan, following_chunk, model_of
+from headscope.use.corpus.plan import Plan, count_chunk, following_chunk, model_of
 from headscope.use.corpus.reading import read_records
 from headscope.use.corpus.records import Record
-from headscope.use.corpus.tally import count_chunk
 from headscope.use.rating import Rated, Unrated, rate_texts
 
 RECORD, RATED, SECONDS = "record", "rated", "seconds"

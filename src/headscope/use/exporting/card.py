@@ -72,7 +72,12 @@ def read_base(name: str, folder: Path, revision: str | None = None) -> Base:
         return Base(folder.name, origin, revision, carried, unread=unread)
     hub = name if revision is not None and _HUB_ID.fullmatch(name) else None
     shown = hub or (name if "/" not in name and "\\" not in name else folder.name)
-    missing = None if hub is None else _fetch(hub, revision)
+    missing = None
+    if hub is not None:
+        try:  # card and licence are brought to where its files are
+            download(hub, revision, "model", [_CARD, *LEGAL], ignore=["*/*"])
+        except InputError as error:
+            missing = f"its card could not be fetched ({first_line(error.__cause__ or error)})"
     card = folder / _CARD
     if not card.is_file():
         return Base(shown, hub, revision, unread=missing or "it has no card")
@@ -98,15 +103,6 @@ def _own_licence() -> dict[str, str]:
     except PackageNotFoundError:
         licence = None  # run from a bare source tree
     return {"license": str(licence).lower()} if licence else {}
-
-
-def _fetch(hub: str, revision: str | None) -> str | None:
-    """Bring card and licence of a Hub model to where its files are; why not, if they are not."""
-    try:
-        download(hub, revision, "model", [_CARD, *LEGAL], ignore=["*/*"])
-    except InputError as error:
-        return f"its card could not be fetched ({first_line(error.__cause__ or error)})"
-    return None
 
 
 def _front_matter(card: Path) -> tuple[dict[str, Any], str | None]:

@@ -45,8 +45,7 @@ _MOST_TOKENS = 64
 # their dtype and of sums in another order.
 _LEAST_EXACT = 1e-1
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
-# Between models with the very same numbers as weights: sums in another order alone.
-_SAME_WEIGHTS = {torch.float64: 1e-4, torch.float32: 1e-4}
+# Between models with the very same numbers as weights, of sums in another order alone: in half.
 _SAME_WEIGHTS_HALF = 2e-2
 #: What a model needs, as a multiple of its weights: buffers, activations of a few tokens, logits.
 _MARGIN = 1.1
@@ -106,22 +105,22 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportPro
     found = _logits(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
     if reference.folded is not None:
-        share = _SAME_WEIGHTS.get(reference.dtype, _SAME_WEIGHTS_HALF)
+        share = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF)
         off = _difference(found, reference.folded)
     else:
         share = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in (reference.dtype, rounded))
         off = _difference(found, reference.gated)
-    positions = sum(map(len, reference.tokens))
-    same = sum(
+    same = [
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
         for mine, theirs in zip(found, reference.gated, strict=True)
-    )
+    ]
+    positions = sum(map(len, reference.tokens))
     allowed = share * largest
     proof = ExportProof(
         largest_difference=_difference(found, reference.gated),
         untouched_difference=_difference(found, reference.untouched),
         largest_logit=largest,
-        same_choice=same / positions,
+        same_choice=sum(same) / positions,
         positions=positions,
         dtype=str(reference.dtype).removeprefix("torch."),
         allowed=allowed,
@@ -260,7 +259,12 @@ def room_for(lm: LanguageModel, device: str | None = None, dtype: str = "auto") 
     """
     cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
     held = getattr(torch, dtype) if dtype != "auto" else lm.dtype if cuda else torch.float32
-    free = _free_on_gpu(device) if cuda else _free_memory()
+    if not cuda:
+        free = _free_memory()
+    elif torch.cuda.is_available():
+        free = int(torch.cuda.mem_get_info(torch.device(device) if device else 0)[0])
+    else:
+        free = None
     elements: int = sum(parameter.numel() for parameter in lm.model.parameters())
     need = elements * held.itemsize * _MARGIN
     if free is None or need <= free:
@@ -270,13 +274,6 @@ def room_for(lm: LanguageModel, device: str | None = None, dtype: str = "auto") 
         f"too large to load for a comparison: it needs {need / 1e9:.1f} GB of {where}, and "
         f"{free / 1e9:.1f} GB are free"
     )
-
-
-def _free_on_gpu(device: str | None) -> int | None:
-    if not torch.cuda.is_available():
-        return None
-    free, _ = torch.cuda.mem_get_info(torch.device(device) if device else 0)
-    return int(free)
 
 
 def _free_memory() -> int | None:

@@ -50,11 +50,9 @@ def scalings(
 
     They have the shape (1, columns), (rows, 1) or, for all of a tensor, (). Every layer's W_O is
     looked up, also where the gate is 1, and must be there exactly once. The model may be hollow;
-    `feed_forward` is one number a layer, shape (L,), or None for all ones.
-
-    Raises:
-        InputError: if the gate is of another geometry, a tensor is not found exactly once, is
-            stored in a form that cannot be multiplied, or a feed-forward part cannot be folded.
+    `feed_forward` is one number a layer, shape (L,), or None for all ones. InputError if the gate
+    is of another geometry, a tensor is not found exactly once, is stored in a form that cannot be
+    multiplied, or a feed-forward part cannot be folded.
     """
     check_geometry(gate, lm.geometry, "the gate")
     loaded = loaded_as(lm.model, tensors)

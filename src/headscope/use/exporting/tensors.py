@@ -60,11 +60,9 @@ class Stored:
 
     def read(self) -> bytearray:
         """All of its bytes."""
-        data = bytearray(self.size)
-        with self.file.open("rb") as file:
-            file.seek(self.begin)
-            if file.readinto(data) != self.size:
-                raise InputError(f"{self.file}: ends too early; {_AGAIN}")
+        data = bytearray()
+        for block in self.blocks():
+            data += block
         return data
 
     def blocks(self) -> Iterable[bytes]:
@@ -201,12 +199,11 @@ def _header(file: Path) -> list[Stored]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        value = json.loads(index.read_bytes())
+        names = json.loads(index.read_bytes())["weight_map"]
     except OSError as error:
         raise InputError(f"{index}: cannot be read ({error.strerror}); {_AGAIN}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{index}: is not valid JSON; {_AGAIN}") from error
-    names = value.get("weight_map") if isinstance(value, dict) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        names = None
     if not isinstance(names, dict) or not names:
         raise InputError(f"{index}: has no weight_map, which says where tensors lie; {_AGAIN}")
     for name in names.values():

@@ -1,4 +1,4 @@
-"""What mixing needs to know of every record, in columns on disk that are read block by block.
+"""What mixing needs to know of every record, in a file that is read block by block.
 
 Texts, records and scores stand there as numbers of 64 bits. Every draw is an order of the records
 by a number that depends on the seed, the purpose and the record's content, so that neither the
@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +33,18 @@ KEPT = 1 << 18
 """After so many records it is noted which files are done."""
 PART = 1 << 19
 """So many records lie in one file of equal texts, about; each takes 24 bytes."""
-COLUMNS: dict[str, np.dtype[Any]] = {
-    "language": np.dtype(np.uint32),
-    "score": np.dtype(np.float64),
-    "tokens": np.dtype(np.int64),
-    "text": np.dtype(np.uint64),
-    "record": np.dtype(np.uint64),
-    "bytes": np.dtype(np.uint32),
-}
+#: What the index holds of a record.
+RECORD = np.dtype(
+    [
+        ("language", np.int64),
+        ("score", np.float64),
+        ("tokens", np.int64),
+        ("text", np.uint64),
+        ("record", np.uint64),
+        ("bytes", np.int64),
+    ]
+)
+_RECORDS = "records"
 _STATE = "index.json"
 _BUFFER = 1 << 14
 _SIGN = np.uint64(1 << 63)
@@ -113,21 +117,28 @@ class Index:
     def __len__(self) -> int:
         return sum(self.rows)
 
+    def extremes(self, low: Mask, high: Mask) -> list[tuple[float | None, float | None]]:
+        """Of each language the lowest score of some records and the highest of others, if any."""
+        lowest = np.full(len(self.languages), np.inf)
+        highest = np.full(len(self.languages), -np.inf)
+        for block in self.blocks():
+            some, others = low[block.rows], high[block.rows]
+            np.minimum.at(lowest, block.language[some], block.score[some])
+            np.maximum.at(highest, block.language[others], block.score[others])
+        return [
+            (
+                float(least) if np.isfinite(least) else None,
+                float(most) if np.isfinite(most) else None,
+            )
+            for least, most in zip(lowest, highest, strict=True)
+        ]
+
     def blocks(self) -> Iterator[Block]:
         """All records, `BLOCK` at a time, read from disk."""
-        handles = {name: (self.folder / name).open("rb") for name in COLUMNS}
-        try:
+        with (self.folder / _RECORDS).open("rb") as handle:
             for start in range(0, len(self), BLOCK):
-                read: dict[str, NDArray[Any]] = {
-                    name: np.fromfile(handle, COLUMNS[name], min(BLOCK, len(self) - start))
-                    for name, handle in handles.items()
-                }
-                for name in ("language", "bytes"):
-                    read[name] = read[name].astype(np.int64)
-                yield Block(start, **read)
-        finally:
-            for handle in handles.values():
-                handle.close()
+                records = np.fromfile(handle, RECORD, min(BLOCK, len(self) - start))
+                yield Block(start, **{name: records[name] for name in RECORD.fields or ()})
 
 
 def build_index(
@@ -135,46 +146,41 @@ def build_index(
 ) -> Index:
     """Read all records once and keep their columns in `folder`.
 
-    Files that an earlier call finished are not read again.
-
-    Raises:
-        InputError: see `read_records`; also if some records tell their tokens and others do not,
-            if there are no records at all, or if a file is not what it was.
+    Files that an earlier call finished are not read again. InputError as of `read_records`; also if
+    some records tell their tokens and others do not, if there are no records at all, or if a file
+    is not what it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = _State.load(folder)
     done = len(state.rows)
-    handles = {name: _appending(folder / name, COLUMNS[name], sum(state.rows)) for name in COLUMNS}
     numbers = {code: number for number, code in enumerate(state.languages)}
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    kept: list[tuple[int, float, int, int, int, int]] = []
     unsaved = 0
-    try:
+    path = folder / _RECORDS
+    with path.open("r+b" if path.exists() else "w+b") as handle:
+        handle.truncate(sum(state.rows) * RECORD.itemsize)  # what follows was half-written
+        handle.seek(0, os.SEEK_END)
+
         for at, file in enumerate(files[done:], done):
             if progress:
                 progress("reading", at, len(files))
             rows = 0
             for number, line, record in read_records(file.path, plan):
                 state.check_tokens(record, f"{file.path}, line {number}")
-                text, key = record_keys(record.text, record.language, record.id)
+                keys = record_keys(record.text, record.language, record.id)
                 language = numbers.setdefault(record.language, len(numbers))
-                values = (language, record.score, record.tokens or 0, text, key, len(line))
-                for column, value in zip(columns.values(), values, strict=True):
-                    column.append(value)
+                kept.append((language, record.score, record.tokens or 0, *keys, len(line)))
                 rows += 1
-                if len(columns["text"]) == _BUFFER:
-                    _flush(handles, columns)
+                if len(kept) == _BUFFER:
+                    _flush(handle, kept)
             state.rows.append(rows)
             unsaved += rows
             if unsaved >= KEPT or at + 1 == len(files):
-                _flush(handles, columns)
-                for handle in handles.values():
-                    handle.flush()
+                _flush(handle, kept)
+                handle.flush()
                 state.languages = list(numbers)
-                state.save(folder)
+                write_bytes(folder / _STATE, json.dumps(vars(state)).encode())
                 unsaved = 0
-    finally:
-        for handle in handles.values():
-            handle.close()
     if progress:
         progress("reading", len(files), len(files))
     if not sum(state.rows):
@@ -196,10 +202,9 @@ class _State:
         if not path.exists():
             return cls([], [], None)
         state = cls(**json.loads(path.read_bytes()))
-        for name, dtype in COLUMNS.items():
-            column = folder / name
-            if not column.exists() or column.stat().st_size < sum(state.rows) * dtype.itemsize:
-                return cls([], [], None)  # the machine stopped before all was on disk
+        records = folder / _RECORDS
+        if not records.exists() or records.stat().st_size < sum(state.rows) * RECORD.itemsize:
+            return cls([], [], None)  # the machine stopped before all was on disk
         return state
 
     def check_tokens(self, record: RatedRecord, place: str) -> None:
@@ -213,22 +218,10 @@ class _State:
                 "them in every record or in none"
             )
 
-    def save(self, folder: Path) -> None:
-        write_bytes(folder / _STATE, json.dumps(vars(self)).encode())
 
-
-def _appending(path: Path, dtype: np.dtype[Any], rows: int) -> Any:
-    """A column opened to go on after so many records; what stands behind them was half-written."""
-    handle = path.open("r+b" if path.exists() else "w+b")
-    handle.truncate(rows * dtype.itemsize)
-    handle.seek(0, os.SEEK_END)
-    return handle
-
-
-def _flush(handles: dict[str, Any], columns: dict[str, list[Any]]) -> None:
-    for name, values in columns.items():
-        handles[name].write(np.array(values, dtype=COLUMNS[name]).tobytes())
-        values.clear()
+def _flush(handle: BinaryIO, kept: list[tuple[int, float, int, int, int, int]]) -> None:
+    handle.write(np.array(kept, RECORD).tobytes())
+    kept.clear()
 
 
 @dataclass(frozen=True)

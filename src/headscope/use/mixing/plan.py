@@ -11,7 +11,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads.geometry import read_amount
 from headscope.settings import Option, Settings
-from headscope.use.corpus.writing import Compression
+from headscope.use.corpus.records import Compression
 
 Amount = int | float | str
 """A number of documents or tokens (`2000`, `"2000"`) or a share (`0.013`, `"0.013"`, `"1.3%"`)."""
@@ -39,7 +39,7 @@ class MixPlan(Settings):
         size: of each language's baseline: a number, or a share of the language's corpus, for all
             languages alike or by language.  None: the whole corpus, without a reserve.
         quantile: `exact` cuts between two documents; `streaming` reads the scores once and cuts
-            between two of its narrow classes, see `headscope.use.mixing.cut.streaming_cut`.
+            between two of its narrow classes, see `headscope.use.mixing.choose.streaming_cut`.
         select: `top` the documents with the highest scores; `random` as many drawn by the seed, the
             control of the same size.
         seed: of the draws and of the order of the documents.
@@ -109,8 +109,7 @@ class MixPlan(Settings):
     def size_of(self, language: str, total: int) -> int:
         """How many documents or tokens of the `total` of a language make the baseline.
 
-        Raises:
-            InputError: if there are not as many, or nothing says how many.
+        InputError if there are not as many, or nothing says how many.
         """
         size = self.size
         if isinstance(size, Mapping):

@@ -6,22 +6,16 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headscope.data.columns import descend
-from headscope.data.extras import need
-from headscope.data.files import open_bytes, parse_object
-from headscope.data.tables import readable_parquet
-from headscope.data.zstd import MAGIC, ZstdReader
-from headscope.errors import InputError
+from headscope.data.files import open_bytes, parse_object, plain_name
+from headscope.data.tables import ABSENT, cell_of, readable_parquet
+from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
 
 _ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
-_BLOCK = 1 << 20
 _ROWS = 1024
 _LARGEST = sys.float_info.max
 LANGUAGE = "language"
@@ -57,9 +51,8 @@ def rated_files(sources: Sequence[str | Path]) -> list[RatedFile]:
 def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
     """The files of some sources: files, folders of files, and runs of `headscope use rate`.
 
-    Raises:
-        InputError: if a source does not exist, holds no such file, is a run that is not finished,
-            or two sources hold the same file.
+    InputError if a source does not exist, holds no such file, is a run that is not finished, or two
+    sources hold the same file.
     """
     if not sources:
         raise InputError("no rated documents are given; name a run of headscope use rate or files")
@@ -126,20 +119,13 @@ def _files(source: Path) -> list[Path]:
         for path in sorted(source.rglob("*"))
         if path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and _is_table(path)
+        and plain_name(path).suffix.lower() in _ENDINGS
     ]
     if not files:
         raise InputError(
             f"{source} holds no JSON Lines or Parquet files; name the folder of rated documents"
         )
     return files
-
-
-def _is_table(path: Path) -> bool:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
-        suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in _ENDINGS
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -149,14 +135,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     order mark are left out.
     """
     with open_bytes(path) as handle:
-        start = handle.read(4)
-        handle.seek(0)
-        if start == b"PAR1":
+        if handle.peek(4).startswith(b"PAR1"):
             yield from _parquet_lines(path, handle)
             return
-        zstd = start == MAGIC
-        lines = BufferedReader(ZstdReader(handle, path), _BLOCK) if zstd else handle
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(handle, 1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             line = line.rstrip(b"\r\n")
@@ -184,9 +166,8 @@ def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def read_records(path: Path, plan: MixPlan) -> Iterator[tuple[int, bytes, RatedRecord]]:
     """The records of a file with their line number and their line.
 
-    Raises:
-        InputError: naming file and line, of a record without a score, text or language, with a
-            score that is no finite number, or with tokens where others have none.
+    InputError naming file and line of a record without a score, text or language, with a score that
+    is no finite number, or with tokens where others have none.
     """
     for number, line in read_lines(path):
         place = f"{path}, line {number}"
@@ -233,14 +214,13 @@ def _record(value: dict[str, Any], place: str, plan: MixPlan) -> RatedRecord:
 
 
 def _text(value: dict[str, Any], field: str, place: str, what: str) -> str:
-    try:
-        cell = descend(value, field)
-    except KeyError:
+    cell = cell_of(value, field)
+    if cell is ABSENT:
         names = ", ".join(map(str, value)) or "none"
         raise InputError(
             f"{place} has no field {field!r} for the {what}; found: {names}; give it in every "
             f"record, or name the right one with --{what}-column"
-        ) from None
+        )
     if not isinstance(cell, str):
         raise InputError(f"{place}: the {what} in {field!r} is no text; give it in every record")
     return cell

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.results.mixture import WrittenFile
-from headscope.use.corpus.writing import JSONL_ENDINGS, compressed
+from headscope.use.corpus.records import JSONL_ENDINGS, compressed
 from headscope.use.mixing.index import Index, Progress, mixed
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
@@ -47,10 +47,8 @@ def write_mixture(
 ) -> tuple[list[WrittenFile], dict[int, bytes]]:
     """Write `copies` of the records below `out`, and return the lines of the records `shown` too.
 
-    `work` keeps drafts as large as the mixture, which a later call goes on with.
-
-    Raises:
-        InputError: if a file has not as many records as when it was indexed.
+    `work` keeps drafts as large as the mixture, which a later call goes on with. InputError if a
+    file has not as many records as when it was indexed.
     """
     size = sum(
         int((copies[block.rows].astype(np.int64) * (block.bytes + 1)).sum())
@@ -120,7 +118,8 @@ class _Drafts:
                 raise _changed(file)
             if unsaved >= SAVED or at + 1 == len(files):
                 self._flush()
-                self._save(at + 1)
+                state = {"done": at + 1, "sizes": list(self._sizes.items())}
+                write_bytes(self._folder / _STATE, json.dumps(state).encode())
                 unsaved = 0
         if progress:
             progress("dealing out", len(files), len(files))
@@ -163,10 +162,6 @@ class _Drafts:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number}.draft"
-
-    def _save(self, done: int) -> None:
-        state = {"done": done, "sizes": list(self._sizes.items())}
-        write_bytes(self._folder / _STATE, json.dumps(state).encode())
 
     def _restore(self) -> int:
         """How many files were dealt out; what stands behind the last of them is cut off."""

@@ -29,11 +29,6 @@ class Losses(NamedTuple):
     full: NDArray[np.float32]
     removed: NDArray[np.float32]
 
-    @property
-    def finite(self) -> bool:
-        """Whether all of them are numbers."""
-        return bool(np.isfinite(self.full).all() and np.isfinite(self.removed).all())
-
 
 def shared_layers(lm: LanguageModel, gate: Gate, share: bool = True) -> int:
     """How many layers the passes with and without a gate have in common and may run once.
@@ -80,8 +75,9 @@ def row_losses_with_and_without(
     """The losses of rows as they are and under a gate, batch by batch, in the order of the work.
 
     A batch for which memory does not suffice is halved, and later batches are no larger than what
-    went through. A row with a loss that is not finite is done again alone, and so are the others
-    of its batch without it: nothing it spoils is theirs.
+    went through. A row with a loss that is not finite is done again alone, and so are the others of
+    its batch without it: nothing it spoils is theirs. Gives indices of rows with their losses; each
+    row occurs once. torch.OutOfMemoryError if memory does not suffice for a single row.
 
     Args:
         lm: the model, in evaluation mode; run this without gradients.
@@ -91,12 +87,6 @@ def row_losses_with_and_without(
         batch_tokens: upper bound of a padded batch's size.
         shared: what `shared_layers` gives.
         means: of documents, for mean ablation (see `headscope.lm.head_means`); None: zero.
-
-    Returns:
-        Indices of rows with their losses; each row occurs once.
-
-    Raises:
-        torch.OutOfMemoryError: if memory does not suffice for a single row.
     """
 
     def work(places: list[int]) -> list[Losses]:
@@ -117,7 +107,8 @@ def row_losses_with_and_without(
         if len(places) < len(bucket):
             limit = len(places) * lengths[bucket[0]]
             waiting.append(bucket[len(places) :])
-        bad = [place for place, row in zip(places, found, strict=True) if not row.finite]
+        finite = [bool(np.isfinite(np.stack(row)).all()) for row in found]
+        bad = [place for place, good in zip(places, finite, strict=True) if not good]
         if not bad or len(places) == 1:
             yield places, found
             continue

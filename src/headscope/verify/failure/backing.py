@@ -16,9 +16,8 @@ from functools import lru_cache
 
 from headscope.data.align.eflomal import align_eflomal, check_eflomal
 from headscope.data.align.outputs import bare, shared_words
-from headscope.data.links import Links
-from headscope.data.segmenters import words_of
-from headscope.data.words import split_words
+from headscope.data.pairs import Links
+from headscope.data.words import split_words, words_of
 from headscope.errors import MissingExtra
 from headscope.results.failures import Backing
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headscope.data.languages import is_known, language_tag
-from headscope.data.links import Links
+from headscope.data.pairs import Links
 from headscope.measure.metrics import sentence_chrf, source_copies
 from headscope.results.failures import KINDS, Evidence, Kind
 from headscope.verify.failure.backing import Sentences, back, learn

@@ -27,8 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headscope.data.extras import need
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.measure.metrics import normalize_answer
 from headscope.verify.other_tasks.files import TaskFile, close_to, read_folder, read_task_file
 

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.transfer import TransferPrompt
-from headscope.data.transfer.prompts import follows
+from headscope.data.transfer import TransferPrompt, follows
 from headscope.data.words import plain_words
 from headscope.errors import InputError, MissingExtra
 from headscope.estimates import known

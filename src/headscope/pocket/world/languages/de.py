@@ -8,56 +8,40 @@ is the Perfekt ("hat gesehen"), except "war".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from headscope.pocket.world.lexicon import concepts, table
-from headscope.pocket.world.sentences import NUMERALS, Clause, NounPhrase, Piece, word
+from headscope.pocket.world.sentences import (
+    NUMERALS,
+    Clause,
+    NounPhrase,
+    Piece,
+    concepts,
+    forms,
+    table,
+    word,
+)
 
 code = "de"
 comma_before = frozenset({"but", "because", "that"})
 
 # Declension: case -> endings for masculine, feminine, neuter, plural.
-Endings = Mapping[str, tuple[str, str, str, str]]
+Endings = dict[str, list[str]]
 _GENDERS = "mfnp"
-_ARTICLE: Endings = {
-    "nominative": ("der", "die", "das", "die"),
-    "accusative": ("den", "die", "das", "die"),
-    "dative": ("dem", "der", "dem", "den"),
-}
+_ARTICLE = forms(
+    nominative="der die das die", accusative="den die das die", dative="dem der dem den"
+)
 #: "dieser", "jeder"; the same endings are the strong ones of adjectives.
-_STRONG: Endings = {
-    "nominative": ("er", "e", "es", "e"),
-    "accusative": ("en", "e", "es", "e"),
-    "dative": ("em", "er", "em", "en"),
-}
+_STRONG = forms(nominative="er e es e", accusative="en e es e", dative="em er em en")
 #: "ein", "kein", "mein", "dein", "unser".
-_POSSESSIVE: Endings = {
-    "nominative": ("", "e", "", "e"),
-    "accusative": ("en", "e", "", "e"),
-    "dative": ("em", "er", "em", "en"),
-}
+_POSSESSIVE = forms(nominative="- e - e", accusative="en e - e", dative="em er em en")
 #: Adjectives after "der", "dieser", "jeder".
-_WEAK: Endings = {
-    "nominative": ("e", "e", "e", "en"),
-    "accusative": ("en", "e", "e", "en"),
-    "dative": ("en", "en", "en", "en"),
-}
+_WEAK = forms(nominative="e e e en", accusative="en e e en", dative="en en en en")
 #: Adjectives after "ein", "kein", "mein", "dein", "unser".
-_MIXED: Endings = {
-    "nominative": ("er", "e", "es", "en"),
-    "accusative": ("en", "e", "es", "en"),
-    "dative": ("en", "en", "en", "en"),
-}
+_MIXED = forms(nominative="er e es en", accusative="en e es en", dative="en en en en")
 
 # Conjugation: forms for ich, du, er, and the plural.
-_PERSONS = ("ich", "du", "third", "plural")
-_HABEN = dict(zip(_PERSONS, ("habe", "hast", "hat", "haben"), strict=True))
-_SEIN = dict(zip(_PERSONS, ("bin", "bist", "ist", "sind"), strict=True))
-_WAR = dict(zip(_PERSONS, ("war", "warst", "war", "waren"), strict=True))
-
-
-def connective(connective: str) -> str:
-    return citation(connective)
+_HABEN = {"ich": "habe", "du": "hast", "third": "hat", "plural": "haben"}
+_SEIN = {"ich": "bin", "du": "bist", "third": "ist", "plural": "sind"}
+_WAR = {"ich": "war", "du": "warst", "third": "war", "plural": "waren"}
 
 
 def citation(concept: str) -> str:
@@ -153,15 +137,14 @@ def _noun_phrase(
     if concepts()[phrase.noun].kind != "noun":
         return word(citation(phrase.noun), f"{node}.noun")
     noun = table(code)[phrase.noun]
-    several = phrase.number == "plural" or phrase.determiner in NUMERALS
-    column = _GENDERS.index("p" if several else noun["gender"])
+    column = _GENDERS.index("p" if phrase.several else noun["gender"])
     determiner, endings = _determiner(phrase.determiner, case, column, bool(negation))
     nodes = [f"{node}.determiner"] + ([negation] if negation else [])
     adjective = _stem(phrase.adjective) + endings[case][column] if phrase.adjective else ""
     return (
         word(determiner, *nodes)
         + word(adjective, f"{node}.adjective")
-        + word(_noun(noun, case, several), f"{node}.noun")
+        + word(_noun(noun, case, phrase.several), f"{node}.noun")
     )
 
 
@@ -238,8 +221,7 @@ def _person(clause: Clause) -> str:
         return "third"
     if subject.noun in ("i", "you"):
         return "ich" if subject.noun == "i" else "du"
-    several = subject.noun in ("we", "they") or subject.determiner in NUMERALS
-    return "plural" if several or subject.number == "plural" else "third"
+    return "plural" if subject.several else "third"
 
 
 def _present(entry: dict[str, str], person: str) -> str:

@@ -5,17 +5,20 @@ Word order: subject, frequency adverb, verb, object, place, other adverbs.
 
 from __future__ import annotations
 
-from headscope.pocket.world.lexicon import concepts, table
-from headscope.pocket.world.sentences import NUMERALS, PRONOUNS, Clause, NounPhrase, Piece, word
+from headscope.pocket.world.sentences import (
+    PRONOUNS,
+    Clause,
+    NounPhrase,
+    Piece,
+    concepts,
+    table,
+    word,
+)
 
 code = "en"
 comma_before = frozenset({"but"})
 
 _VOWELS = "aeiou"
-
-
-def connective(connective: str) -> str:
-    return connective
 
 
 def citation(concept: str) -> str:
@@ -120,12 +123,7 @@ def _is_frequency(adverb: str) -> bool:
 
 
 def _is_third_singular(subject: NounPhrase | None) -> bool:
-    return (
-        subject is not None
-        and subject.number == "singular"
-        and subject.noun not in PRONOUNS
-        and subject.determiner not in NUMERALS
-    )
+    return subject is not None and not subject.several and subject.noun not in PRONOUNS
 
 
 def _be(clause: Clause, third: bool) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headscope.pocket.world.lexicon import concepts, table
 from headscope.pocket.world.sentences import (
-    NUMERALS,
     PRONOUNS,
     Clause,
     NounPhrase,
-    Number,
     Piece,
+    concepts,
+    forms,
+    table,
     word,
 )
 
@@ -29,37 +29,23 @@ Gender = Literal["masculine", "feminine"]
 _YO, _TU, _EL, _NOSOTROS, _ELLOS = range(5)
 _PERSONS = {"i": _YO, "you": _TU, "we": _NOSOTROS, "they": _ELLOS}
 
-_PRESENT = {
-    "ar": ("o", "as", "a", "amos", "an"),
-    "er": ("o", "es", "e", "emos", "en"),
-    "ir": ("o", "es", "e", "imos", "en"),
-}
-_PRETERITE = {
-    "ar": ("é", "aste", "ó", "amos", "aron"),
-    "er": ("í", "iste", "ió", "imos", "ieron"),
-    "ir": ("í", "iste", "ió", "imos", "ieron"),
-}
-_IMPERFECT = {
-    "ar": ("aba", "abas", "aba", "ábamos", "aban"),
-    "er": ("ía", "ías", "ía", "íamos", "ían"),
-    "ir": ("ía", "ías", "ía", "íamos", "ían"),
-}
+_PRESENT = forms(ar="o as a amos an", er="o es e emos en", ir="o es e imos en")
+_PRETERITE = forms(ar="é aste ó amos aron", er="í iste ió imos ieron", ir="í iste ió imos ieron")
+_IMPERFECT = forms(
+    ar="aba abas aba ábamos aban", er="ía ías ía íamos ían", ir="ía ías ía íamos ían"
+)
 _REFLEXIVE = ("me", "te", "se", "nos", "se")
 
 # Masculine and feminine singular, masculine and feminine plural.
-_DETERMINERS = {
-    "the": ("el", "la", "los", "las"),
-    "a": ("un", "una", "", ""),
-    "this": ("este", "esta", "estos", "estas"),
-    "my": ("mi", "mi", "mis", "mis"),
-    "your": ("tu", "tu", "tus", "tus"),
-    "our": ("nuestro", "nuestra", "nuestros", "nuestras"),
-}
+_DETERMINERS = forms(
+    the="el la los las",
+    a="un una - -",
+    this="este esta estos estas",
+    my="mi mi mis mis",
+    your="tu tu tus tus",
+    our="nuestro nuestra nuestros nuestras",
+)
 _PLAIN = str.maketrans("áéíóú", "aeiou")
-
-
-def connective(connective: str) -> str:
-    return citation(connective)
 
 
 def citation(concept: str) -> str:
@@ -159,9 +145,9 @@ def _noun_phrase(phrase: NounPhrase | None, node: str) -> list[Piece]:
         return []
     if not phrase.determiner and concepts()[phrase.noun].kind in ("name", "pronoun"):
         return word(citation(phrase.noun), f"{node}.noun")
-    gender, number = _gender(phrase.noun), _number(phrase)
-    noun = plural(phrase.noun) if number == "plural" else citation(phrase.noun)
-    adjective = _adjective(phrase.adjective, gender, number) if phrase.adjective else ""
+    gender, several = _gender(phrase.noun), phrase.several
+    noun = plural(phrase.noun) if several else citation(phrase.noun)
+    adjective = _adjective(phrase.adjective, gender, several) if phrase.adjective else ""
     return (
         word(_determiner(phrase), f"{node}.determiner")
         + word(noun, f"{node}.noun")
@@ -172,20 +158,10 @@ def _noun_phrase(phrase: NounPhrase | None, node: str) -> list[Piece]:
 def _determiner(phrase: NounPhrase) -> str:
     if phrase.determiner not in _DETERMINERS:
         return citation(phrase.determiner) if phrase.determiner else ""
-    gender, number = _gender(phrase.noun), _number(phrase)
-    if phrase.determiner in ("the", "a") and number == "singular" and _has(phrase.noun, "article"):
+    gender = _gender(phrase.noun)
+    if phrase.determiner in ("the", "a") and not phrase.several and _has(phrase.noun, "article"):
         gender = "masculine"  # "el agua", but "esta agua"
-    return _DETERMINERS[phrase.determiner][_cell(gender, number)]
-
-
-def _cell(gender: Gender, number: Number) -> int:
-    return (gender == "feminine") + 2 * (number == "plural")
-
-
-def _number(phrase: NounPhrase) -> Number:
-    if phrase.noun in ("we", "they") or phrase.determiner in NUMERALS:
-        return "plural"
-    return phrase.number
+    return _DETERMINERS[phrase.determiner][(gender == "feminine") + 2 * phrase.several]
 
 
 def _person(subject: NounPhrase | None) -> int:
@@ -193,7 +169,7 @@ def _person(subject: NounPhrase | None) -> int:
         return _EL
     if subject.noun in PRONOUNS:
         return _PERSONS[subject.noun]
-    return _ELLOS if _number(subject) == "plural" else _EL
+    return _ELLOS if subject.several else _EL
 
 
 def _gender(concept: str) -> Gender:
@@ -212,11 +188,11 @@ def _gender(concept: str) -> Gender:
 def _agreeing_with_subject(adjective: str, clause: Clause) -> str:
     """Inflect an adjective (a concept, or a participle as it stands) for the clause's subject."""
     if clause.subject is None:
-        return _adjective(adjective, "masculine", "singular")
-    return _adjective(adjective, _gender(clause.subject.noun), _number(clause.subject))
+        return _adjective(adjective, "masculine", several=False)
+    return _adjective(adjective, _gender(clause.subject.noun), clause.subject.several)
 
 
-def _adjective(adjective: str, gender: Gender, number: Number) -> str:
+def _adjective(adjective: str, gender: Gender, several: bool) -> str:
     entry = table(code).get(adjective, {})
     form = entry.get("base", adjective)
     if gender == "feminine":
@@ -224,7 +200,7 @@ def _adjective(adjective: str, gender: Gender, number: Number) -> str:
             form = form[:-1] + "a"
         elif form.endswith("dor"):
             form += "a"
-    if number == "singular":
+    if not several:
         return form
     return entry.get("plural") or _plural_of(form)
 

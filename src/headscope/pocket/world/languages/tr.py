@@ -9,8 +9,15 @@ parentheses is a buffer: a consonant is kept after a vowel, a vowel after a cons
 
 from __future__ import annotations
 
-from headscope.pocket.world.lexicon import concepts, table
-from headscope.pocket.world.sentences import NUMERALS, Clause, NounPhrase, Piece, word
+from headscope.pocket.world.sentences import (
+    NUMERALS,
+    Clause,
+    NounPhrase,
+    Piece,
+    concepts,
+    table,
+    word,
+)
 
 code = "tr"
 comma_before = frozenset({"but", "because"})
@@ -36,10 +43,6 @@ _PRESENT = {"i": "um", "you": "sun", "we": "uz", "they": "lar", "": ""}
 _PAST = {"i": "m", "you": "n", "we": "k", "they": "lAr", "": ""}
 _COPULA = {"i": "(y)Im", "you": "sIn", "we": "(y)Iz", "they": "lAr", "": ""}
 _WHAT = {"accusative": "ne", "dative": "neye", "ablative": "neyden", "ile": "ne ile"}
-
-
-def connective(connective: str) -> str:
-    return citation(connective)
 
 
 def citation(concept: str) -> str:
