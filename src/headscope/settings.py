@@ -19,6 +19,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -90,7 +91,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """`InputError` for a value outside the bounds or the choices of its field."""
-        for name, (hint, mark) in marked(type(self)).items():
+        owner: Any = type(self)
+        for name, (hint, mark) in marked(owner).items():
             value = getattr(self, name)
             if isinstance(mark, Option) and mark.checked:
                 for each in value if isinstance(value, (tuple, list)) else (value,):
@@ -120,21 +122,23 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return (*listed[0], None) if len(inside) == 2 and len(listed) == 1 and listed[0] else ()
 
 
-def marked(
-    owner: Any,
-) -> dict[str, tuple[Any, Option | Part | MadeBy | None]]:
+#: How a field shows on the command line; None: not at all, or as its own type says.
+Mark = Option | Part | MadeBy | None
+
+
+@cache
+def marked(owner: Any) -> Mapping[str, tuple[Any, Mark]]:
     """The fields of a settings class, or parameters of a function: type, and how it is shown."""
-    names = [each.name for each in fields(owner)] if isinstance(owner, type) else None
     hints = get_type_hints(owner, include_extras=True)
-    hints.pop("return", None)
-    found: dict[str, tuple[Any, Option | Part | MadeBy | None]] = {}
-    for name in hints if names is None else names:
+    names = [each.name for each in fields(owner)] if isinstance(owner, type) else hints
+    by_name: dict[str, tuple[Any, Mark]] = {}
+    for name in names:
         hint, mark = hints[name], None
         if get_origin(hint) is Annotated:
             hint, *extras = get_args(hint)
-            mark = next((one for one in extras if isinstance(one, Option | Part | MadeBy)), None)
-        found[name] = (hint, mark)
-    return found
+            mark = next((extra for extra in extras if isinstance(extra, Mark)), None)
+        by_name[name] = (hint, mark)
+    return by_name
 
 
 class Asked(NamedTuple):
@@ -193,12 +197,9 @@ class Final(NamedTuple):
     value: Any
 
 
-def _members(
-    owner: Any,
-    part: Part = Part(),
-) -> Iterator[tuple[str, Any, Option | Part | MadeBy | None, Any]]:
+def _members(owner: Any, part: Part) -> Iterator[tuple[str, Any, Mark, Any]]:
     """The fields of a class or the parameters of a function: name, type, mark and default."""
-    found = marked(owner)
+    hints = marked(owner)
     if isinstance(owner, type):
         defaults = {
             each.name: each.default if each.default_factory is MISSING else ()
@@ -212,7 +213,7 @@ def _members(
         }
     for name, default in defaults.items():
         if name not in part.without:
-            hint, mark = found[name]
+            hint, mark = hints[name]
             yield name, hint, part.changed.get(name, mark), default
 
 
