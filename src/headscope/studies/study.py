@@ -20,10 +20,6 @@ RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DI
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
 
 
-#: A result as JSON, and as text.
-Told = tuple[Mapping[str, Any], str]
-
-
 @dataclass(frozen=True)
 class Study:
     """What a command is made of; it stands in its module as `command`.
@@ -41,6 +37,8 @@ class Study:
         survey: of a method that finds heads, its settings in a survey, or in words why it is left
             out: given the model, the survey's data, whether it is to be quick, and the folder of
             the runs made so far.
+        measures, needs: of such a method what a head's score says, in one line, and what data it
+            needs; a method that `find.registry` has says so there.
         instead: what is told of the options without a run, as JSON and as text; None: nothing.
     """
 
@@ -53,6 +51,8 @@ class Study:
     loads: bool | Callable[[Any], bool] = True
     failure: Callable[[Any], str | None] = lambda result: None
     survey: Callable[[ModelChoice, SurveyData, bool, Path], Any] | None = None
+    measures: str = ""
+    needs: str = ""
     instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
         None
     )

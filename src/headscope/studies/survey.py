@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.find.registry import Method, method, methods
+from headscope.find.registry import Method, method
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
@@ -38,7 +38,7 @@ from headscope.studies.inputs import (
     model_provenance,
 )
 from headscope.studies.places import place_digests
-from headscope.studies.registry import COMMANDS, study_of
+from headscope.studies.registry import COMMANDS, methods, study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyData
@@ -87,7 +87,8 @@ def survey(
     from headscope.lm.prompting import uses_chat
 
     began = time.monotonic()
-    wanted = [method(name) for name in dict.fromkeys(config.methods)] or list(methods())
+    known = methods()
+    wanted = [method(name, known) for name in dict.fromkeys(config.methods) or known]
     lm = config.model.load_for(out)
     chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
     config = replace(config, data=replace(config.data, chat=chat))
