@@ -24,7 +24,7 @@ from typing import (
     overload,
 )
 
-from headscope.runs.plain import plain
+from headscope.runs.plain import plain, plain_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def encode(value: Any) -> Any:
     """`value` as JSON knows it, dataclasses by their fields; see `plain` for all else."""
     if not is_dataclass(value) or isinstance(value, type):
         if isinstance(value, Mapping):
-            return plain({key: encode(each) for key, each in value.items()})
+            return {plain_key(key): encode(each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
             return [encode(each) for each in value]
         return plain(value)
