@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,44 +32,24 @@ LINE_EVERY = 30.0
 
 
 def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
-    """Print a command's result: `result` as one JSON object, or else `text`.
-
-    Of a result with ranked heads the text says by what, above its last line, and where it has fewer
-    random draws than asked for, it ends in a line that says so.
-    """
+    """Print a command's result: `result` as one JSON object, or else `text`."""
     from headscope.runs import dump_json, encode
 
-    written = encode(result)
-    if as_json:
-        text = dump_json(written)
-    else:
-        from headscope.results.common import few_draws
-
-        if written.get("rank"):
-            from headscope.heads import rank_words
-
-            before, newline, last = text.rpartition("\n")
-            text = f"{before}{newline}heads are ranked by {rank_words(written)}\n{last}"
-        text = "\n".join(filter(None, [text, few_draws(written)]))
-        if written.get("baseline_works") is False:
-            text = f"{baseline_warning(written['baseline_check'])}\n\n{text}"
-    _print(text)
+    _print(dump_json(encode(result)) if as_json else text)
 
 
-def tell(study: Study, result: Result, as_json: bool) -> None:
+def tell(study: Study, result: Any, as_json: bool) -> None:
     """Print the result of a study: as one JSON object, or what it shows."""
-    from headscope.runs import dump_json, encode
-
-    written = encode(result)
-    if as_json:
-        _print(dump_json(written))
-    else:
+    if study.show is None:
+        text = study.text(result)
+    elif not as_json:
         from headscope.report.terminal import text_of
         from headscope.studies.study import shown_of
 
         shown = shown_of(study, result, Path(result.run or "."))
-        report = written.get("report")
-        _print(text_of(shown, result.run, report if isinstance(report, str) else None))
+        report = getattr(result, "report", None)
+        text = text_of(shown, result.run, report if isinstance(report, str) else None)
+    emit(result, as_json, "" if as_json else text)
 
 
 def _print(text: str) -> None:
@@ -81,11 +60,6 @@ def _print(text: str) -> None:
         # Nobody reads on (`| head`): no error, and no second one when Python empties its buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(BROKEN_PIPE) from None
-
-
-def cell(value: float | None, form: str) -> str:
-    """A number of a table in the given form, such as `.3f` or `.1%`; a dash where there is none."""
-    return "-" if value is None or isnan(value) else format(value, form)
 
 
 def fail(message: str) -> None:
@@ -111,20 +85,6 @@ def caution(message: Warning | str, category: type[Warning], *place: Any, **more
     """Print what a result does not show as one line on stderr; other warnings stay unsaid."""
     if issubclass(category, Caution):
         print(f"warning: {one_line(str(message))}", file=sys.stderr, flush=True)
-
-
-def baseline_warning(check: Mapping[str, Any]) -> str:
-    """What speaks against a model that does not do the task, with three outputs of each."""
-    lines = ["WARNING: the model does not do this task as it is; what follows says little about it"]
-    for name, judged in check.items():
-        if not isinstance(judged, Mapping) or judged["works"]:
-            continue
-        lines.append(f"{name}: {'; '.join(judged['reasons'])}")
-        for one in judged["shown"]:
-            lines.append(f"  {one_line(one['input'])}")
-            lines.append(f"    output: {one_line(one['output']) or '(empty)'}")
-            lines.append(f"    reference: {one_line(one['reference'])}")
-    return "\n".join([*lines, f"try {check['try']}"])
 
 
 @contextmanager
@@ -162,7 +122,7 @@ def progress() -> Iterator[Progress]:
             yield update
 
 
-def shown(title: str, items: Collection[T]) -> Iterator[T]:
+def counted(title: str, items: Collection[T]) -> Iterator[T]:
     """Iterate over items and show how far that is, where a block of `progress` runs."""
     for done, item in enumerate(items):
         for update in _blocks[-1:]:
@@ -218,3 +178,26 @@ class _Lines:
         self._last = now
         more = f" ({rate}, {left:.0f} s left)" if left is not None else ""
         print(f"{title}: {done} of {total}{more}", file=sys.stderr, flush=True)
+
+
+def hide_loading_bars() -> None:
+    """Let `transformers` load models without bars of its own; those of downloads stay.
+
+    How far loading and the self-check are is shown by the command's own `progress` instead.
+    """
+    from transformers.utils import logging
+
+    library: Any = logging  # its functions carry no types
+    library.disable_progress_bar()
+    library.set_tqdm_hook(_loading_bar)
+
+
+def _loading_bar(factory: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
+    """What `transformers` iterates over instead of one of its bars."""
+    from headscope.lm.gguf import DEQUANTISING
+    from headscope.lm.selfcheck import CHECKING
+
+    title = str(options.get("desc"))
+    if title not in ("Loading weights", DEQUANTISING, CHECKING) or not args:
+        return factory(*args, **options)
+    return counted(title.lower(), args[0])
