@@ -16,7 +16,6 @@ from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.split import sentence_digest
-from headscope.errors import InputError
 from headscope.find.trained_gates import (
     Answers,
     Asked,
@@ -56,13 +55,13 @@ from headscope.results.soft_gate import (
     SoftGateResult,
     Training,
 )
-from headscope.runs import Run, configuration, encode
+from headscope.runs import Run, configuration
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, count, percent, signed
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
-from headscope.studies.leakage import FOUND_ON, known_examples
-from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
+from headscope.studies.leakage import FOUND_ON, count_leakage
+from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 
@@ -156,7 +155,15 @@ def find_soft_gate(
     """Train, answer, write the run and return the command's result; what is done is kept."""
     began = time.monotonic()
     sides = read_sides(config.questions, config.model.model, config.seed)
-    leakage = _leakage(config, sides)
+    leakage = count_leakage(
+        config.heads,
+        sides.test,
+        lambda question, known: (
+            bool(question.context) and sentence_digest(question.context) in known
+        ),
+        config.allow_overlap,
+        "test questions are on a context that these heads were found on",
+    )
     lm = config.model.load_for(out)
     usual = default_heads(lm.geometry)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
@@ -167,7 +174,7 @@ def find_soft_gate(
         "settings": config,
         "chosen": [str(head) for head in heads],
         "rank": about_rank(heads)["rank"],
-        "leakage": encode(leakage),
+        "leakage": leakage,
     }
 
     seeds = range(config.seed, config.seed + config.seeds)
@@ -233,7 +240,7 @@ def find_soft_gate(
                 },
             },
             template=template.text,
-            leakage=leakage,
+            leakage=Leakage(**leakage),
         )
 
     return run_with_model(
@@ -309,23 +316,6 @@ def _answers(
     if progress:
         progress("answers", len(gates), len(gates))
     return found
-
-
-def _leakage(config: FindSoftGate, sides: QuestionSides) -> Leakage:
-    """Test questions on contexts that the heads were found on."""
-    known = known_examples(config.heads)
-    if known is None:
-        return Leakage(known=False, overlap=None, of=len(sides.test))
-    file, digests = known
-    overlap = sum(
-        bool(one.context) and sentence_digest(one.context) in digests for one in sides.test
-    )
-    if overlap and not config.allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(sides.test)} test questions are on a context that these heads were "
-            f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=len(sides.test))
 
 
 def _digests(parts: Sequence[Sequence[Asked]]) -> list[str]:
