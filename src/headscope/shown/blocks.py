@@ -115,19 +115,30 @@ class Table:
                 )
 
 
+#: A cell, or what is in it.
+Content = Cell | float | str | None
+
+
 def table_of(
     title: str,
     rows: Iterable[tuple[str, Named]],
-    columns: Mapping[str, Callable[[Named], Cell | float | str | None]],
+    columns: Mapping[str, Callable[[Named], Content]],
     note: str = "",
 ) -> Table:
     """A table with a row for each thing under its name; of each column what its cell holds."""
 
-    def cell(value: Cell | float | str | None) -> Cell:
+    def cell(value: Content) -> Cell:
         return value if isinstance(value, Cell) else Cell(value)
 
     made = (Row(name, tuple(cell(of(each)) for of in columns.values())) for name, each in rows)
     return Table(title, tuple(columns), tuple(made), note=note)
+
+
+def one_column(
+    title: str, column: str, rows: Iterable[tuple[str, Content]], note: str = ""
+) -> Table:
+    """A table of names with one thing each."""
+    return table_of(title, rows, {column: lambda content: content}, note)
 
 
 def grid(
@@ -186,6 +197,17 @@ class Series:
         """x with both ends of its interval; empty where there are none."""
         rows = zip(self.points, self.low, self.high, strict=False)
         return tuple((x, low, high) for (x, _), low, high in rows)
+
+    @classmethod
+    def of(cls, name: str, points: Iterable[tuple[float, Any]]) -> Series:
+        """Of x and a mean with its `low` and `high` there."""
+        known = list(points)
+        return cls(
+            name,
+            tuple((x, mean.value if hasattr(mean, "value") else mean.mean) for x, mean in known),
+            tuple(mean.low for _, mean in known),
+            tuple(mean.high for _, mean in known),
+        )
 
     def __post_init__(self) -> None:
         for ends in (self.low, self.high):

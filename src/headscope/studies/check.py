@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.runs import Result, Signature
 from headscope.settings import Part, Settings
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table
+from headscope.shown.blocks import Section, Shown, one_column
 from headscope.shown.words import sentence_of
 from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice, Progress
 from headscope.studies.shows import model_facts
@@ -91,7 +91,7 @@ def _show(result: CheckResult, run: Path) -> Shown:
             "logits, so a gate of ones was held to that and not to equal bits."
         )
     title = f"{found.name}, {found.kernel} attention, peaks from the attention {found.way}"
-    table = Table(title, ("found",), tuple(Row(name, (Cell(f),)) for name, f in rows.items()))
+    table = one_column(title, "found", rows.items())
     return Shown(
         "Check of a model",
         "Do gates and peaks of this model agree with slow references?",

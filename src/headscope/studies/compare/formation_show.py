@@ -9,7 +9,16 @@ from pathlib import Path
 from headscope.heads import Geometry
 from headscope.results.formation import CheckpointRow, FormationResult
 from headscope.runs.reading import read_object
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, table_of
+from headscope.shown.blocks import (
+    Cell,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    one_column,
+    table_of,
+)
 from headscope.shown.words import between, enumeration, fixed, percent, sentence_of
 
 #: Sentences below which the interval of chrF++ is wide.
@@ -33,7 +42,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
     if result.skipped:
         names = enumeration([one.name for one in result.skipped])
         cautions.append(f"Checkpoints that could not be read are left out: {names}.")
-    skipped = tuple(Row(one.name, (Cell(sentence_of(one.reason)),)) for one in result.skipped)
+    skipped = [(each.name, sentence_of(each.reason)) for each in result.skipped]
     return Shown(
         "Formation of heads",
         "When do the attention heads that look at the source word form, and when does the model "
@@ -54,7 +63,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
             Section("Checkpoints", [_table(result)], brief=True),
             Section("Over training", _lines(result)),
             Section("Scores", [_scores(rows)]),
-            *([Section("Skipped", [Table("Not read", ("why",), skipped)])] if skipped else []),
+            *([Section("Skipped", [one_column("Not read", "why", skipped)])] if skipped else []),
         ],
     )
 
@@ -175,12 +184,7 @@ def _lines(result: FormationResult) -> list[Lines]:
              [row.top_overlap_with_last for row in rows]),
         line(f"random {result.k} heads, %", [row.top_overlap_with_last_expected for row in rows]),
     )  # fmt: skip
-    chrf = Series(
-        "chrF++",
-        tuple((at, row.chrf.value) for at, row in zip(places, rows, strict=True)),
-        tuple(row.chrf.low for row in rows),
-        tuple(row.chrf.high for row in rows),
-    )
+    chrf = Series.of("chrF++", zip(places, (row.chrf for row in rows), strict=True))
     return [
         Lines("Classes of heads", tuple(shares), x, "% of heads", steps, labels=labels),
         Lines("Heads of the last checkpoint, and chrF++", (*overlap, chrf), x, "% or chrF++",

@@ -313,9 +313,7 @@ def _pair_name(a: str, b: str) -> str:
 
 
 def _line(name: str, rows: Iterable[Mean], first: int = 0) -> Series:
-    values = list(rows)
-    points = tuple((float(at), row.mean) for at, row in enumerate(values, first))
-    return Series(name, points, tuple(r.low for r in values), tuple(r.high for r in values))
+    return Series.of(name, ((float(at), row) for at, row in enumerate(rows, first)))
 
 
 def _by_layer(states: StatesFound) -> list[Lines]:

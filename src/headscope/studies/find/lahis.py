@@ -33,10 +33,10 @@ from headscope.shown.blocks import (
     HeadSets,
     HeadTable,
     Heatmap,
-    Row,
     Section,
     Shown,
     Table,
+    one_column,
     table_of,
 )
 from headscope.shown.words import enumeration, fixed, percent
@@ -322,8 +322,8 @@ def _general(result: LahisResult) -> Section:
         high=1.0,
         note=f"Mean {fixed(mean, 2)}; random sets of these sizes: {fixed(chance, 2)}",
     )
-    rows = tuple(Row(str(head.place), (Cell(head.languages),)) for head in result.general)
-    heads = Table("General heads, most shared first", ("languages",), rows)
+    rows = ((str(head.place), head.languages) for head in result.general)
+    heads = one_column("General heads, most shared first", "languages", rows)
     general = {"general": places(head.place for head in result.general)}
     return Section("General heads", [HeadSets("General heads", general), shared, heads])
 

@@ -39,11 +39,11 @@ from headscope.shown.blocks import (
     HeadSets,
     HeadTable,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
     Table,
+    one_column,
     table_of,
 )
 from headscope.shown.words import count, fixed, percent, sentence_of
@@ -520,20 +520,15 @@ def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
         "dropped heads, mean": [head for head in found.heads if not head.selected],
     }
     groups |= {f"head {head.place}": [head] for head in wavered[:LINES]}
-    fates = tuple(
-        Row(words, (Cell(found.fates[fate]),))
-        for fate, words in FATES.items()
-        if found.fates.get(fate)
+    fates = ((words, found.fates[fate]) for fate, words in FATES.items() if found.fates.get(fate))
+    listed = table_of(
+        "Heads that switched more than once",
+        ((str(head.place), head) for head in wavered),
+        {
+            "course": lambda head: FATES[head.fate],
+            "switched after steps": lambda head: ", ".join(map(str, head.changes)),
+        },
     )
-    listed = tuple(
-        Row(
-            str(head.place),
-            (Cell(FATES[head.fate]), Cell(", ".join(map(str, head.changes)))),
-        )
-        for head in wavered
-    )
-    columns = ("course", "switched after steps")
-    more = (Table("Heads that switched more than once", columns, listed),) if listed else ()
     return [
         Lines(
             "Weights during training",
@@ -546,13 +541,13 @@ def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
             else "A head is kept while its weight M is 0 or above",
             band="the range over heads",
         ),
-        Table(
+        one_column(
             "Courses of heads",
-            ("heads",),
+            "heads",
             fates,
-            note="Stretches of less than 1\u00a0% of the steps are left out",
+            "Stretches of less than 1\u00a0% of the steps are left out",
         ),
-        *more,
+        *([listed] if wavered else []),
     ]
 
 

@@ -15,7 +15,7 @@ from headscope.heads import HeadScores
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Cell, Column, HeadTable, Row, Section, Shown, Table
+from headscope.shown.blocks import Column, HeadTable, Section, Shown, Table, one_column
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress, resolved_chat
@@ -197,8 +197,8 @@ def _every_head(name: str, heads: Sequence[ScoredHead], result: PatchingResult) 
 
 
 def _clean(result: PatchingResult) -> Table:
-    rows = tuple(Row(ANSWERS.get(name, name), (Cell(p),)) for name, p in result.clean.items())
-    return Table("Probability of the answers without a patch", ("mean",), rows)
+    rows = ((ANSWERS.get(name, name), p) for name, p in result.clean.items())
+    return one_column("Probability of the answers without a patch", "mean", rows)
 
 
 def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindPatching | str:

@@ -24,7 +24,7 @@ from headscope.results.export import (
 )
 from headscope.runs import Run, carry_out, decode, encode
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
+from headscope.shown.blocks import NotMeasured, Section, Shown, Table, one_column
 from headscope.shown.words import count, number, percent
 from headscope.studies.inputs import (
     ModelChoice,
@@ -465,8 +465,7 @@ def _written(result: ExportedModel) -> Table:
         else "The factors are vectors before the attention output projections; stock PEFT loads "
         "them around the base model, whose weights are not changed"
     )
-    made = tuple(Row(name, (Cell(words),)) for name, words in rows.items())
-    return Table("The export", ("",), made, note=note)
+    return one_column("The export", "", rows.items(), note)
 
 
 def _comparison(result: ExportedModel) -> Table | NotMeasured:
@@ -480,11 +479,11 @@ def _comparison(result: ExportedModel) -> Table | NotMeasured:
         "tokens compared": number(proof.positions),
         "same most likely token": percent(proof.same_choice, 1),
     }
-    return Table(
+    return one_column(
         "Logits of the export",
-        ("",),
-        tuple(Row(name, (Cell(value),)) for name, value in rows.items()),
-        note="The export was loaded as anybody would load it. Multiplied weights are rounded to "
+        "",
+        rows.items(),
+        "The export was loaded as anybody would load it. Multiplied weights are rounded to "
         f"{proof.rounded_to}; factors of 0 and 1 are exact",
     )
 

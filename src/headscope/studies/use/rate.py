@@ -31,11 +31,11 @@ from headscope.shown.blocks import (
     HeadSets,
     Histogram,
     Histograms,
-    Row,
     Section,
     Shown,
-    Table,
     Text,
+    one_column,
+    table_of,
 )
 from headscope.shown.words import between, count, enumeration, fixed, percent
 from headscope.studies.inputs import (
@@ -339,20 +339,19 @@ def _mean(language: RatedLanguage) -> Estimate:
 
 
 def _scores(languages: Mapping[str, RatedLanguage]) -> list[Block]:
-    rows = tuple(
-        Row(
-            code,
-            (
-                Cell(each.scores.documents),
-                Cell(each.scores.tokens),
-                Cell.of(_mean(each), DIGITS),
-                Cell(each.top[0].score if each.top else None, digits=DIGITS),
+    table = table_of(
+        "Scores by language, nats a token",
+        languages.items(),
+        {
+            "documents": lambda language: language.scores.documents,
+            "tokens": lambda language: language.scores.tokens,
+            "mean score": lambda language: Cell.of(_mean(language), DIGITS),
+            "highest score": lambda language: Cell(
+                language.top[0].score if language.top else None, digits=DIGITS
             ),
-        )
-        for code, each in languages.items()
+        },
     )
-    columns = ("documents", "tokens", "mean score", "highest score")
-    return [Table("Scores by language, nats a token", columns, rows)]
+    return [table]
 
 
 def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
@@ -404,15 +403,14 @@ def cut(text: str) -> str:
 def _rejects(figures: RatedFigures, reasons: Mapping[str, int]) -> list[Section]:
     if not figures.rejected:
         return []
-    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    rows = tuple(Row(reason, (Cell(records),)) for reason, records in ordered)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     share = figures.rejected / (figures.rejected + figures.documents)
     note = (
         f"{percent(share, 1)} of all records; each is in rejects.jsonl with its file, line and "
         "reason"
     )
-    return [Section("Rejected records", [Table("Reasons", ("records",), rows, note=note)],
-                    brief=True)]  # fmt: skip
+    table = one_column("Reasons", "records", ordered, note)
+    return [Section("Rejected records", [table], brief=True)]
 
 
 command = Study(UseRate, use_rate, result=RatedCorpus, show=_show)
