@@ -55,14 +55,14 @@ class Result(Record):
 
     def to_frame(self) -> Any:
         """What the run shows as a tidy pandas frame; of several tables a dictionary by title."""
-        return import_module("headscope.studies.views").frames(self)
+        return import_module("headscope.studies.report").frames(self)
 
     def figure(self, title: str = "") -> Any:
         """A picture of the run as a matplotlib figure: the first, or the one of this title."""
-        return import_module("headscope.studies.views").figure(self, title)
+        return import_module("headscope.studies.report").figure(self, title)
 
     def _repr_html_(self) -> str:
-        return str(import_module("headscope.studies.views").framed(self))
+        return str(import_module("headscope.studies.report").framed(self))
 
 
 class _Entry(NamedTuple):

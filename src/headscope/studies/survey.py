@@ -41,7 +41,7 @@ from headscope.studies.places import place_digests
 from headscope.studies.registry import COMMANDS, methods, study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyData, SurveyPlan
 
 COMMAND = "survey"
 #: A method, given its folder; one from elsewhere may return a dictionary.
@@ -150,7 +150,7 @@ def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
     study = study_of(command) if command in COMMANDS else None
     if study is None or study.survey is None:
         return "it has no recipe here; run it by itself and name its run in compare methods"
-    planned = study.survey(config.model, config.data, config.quick, folder / RUNS)
+    planned = study.survey(SurveyPlan(config.model, config.data, config.quick, folder / RUNS))
     if isinstance(planned, str):
         return planned
     return lambda out, progress: study.run(planned, out, progress)

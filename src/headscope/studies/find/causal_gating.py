@@ -60,6 +60,7 @@ from headscope.studies.inputs import ModelChoice, Progress, run_with_model, step
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.shows import head_map, head_table, interval, model_facts
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
@@ -71,7 +72,6 @@ from headscope.studies.tasks import (
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find causal-gating"
 METHOD = "causal-gating"
@@ -535,14 +535,12 @@ def _fits(fits: Sequence[Fit]) -> Lines:
     )
 
 
-def _survey(
-    model: ModelChoice, data: SurveyData, quick: bool, runs: Path
-) -> FindCausalGating | str:
-    changes: dict[str, Any] = {"seed": data.seed}
-    if quick:
+def _survey(plan: SurveyPlan) -> FindCausalGating | str:
+    changes: dict[str, Any] = {"seed": plan.data.seed}
+    if plan.quick:
         changes |= {"steps": 20, "pushed_steps": 20, "batch_size": 8, "seeds": 1}
-    config = FindCausalGating(model, data.task_choice(model), changes=changes)
-    return data.missing(model, data.task, "--task FILE") or config
+    config = FindCausalGating(plan.model, plan.task(), changes=changes)
+    return plan.missing(plan.data.task, "--task FILE") or config
 
 
 command = Study(

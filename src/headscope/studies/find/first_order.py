@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
@@ -27,9 +26,7 @@ from headscope.studies.find.head_scores import (
 from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.shows import few_caution, highest, model_facts, spread
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find first-order"
 
@@ -136,9 +133,9 @@ def _languages(result: DocumentScores) -> Table:
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindFirstOrder | str:
-    config = FindFirstOrder(model, data.documents_choice(quick), FirstOrder(seed=data.seed))
-    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+def _survey(plan: SurveyPlan) -> FindFirstOrder | str:
+    config = FindFirstOrder(plan.model, plan.documents(), FirstOrder(seed=plan.data.seed))
+    return plan.missing(plan.data.documents, "--documents LANG=FILE") or config
 
 
 command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show, survey=_survey)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from headscope.find.repeated import Induction, induction
 from headscope.results.head_scores import ScoresResult
@@ -24,9 +24,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find induction"
 #: Natural texts of each language where no limit is given.
@@ -138,9 +136,9 @@ def _show(result: ScoresResult, run: Path) -> Shown:
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindInduction | str:
-    sequences = QUICK if quick else Induction.sequences
-    return FindInduction(model, Induction(sequences, seed=data.seed))
+def _survey(plan: SurveyPlan) -> FindInduction | str:
+    sequences = QUICK if plan.quick else Induction.sequences
+    return FindInduction(plan.model, Induction(sequences, seed=plan.data.seed))
 
 
 command = Study(FindInduction, find_induction, result=ScoresResult, show=_show, survey=_survey)

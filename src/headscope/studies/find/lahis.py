@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope.find.importance import (
     Lahis,
@@ -51,9 +51,7 @@ from headscope.studies.find.head_scores import (
 from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.shows import head_map, model_facts, places
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find lahis"
 
@@ -354,9 +352,9 @@ def _ranking(result: LahisResult) -> HeadTable:
     return languages_table(title, result.heads, result.languages, columns, score)
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindLahis | str:
-    config = FindLahis(model, data.documents_choice(quick), Lahis(seed=data.seed))
-    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+def _survey(plan: SurveyPlan) -> FindLahis | str:
+    config = FindLahis(plan.model, plan.documents(), Lahis(seed=plan.data.seed))
+    return plan.missing(plan.data.documents, "--documents LANG=FILE") or config
 
 
 command = Study(FindLahis, find_lahis, result=LahisResult, show=_show, survey=_survey)

@@ -51,6 +51,7 @@ from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     TaskSides,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from headscope.find.mask_training import TrainedMask
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find mask"
 METHOD = "mask"
@@ -551,11 +551,11 @@ def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
     ]
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindMask | str:
-    if quick:
+def _survey(plan: SurveyPlan) -> FindMask | str:
+    if plan.quick:
         return "a mask needs its steps: without --quick it is trained"
-    config = FindMask(model, data.task_choice(model), seed=data.seed)
-    return data.missing(model, data.task, "--task FILE") or config
+    config = FindMask(plan.model, plan.task(), seed=plan.data.seed)
+    return plan.missing(plan.data.task, "--task FILE") or config
 
 
 command = Study(FindMask, find_mask, result=FoundMask, show=show, survey=_survey)

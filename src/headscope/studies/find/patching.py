@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.concepts import ConceptFile, read_concepts
@@ -29,9 +29,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find patching"
 #: The answers whose probability changes.
@@ -201,11 +199,11 @@ def _clean(result: PatchingResult) -> Table:
     return one_column("Probability of the answers without a patch", "mean", rows)
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindPatching | str:
-    pairs = QUICK if quick else Patching.pairs
-    measure = Patching(pairs, control=not quick, seed=data.seed)
-    config = FindPatching(model, WordsChoice(data.words), measure)
-    return data.missing(model, data.words, "--words FILE") or config
+def _survey(plan: SurveyPlan) -> FindPatching | str:
+    pairs = QUICK if plan.quick else Patching.pairs
+    measure = Patching(pairs, control=not plan.quick, seed=plan.data.seed)
+    config = FindPatching(plan.model, WordsChoice(plan.data.words), measure)
+    return plan.missing(plan.data.words, "--words FILE") or config
 
 
 command = Study(FindPatching, find_patching, result=PatchingResult, show=_show, survey=_survey)

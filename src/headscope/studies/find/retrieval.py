@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
@@ -28,9 +28,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find retrieval"
 #: Facts of the bundled model's world, where no data is given.
@@ -188,11 +186,11 @@ def _places(result: RetrievalResult) -> Table:
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindRetrieval | str:
-    depths = (0.0, 0.5, 1.0) if quick else Retrieval.depths
-    needles = NeedlesChoice(data.needles, limit=QUICK // 2 if quick else None)
-    config = FindRetrieval(model, needles, Retrieval(depths=depths, seed=data.seed))
-    return data.missing(model, data.needles, "--needles FILE") or config
+def _survey(plan: SurveyPlan) -> FindRetrieval | str:
+    depths = (0.0, 0.5, 1.0) if plan.quick else Retrieval.depths
+    needles = NeedlesChoice(plan.data.needles, limit=QUICK // 2 if plan.quick else None)
+    config = FindRetrieval(plan.model, needles, Retrieval(depths=depths, seed=plan.data.seed))
+    return plan.missing(plan.data.needles, "--needles FILE") or config
 
 
 command = Study(FindRetrieval, find_retrieval, result=RetrievalResult, show=_show, survey=_survey)

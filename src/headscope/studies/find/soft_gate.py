@@ -64,10 +64,10 @@ from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find soft-gate"
 #: Kinds of heads whose gates are trained, and of those that are set to 0.
@@ -684,17 +684,17 @@ def _gain(trained: Trained) -> float:
     return losses[0] - min(losses)
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindSoftGate | str:
-    if quick:
+def _survey(plan: SurveyPlan) -> FindSoftGate | str:
+    if plan.quick:
         return "several trainings take their time: without --quick they are made"
-    heads = runs / "translation-score"
+    heads = plan.runs / "translation-score"
     if not (heads / "DONE.json").exists():
         return "it needs heads that another method found, those of translation-score"
-    questions = QuestionsChoice(data=data.questions)
+    questions = QuestionsChoice(data=plan.data.questions)
     config = FindSoftGate(
-        str(heads), model=model, questions=questions, seed=data.seed, rank=data.rank
+        str(heads), model=plan.model, questions=questions, seed=plan.data.seed, rank=plan.data.rank
     )
-    return data.missing(model, data.questions, "--questions FILE") or config
+    return plan.missing(plan.data.questions, "--questions FILE") or config
 
 
 command = Study(FindSoftGate, find_soft_gate, result=SoftGateResult, show=_show, survey=_survey)

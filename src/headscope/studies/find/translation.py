@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.pairs import PairFile
@@ -74,9 +74,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find translation-score"
 #: What results call links that were not made by an aligner.
@@ -363,10 +361,10 @@ def every_head(
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindTranslation | str:
-    score = TranslationScore(seed=data.seed, chat=data.chat)
-    config = FindTranslation(model, data.pairs_choice(quick), score, rank=data.rank)
-    return data.missing(model, data.pairs, "--pairs en-de=FILE") or config
+def _survey(plan: SurveyPlan) -> FindTranslation | str:
+    score = TranslationScore(seed=plan.data.seed, chat=plan.data.chat)
+    config = FindTranslation(plan.model, plan.pairs(), score, rank=plan.data.rank)
+    return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
 
 
 command = Study(

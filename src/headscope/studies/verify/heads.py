@@ -40,6 +40,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
@@ -49,7 +50,6 @@ from headscope.verify.translation.single import single_removal
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.
@@ -336,14 +336,14 @@ def _named(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> VerifyHeads | str:
-    if quick:
+def _survey(plan: SurveyPlan) -> VerifyHeads | str:
+    if plan.quick:
         return "it reads the sentences twice for every head: without --quick it is run"
-    pairs = data.pairs_choice(quick)
-    if not data.pairs:  # twenty directions, each sentence read 193 times
+    pairs = plan.pairs()
+    if not plan.data.pairs:  # twenty directions, each sentence read 193 times
         pairs = replace(pairs, limit=10)
-    config = VerifyHeads(model, pairs, Removal(seed=data.seed, chat=data.chat))
-    return data.missing(model, data.pairs, "--pairs en-de=FILE") or config
+    config = VerifyHeads(plan.model, pairs, Removal(seed=plan.data.seed, chat=plan.data.chat))
+    return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
 
 
 command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show, survey=_survey)
