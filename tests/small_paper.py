@@ -17,7 +17,7 @@ from headscope.errors import InputError
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
 from headscope.runs import Run, carry_out
 from headscope.shown.blocks import Cell, Findings, Lines, Reference, Row, Series, Table
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.inputs import Progress
 
 #: The steps that were really run, in order.

@@ -24,7 +24,7 @@ from headscope.runs import decode
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Shown
 from headscope.shown.words import count
-from headscope.studies.costs.reading import read_shape
+from headscope.studies.costs.shapes import read_shape
 from headscope.studies.inputs import POCKET, ModelChoice, Progress
 from headscope.studies.study import Study
 

@@ -22,7 +22,7 @@ from headscope.runs.codec import Result, decode, encode
 from headscope.runs.reading import naming, read_object, read_result, result_of
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Findings, Shown
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.inputs import POCKET, ModelChoice, Progress
 from headscope.studies.places import place_digests
 from headscope.studies.registry import study_of

@@ -28,7 +28,7 @@ from headscope.papers.paper import Setting, Step
 from headscope.papers.study_steps import study_step
 from headscope.results.lahis import LahisResult
 from headscope.studies.compare.overlap import CompareImportance, compare_importance
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate

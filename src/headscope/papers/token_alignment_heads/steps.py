@@ -50,7 +50,7 @@ from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.classes import CompareClasses, compare_classes
 from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import POCKET, PairsChoice, Progress, find_and_check, read_directions

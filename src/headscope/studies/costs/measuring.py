@@ -15,9 +15,8 @@ from headscope.find.gate_gradients import batch_gradients, ones_gate
 from headscope.lm.batching import collate
 from headscope.lm.generation import generate_batch
 from headscope.lm.losses import token_losses
-from headscope.studies.costs.machines import Machine, Rate
-from headscope.studies.costs.reading import shape_of
-from headscope.studies.costs.shapes import Shape
+from headscope.studies.costs.estimate import Machine, Rate
+from headscope.studies.costs.shapes import Shape, shape_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -38,9 +37,7 @@ _START, _TEXT = 35.0, 0.2
 _ENOUGH, _PROBE, _STEADY = 0.85, 0.3, 1.5
 
 
-def measure_machine(
-    lm: LanguageModel, name: str = "here", clock: Clock = time.perf_counter
-) -> Machine:
+def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Machine:
     """The machine that a model is on, measured with that model in a second or two.
 
     Passes, passes with gradients for gates, and steps of generation are timed at a small and a
@@ -50,7 +47,6 @@ def measure_machine(
 
     Args:
         lm: the model.
-        name: how the machine is called.
         clock: seconds, of the wall or of the process.
     """
     shape = shape_of(lm)
@@ -105,7 +101,7 @@ def measure_machine(
     share = _share() if lm.device.type == "cpu" else 1.0
     threads = torch.get_num_threads()
     return Machine(
-        name,
+        "here",
         *rates,
         bandwidth,
         _memory(lm.device),
