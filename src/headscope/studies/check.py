@@ -65,7 +65,6 @@ def check(config: Check, progress: Progress) -> CheckResult:
 
 
 def _show(result: CheckResult, run: Path) -> Shown:
-    """The verdict, and each comparison with what it may be."""
     found = result.report
 
     def wrong(counts: tuple[int, int] | None) -> str:

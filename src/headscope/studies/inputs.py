@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
 from headscope.data.languages import language_name, parse_direction, same_language
@@ -44,7 +44,7 @@ HALVES = ("find", "verify")
 #: Called with a title, how much is done, and of how much; `Steps` without the title.
 Progress = Callable[[str, int, int], None]
 Steps = Callable[[int, int], None]
-AnyResult = TypeVar("AnyResult", bound=ModelResult)
+AnyResult = TypeVar("AnyResult")
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 #: The model that `given_model` stands for, with its choice.
@@ -606,32 +606,17 @@ def resolved_chat(lm: LanguageModel, settings: PromptedSettings) -> PromptedSett
     from headscope.lm.prompting import uses_chat
 
     chat = uses_chat(lm, settings.chat, settings.template.text)
-    changed: Any = dataclasses.replace(cast(Any, settings), chat=chat)
-    return cast(PromptedSettings, changed)
+    return cast(PromptedSettings, dataclasses.replace(cast(Any, settings), chat=chat))
 
 
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:
     """What a result tells about its model."""
-    return {
-        "model": lm.name,
-        "revision": lm.revision,
-        "weights": lm.digest,
-        "dtype": dtype_name(lm),
-        "quantised": lm.quantised,
-        "dequantised": lm.dequantised,
-        "device": str(lm.device),
-        "noise": _noise(lm),
-    }
+    return {"model": lm.name, "weights": lm.digest, **_as_loaded(lm)}
 
 
 def dtype_name(lm: LanguageModel) -> str:
     """What the model computes in, such as `float32`."""
     return str(lm.dtype).removeprefix("torch.")
-
-
-def _noise(lm: LanguageModel) -> float | None:
-    """How far repeated passes lie apart, in standard deviations of the logits; None: unknown."""
-    return None if lm.noise is None else lm.noise.largest
 
 
 def about_model(lm: LanguageModel) -> dict[str, Any]:
@@ -640,14 +625,9 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
 
     return {
         "name": lm.name,
-        "revision": lm.revision,
         "digest": lm.digest,
         "parameters": lm.parameters,
-        "dtype": dtype_name(lm),
-        "quantised": lm.quantised,
-        "dequantised": lm.dequantised,
-        "device": str(lm.device),
-        "noise": _noise(lm),
+        **_as_loaded(lm),
         "heads": lm.geometry.total,
         "geometry": lm.geometry.as_dict(),
         "key_value_heads": list(key_value_heads(lm)),
@@ -655,20 +635,18 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
     }
 
 
-@overload
-def run_with_model(
-    lm: LanguageModel,
-    command: str,
-    out: Path | None,
-    settings: Mapping[str, Any],
-    data: Mapping[str, str],
-    compute: Callable[[Run], Mapping[str, Any]],
-    began: float | None = None,
-    **known: Any,
-) -> dict[str, Any]: ...
+def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
+    """`noise`: how far repeated passes lie apart, in standard deviations of the logits."""
+    return {
+        "revision": lm.revision,
+        "dtype": dtype_name(lm),
+        "quantised": lm.quantised,
+        "dequantised": lm.dequantised,
+        "device": str(lm.device),
+        "noise": None if lm.noise is None else lm.noise.largest,
+    }
 
 
-@overload
 def run_with_model(
     lm: LanguageModel,
     command: str,
@@ -680,39 +658,29 @@ def run_with_model(
     *,
     kind: type[AnyResult],
     **known: Any,
-) -> AnyResult: ...
+) -> AnyResult:
+    """`carry_out` of a command with a model, which counts in its signature.
 
-
-def run_with_model(
-    lm: LanguageModel,
-    command: str,
-    out: Path | None,
-    settings: Mapping[str, Any],
-    data: Mapping[str, str],
-    compute: Callable[[Run], Any],
-    began: float | None = None,
-    *,
-    kind: type[Any] | None = None,
-    **known: Any,
-) -> Any:
-    """`carry_out` of a command with a model, which counts in its signature and is in its result.
-
-    `data` maps names to content hashes of what else is read; `known` adds to the provenance.
+    A result that has a place for its model, or is a dictionary, tells of it. `data` maps names to
+    content hashes of what else is read; `known` adds to the provenance.
     """
     from headscope.runs import carry_out
 
     def with_model(run: Run) -> Any:
-        computed = compute(run)
+        computed: Any = compute(run)
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm))
             return dataclasses.replace(computed, model=facts)
-        return {"model": about_model(lm), **computed}
+        return {"model": about_model(lm), **computed} if isinstance(computed, dict) else computed
 
     config = {"computed_in": dtype_name(lm), **settings}
     inputs = {**model_inputs(lm, {}), **data}
     about = {**model_provenance(lm), **known}
-    run: Any = carry_out  # of either kind
-    return run(command, out, config, inputs, with_model, began, about, kind=kind)
+    typed: Any = None if kind is dict else kind
+    result: AnyResult = carry_out(
+        command, out, config, inputs, with_model, began, about, kind=typed
+    )
+    return result
 
 
 def steps_of(progress: Progress | None, title: str) -> Steps | None:

@@ -169,7 +169,6 @@ def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
 
 
 def _show(result: SurveyResult, run: Path) -> Shown:
-    """The comparison, and before it which methods were run."""
     compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
     shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
     rows = tuple(

@@ -68,7 +68,6 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesR
 
 
 def _show(result: ClassesResult, run: Path) -> Shown:
-    """Shares of the classes, of the score and of the score corrected for chance, and numbers."""
     models = result.models
     without = [one.name for one in models if one.shares_above_chance is None]
     cautions = []

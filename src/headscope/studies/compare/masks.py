@@ -254,7 +254,6 @@ def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, 
 
 
 def _show(result: MasksResult, run: Path) -> Shown:
-    """Masks with their groups, how far they agree, beside the base model's, maps and layers."""
     own, geometry = result.own, Geometry.from_dict(result.geometry)
     sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
     if result.base is not None:

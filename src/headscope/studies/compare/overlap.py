@@ -141,7 +141,6 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
 
 
 def _show(result: OverlapResult, run: Path) -> Shown:
-    """Every two sets, groups of directions, and the sets themselves."""
     pairs, sets, geometry = result.pairs, result.artifacts, Geometry.from_dict(result.geometry)
     shared, table, *groups = overlap_blocks(pairs, result.groups)
     sections = [

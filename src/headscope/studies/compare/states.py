@@ -186,7 +186,6 @@ def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArr
 
 
 def _show(result: ComparedStates, run: Path) -> Shown:
-    """Cosines with the instructed model by layer, one sample's lens, and the answer's rank."""
     states, mask = result.states, result.mask
     draws = min((control.draws for control in states.controls), default=0)
     cautions = leakage_caution(result.leakage, "samples")

@@ -299,7 +299,6 @@ def costs(config: Costs) -> CostsResult:
 
 
 def _show(result: CostsResult, run: Path) -> Shown:
-    """The machine, and a table of experiments for each model."""
     machine = result.machine
     assumed = machine.measured is None
     finding = [_together(one, assumed) for one in result.models]

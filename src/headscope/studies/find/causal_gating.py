@@ -329,7 +329,6 @@ def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str
 
 
 def _show(result: CausalGatingResult, run: Path) -> Shown:
-    """The roles, their test by removal, every head, and the fits."""
     check = result.check
     return Shown(
         "Causal head gating",

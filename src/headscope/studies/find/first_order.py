@@ -71,7 +71,6 @@ def find_first_order(
 
 
 def _show(result: DocumentScores, run: Path) -> Shown:
-    """The steepest heads, the languages, and every score."""
     languages = result.languages
     fewest = min(language.documents for language in languages.values())
     cautions = [*few_caution(fewest, "document"), *document_cautions(languages)]

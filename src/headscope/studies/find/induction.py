@@ -88,7 +88,6 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
 
 
 def _show(result: ScoresResult, run: Path) -> Shown:
-    """The heads above chance, previous-token heads, and every score."""
     heads, blocks = result.heads, result.examples or 0
     columns = (
         Column("duplicate", "Same token", "peak on the same token in the first reading"),

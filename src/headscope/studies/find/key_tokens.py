@@ -206,7 +206,6 @@ def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
 
 
 def _show(result: KeyTokensResult, run: Path) -> Shown:
-    """Attention of each head to each word, the controls, and the text itself."""
     draws = min((len(control.draws) for control in result.control.values()), default=0)
     cautions = ["One prompt: no interval is known, and other prompts may give other numbers."]
     if not result.control:

@@ -177,7 +177,6 @@ def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:
 
 
 def _show(result: LahisResult, run: Path) -> Shown:
-    """The languages with their heads, maps, what is general, layers, and every score."""
     languages = result.languages
     documents = sum(language.documents for language in languages.values())
     cautions = document_cautions(languages)

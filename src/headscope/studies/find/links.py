@@ -104,7 +104,9 @@ def find_by_links(
         return {"links": told, **works}
 
     data, seed = pair_inputs(directions), config.score.seed
-    return run_with_model(lm, BY_LINKS, out, {"settings": config}, data, compute, began, seed=seed)
+    return run_with_model(
+        lm, BY_LINKS, out, {"settings": config}, data, compute, began, kind=dict, seed=seed
+    )
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,6 @@ def _with_clean(result: PatchingResult, scores: Scored) -> PatchingResult:
 
 
 def _show(result: PatchingResult, run: Path) -> Shown:
-    """The heads that carry language or meaning over, and every score of either effect."""
     pairs = result.examples or 0
     found = {name: part.heads for name, part in result.parts.items()}
     cautions = few_caution(pairs, "pair", "pairs of prompts")

@@ -324,7 +324,6 @@ def _digests(parts: Sequence[Sequence[Asked]]) -> list[str]:
 
 
 def _show(result: SoftGateResult, run: Path) -> Shown:
-    """Questions answered under every condition, their differences, the gates, and training."""
     pairs, seeds = result.pairs, len(result.seeds)
     filled = max(
         each.random_layer_matched.filled_up if each.random_layer_matched else 0

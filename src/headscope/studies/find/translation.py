@@ -27,7 +27,7 @@ from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
 from headscope.results.translation import TranslationResult, TranslationScores
-from headscope.runs import Run, carry_out
+from headscope.runs import Run
 from headscope.runs.reading import read_object
 from headscope.settings import Part, Settings
 from headscope.shown.blocks import (
@@ -57,11 +57,10 @@ from headscope.studies.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
-    dtype_name,
-    model_inputs,
-    model_provenance,
+    pair_inputs,
     read_directions,
     resolved_chat,
+    run_with_model,
     steps_of,
 )
 from headscope.studies.leakage import FOUND_ON
@@ -111,8 +110,6 @@ def find_translation(
     directions = checked_directions(config.pairs, config.model.model, config.score)
     lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
-    settings = {"settings": config, "computed_in": dtype_name(lm)}
-    about = {**model_provenance(lm), "seed": config.score.seed}
 
     def compute(run: Run) -> TranslationResult:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
@@ -127,10 +124,9 @@ def find_translation(
         together = vars(describe_all(scores, *how))
         return TranslationResult(**together, **works, directions=parts if len(parts) > 1 else None)
 
-    inputs = model_inputs(lm, directions)
-    result = carry_out(
-        COMMAND, out, settings, inputs, compute, began, about, kind=TranslationResult
-    )
+    settings, data = {"settings": config}, pair_inputs(directions)
+    kind, seed = TranslationResult, config.score.seed
+    result = run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=kind, seed=seed)
     check_peaks(str(result.run), config.score.keep_peaks)
     return result
 
@@ -190,7 +186,6 @@ def describe(
 
 
 def _show(result: TranslationResult, run: Path) -> Shown:
-    """How many heads align tokens, which, in what directions, and every score."""
     parts: dict[str, TranslationScores] = dict(result.directions or {})
     if not parts:
         parts = {next(iter(read_object(run / "found_on.json")), MEAN): result}

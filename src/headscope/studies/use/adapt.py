@@ -144,7 +144,6 @@ def use_adapt(
 
 
 def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
-    """How many outputs the gate changes, the outputs, and the gate."""
     gate = result.gate
     share = percent(result.changed / result.prompts) if result.changed and result.prompts else ""
     finding = [

@@ -392,7 +392,6 @@ def _same_weights(adaptation: Adaptation, lm: LanguageModel) -> bool | None:
 
 
 def _show(result: ExportedModel, run: Path) -> Shown:
-    """What was written, how exact it is, and which heads it changes."""
     gate, base, proof = result.gate, result.base, result.check
     words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them by 0 (removed)"
     if gate.feed_forward:

@@ -126,7 +126,6 @@ TITLES = {
 
 
 def _show(result: MixedCorpus, run: Path) -> Shown:
-    """What was selected, every language's share before and after, and texts at the cut."""
     files = run / "manifest.json", run / "summary.json"
     with naming(files[0], "a mixture"):
         manifest: MixManifest = decode(MixManifest, read_object(files[0]), "manifest")

@@ -247,7 +247,6 @@ class _Watch:
 
 
 def _show(result: RatingResult, run: Path) -> Shown:
-    """Scores by language, how they are spread, the highest documents, and what was rejected."""
     facts = [
         *model_facts(result.model_name, result.model.heads if result.model else None),
         ("heads removed", str(len(result.heads))),

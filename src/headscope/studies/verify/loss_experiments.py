@@ -116,7 +116,15 @@ def verify_copying(
         }
 
     return run_with_model(
-        lm, COPYING, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+        lm,
+        COPYING,
+        out,
+        settings,
+        pair_inputs(directions),
+        compute,
+        began,
+        kind=dict,
+        seed=removal.seed,
     )
 
 
@@ -267,5 +275,13 @@ def verify_together(
         }
 
     return run_with_model(
-        lm, PAIRS, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+        lm,
+        PAIRS,
+        out,
+        settings,
+        pair_inputs(directions),
+        compute,
+        began,
+        kind=dict,
+        seed=removal.seed,
     )
