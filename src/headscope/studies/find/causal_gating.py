@@ -45,7 +45,6 @@ from headscope.shown.blocks import (
     HeadMaps,
     HeadTable,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
@@ -67,6 +66,7 @@ from headscope.studies.tasks import (
     found_on,
     read_tasks,
     resolved_tasks,
+    task_inputs,
     training_task,
 )
 
@@ -88,6 +88,8 @@ MEANT = {
     "interfering": "shut even when pushed open: the head is in the way",
     "irrelevant": "where it is pushed: the head does nothing for the task",
 }
+#: The gates of a seed.
+GATES = ("free", "keep", "remove")
 #: How gates were pushed, by the names of fits and of conditions.
 PUSHES = {
     "none": ("gates free", "no push"),
@@ -147,7 +149,7 @@ def find_causal_gating(
     fit = _fit(config, lm.geometry.total)
     learned = _samples(lm, task, config.instructed)
     tested = [
-        one for sides in tasks.values() for one in _samples(lm, sides.test, config.instructed)
+        sample for sides in tasks.values() for sample in _samples(lm, sides.test, config.instructed)
     ]
     data = {
         f"task {name}": {
@@ -169,7 +171,7 @@ def find_causal_gating(
             for number in range(fit.seeds)
         ]
         run.write_json(FOUND_ON, found_on(tasks))
-        scores = _scores(lm.geometry, fits, fit, run, len(learned), learned)
+        scores = _scores(lm.geometry, fits, fit, run, learned)
         _write_gates(run, lm.geometry, fits, fit)
         check = _check(lm, scores, fits, tested, config, fit.seed)
         save_scores(run.path, scores)
@@ -188,10 +190,9 @@ def find_causal_gating(
             data=data,
         )
 
-    settings = {"settings": {"settings": config, "fit": fit}}
-    digests = {name: str(read["digest"]) for name, read in data.items()}
+    settings, kind = {"settings": {"settings": config, "fit": fit}}, CausalGatingResult
     return run_with_model(
-        lm, COMMAND, out, settings, digests, compute, kind=CausalGatingResult, seed=fit.seed
+        lm, COMMAND, out, settings, task_inputs(tasks), compute, kind=kind, seed=fit.seed
     )
 
 
@@ -219,27 +220,24 @@ def _scores(
     fits: Sequence[CausalGates],
     fit: CausalGating,
     run: Run,
-    examples: int,
     learned: Sequence[Sample],
 ) -> HeadScores:
-    free, keep, remove = (
-        np.array([getattr(one, name) for one in fits]) for name in ("free", "keep", "remove")
-    )
-    roles = role_scores(keep, remove)
-    extra: dict[str, NDArray[Any]] = {role: roles[role].mean(axis=0) for role in ROLES}
-    extra |= {"keep": keep.mean(axis=0), "remove": remove.mean(axis=0)}
+    gates = {push: np.array([getattr(gates, push) for gates in fits]) for push in GATES}
+    roles = role_scores(gates["keep"], gates["remove"])
     facilitating = roles["facilitating"]
+    by_seed: dict[str, NDArray[Any]] = {role: roles[role] for role in ROLES}
+    by_seed |= {name: gates[name] for name in ("keep", "remove")}
     return HeadScores(
         geometry,
         facilitating.mean(axis=0),
         METHOD,
         facilitating.min(axis=0),
         facilitating.max(axis=0),
-        extra=extra,
-        statistics={"free": free, "keep": keep, "remove": remove},
+        extra={name: values.mean(axis=0) for name, values in by_seed.items()},
+        statistics=gates,
         config={
-            "examples": examples,
-            "tokens": sum(len(one.ids) - one.start for one in learned),
+            "examples": len(learned),
+            "tokens": sum(len(sample.ids) - sample.start for sample in learned),
             "seeds": fit.seeds,
         },
         provenance=run.provenance,
@@ -287,8 +285,8 @@ def _check(
     """
     geometry = lm.geometry
     found = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
-    for name in ("free", "keep", "remove"):
-        gates = [Gate(geometry, getattr(one, name)) for one in fits]
+    for name in GATES:
+        gates = [Gate(geometry, getattr(each, name)) for each in fits]
         found[f"gates {name}"] = _nll(lm, gates, tested, config)
     k = default_heads(geometry)
     removed: dict[str, tuple[str, ...]] = {}
@@ -433,55 +431,54 @@ def _named(check: RolesCheck) -> dict[str, str]:
 
 
 def _changes_table(check: RolesCheck) -> Table:
-    rows = []
-    for name, words in _named(check).items():
-        loss = check.conditions[name]
-        change = Cell() if name == "untouched" else Cell.of(loss.change)
-        rows.append(Row(words, (Cell(loss.nll.value), change)))
-    note = (
+    return table_of(
+        "Loss of the answers",
+        ((words, (name, check.conditions[name])) for name, words in _named(check).items()),
+        {
+            "nats a token": lambda row: row[1].nll.value,
+            "change": lambda row: None if row[0] == "untouched" else Cell.of(row[1].change),
+        },
         f"{count(check.examples, 'held-out example')}. Predicted: a higher loss without "
         "facilitating heads, a lower one without interfering ones, no change without irrelevant "
-        "ones"
+        "ones",
     )
-    return Table("Loss of the answers", ("nats a token", "change"), tuple(rows), note=note)
 
 
 def _bars(check: RolesCheck) -> list[Bars]:
     """The losses by role, and of the fitted gates."""
-    found = check.conditions
-    roles = [role for role in ROLES if f"without {role}" in found]
-    by_role = [("untouched", f"without {role}", f"random beside {role}") for role in roles]
-    names = ("original", "selected heads removed", "random heads removed")
-    gates = tuple(name for name in ("untouched", *(c for c, _ in PUSHES.values())) if name in found)
-    words = tuple(_named(check)[name] for name in gates)
-    made = [_bar("Loss without heads of a role", tuple(roles), names, by_role, check)]
-    return [*(made if roles else []), _bar("Loss under the fitted gates", ("all heads",), words,
-                                           [gates], check, "Single draws are seeds")]  # fmt: skip
+    known, words = check.conditions, _named(check)
 
+    def bars(title: str, groups: Mapping[str, Sequence[str]], *series: str, note: str = "") -> Bars:
+        losses = [[known[name] for name in names] for names in groups.values()]
+        return Bars(
+            title,
+            tuple(groups),
+            series,
+            tuple(tuple(loss.nll.value for loss in row) for row in losses),
+            "nats a token",
+            tuple(tuple(loss.nll.low for loss in row) for row in losses),
+            tuple(tuple(loss.nll.high for loss in row) for row in losses),
+            digits=3,
+            note=note,
+            draws=tuple(
+                tuple(loss.each if len(loss.each) > 1 else () for loss in row) for row in losses
+            ),
+        )
 
-def _bar(
-    title: str,
-    groups: tuple[str, ...],
-    series: tuple[str, ...],
-    names: Sequence[Sequence[str]],
-    check: RolesCheck,
-    note: str = "",
-) -> Bars:
-    losses = [[check.conditions[name] for name in row] for row in names]
-    return Bars(
-        title,
-        groups,
-        series,
-        tuple(tuple(loss.nll.value for loss in row) for row in losses),
-        "nats a token",
-        tuple(tuple(loss.nll.low for loss in row) for row in losses),
-        tuple(tuple(loss.nll.high for loss in row) for row in losses),
-        digits=3,
-        note=note,
-        draws=tuple(
-            tuple(loss.each if len(loss.each) > 1 else () for loss in row) for row in losses
-        ),
+    roles: dict[str, Sequence[str]] = {
+        role: ("untouched", f"without {role}", f"random beside {role}")
+        for role in ROLES
+        if f"without {role}" in known
+    }
+    removed = ("original", "selected heads removed", "random heads removed")
+    gates = [name for name in ("untouched", *(fit for fit, _ in PUSHES.values())) if name in known]
+    fitted = bars(
+        "Loss under the fitted gates",
+        {"all heads": gates},
+        *(words[name] for name in gates),
+        note="Single draws are seeds",
     )
+    return [*([bars("Loss without heads of a role", roles, *removed)] if roles else []), fitted]
 
 
 def _maps(result: CausalGatingResult) -> HeadMaps:
