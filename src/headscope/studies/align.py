@@ -83,7 +83,7 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
     file = _links_file(out, _config(source, how), inputs, config.overwrite)
     result = file.stored
     if result is None:
-        more = [one for helper in helpers for one in helper.pairs]
+        more = [pair for helper in helpers for pair in helper.pairs]
         languages = pairs.source_language, pairs.target_language
         # What an endpoint refuses is no fault of the file.
         with nullcontext() if chosen == "llm" else naming(source.data):

@@ -83,7 +83,7 @@ def read_languages(
             code = file.language
             if code is None and len(choice.languages) == 1:
                 code = choice.languages[0]
-                spoken = tuple(replace(one, language=code) for one in file.documents)
+                spoken = tuple(replace(document, language=code) for document in file.documents)
                 file = replace(file, language=code, documents=spoken)
             if code is None:
                 raise InputError(
@@ -119,23 +119,25 @@ def document_sources(choice: DocumentsChoice, limit: int) -> list[DocumentSource
     """What to read: one source for each `--data`."""
     named: dict[str, str] = {}
     plain: list[str] = []
-    for one in choice.data:
-        code, equals, name = one.partition("=")
-        if equals and "/" not in code and not Path(one).exists():
+    for given in choice.data:
+        code, equals, name = given.partition("=")
+        if equals and "/" not in code and not Path(given).exists():
             language_name(code)
             if any(same_language(code, other) for other in named):
                 raise InputError(f"--data names {code} twice; give one file a language")
             named[code] = name
         else:
-            plain.append(one)
+            plain.append(given)
     wanted = choice.languages
     kept = {
         code: name
         for code, name in named.items()
-        if not wanted or any(same_language(code, one) for one in wanted)
+        if not wanted or any(same_language(code, language) for language in wanted)
     }
     sources = [_source(choice, name, limit, code, ()) for code, name in kept.items()]
-    others = tuple(one for one in wanted if not any(same_language(one, code) for code in named))
+    others = tuple(
+        language for language in wanted if not any(same_language(language, code) for code in named)
+    )
     if wanted and not others:
         return sources
     return sources + [_source(choice, name, limit, None, others) for name in plain]

@@ -224,11 +224,13 @@ class PairsChoice(Settings):
 def kin(model: str, others: Iterable[str], part: str) -> tuple[str, ...]:
     """Those of other models whose names differ from this one's in a part alone, a pattern of it."""
 
-    def name(one: str) -> str:
-        return re.sub("^meta-", "", one.rstrip("/").rpartition("/")[2].casefold())
+    def name(other: str) -> str:
+        return re.sub("^meta-", "", other.rstrip("/").rpartition("/")[2].casefold())
 
     own, rest = name(model), re.sub(part, "", name(model))
-    return tuple(one for one in others if name(one) != own and re.sub(part, "", name(one)) == rest)
+    return tuple(
+        other for other in others if name(other) != own and re.sub(part, "", name(other)) == rest
+    )
 
 
 def read_directions(
@@ -328,11 +330,13 @@ def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str,
             )
         given[code.strip()] = name.strip()
     codes = {
-        code for one in directions.values() for code in (one.source_language, one.target_language)
+        code
+        for pairs in directions.values()
+        for code in (pairs.source_language, pairs.target_language)
     }
     name_of: dict[str, str] = {}
     for code, name in given.items():
-        fitting = [one for one in codes if same_language(one, code)]
+        fitting = [known for known in codes if same_language(known, code)]
         if not fitting:
             raise InputError(
                 f"--language-name {code}={name}: no direction has the language {code}; there are "
@@ -340,13 +344,13 @@ def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str,
             )
         name_of |= dict.fromkeys(fitting, name)
     named = {}
-    for pair, one in directions.items():
-        source, target = one.language_names
+    for pair, pairs in directions.items():
+        source, target = pairs.language_names
         names_of_pair = (
-            name_of.get(one.source_language, source),
-            name_of.get(one.target_language, target),
+            name_of.get(pairs.source_language, source),
+            name_of.get(pairs.target_language, target),
         )
-        named[pair] = dataclasses.replace(one, names=names_of_pair)
+        named[pair] = dataclasses.replace(pairs, names=names_of_pair)
     return named
 
 
@@ -356,7 +360,7 @@ def _with_examples(
     """The directions with shots and reference pairs, and without any sentence of these."""
     from headscope.pocket.sample import sample_pairs
 
-    shots = {pair: one.shots for pair, one in directions.items()}
+    shots = {pair: pairs.shots for pair, pairs in directions.items()}
     pools = directions
     if choice.shots and choice.shots_data:
         examples = dataclasses.replace(choice, data=choice.shots_data, limit=None)
@@ -374,21 +378,21 @@ def _with_examples(
             for pair in directions
         }
     kept = _without(directions, shots)
-    for pair, one in directions.items():
-        if choice.shots_data and len(kept[pair]) < len(one.pairs):
+    for pair, pairs in directions.items():
+        if choice.shots_data and len(kept[pair]) < len(pairs.pairs):
             raise InputError(
-                f"{one.path} holds {len(one.pairs) - len(kept[pair])} pairs with a sentence of the "
+                f"{pairs.path} holds {len(pairs.pairs) - len(kept[pair])} pairs with a sentence of the "
                 f"shots that were drawn from {pools[pair].path}; give other examples as "
                 "--shots-data"
             )
         if not kept[pair]:
             raise InputError(
-                f"{one.path} has no sentences left beside {choice.shots} shots; give fewer shots "
+                f"{pairs.path} has no sentences left beside {choice.shots} shots; give fewer shots "
                 "or more sentences"
             )
     apart: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
     if reference and choice.data:
-        paths = {pair: one.path for pair, one in directions.items()}
+        paths = {pair: pairs.path for pair, pairs in directions.items()}
         apart = draw_reference(kept, reference, seed, paths)
     elif reference:
         more = reference + choice.shots
@@ -396,14 +400,16 @@ def _with_examples(
         apart = {pair: rows[:reference] for pair, rows in _without(train, shots).items()}
     kept = _without(directions, {name: (*shots[name], *apart[name]) for name in directions})
     found = {}
-    for pair, one in directions.items():
+    for pair, pairs in directions.items():
         if not kept[pair]:
             raise InputError(
-                f"{one.path} has no sentences left beside those set aside for mean ablation; give "
+                f"{pairs.path} has no sentences left beside those set aside for mean ablation; give "
                 "more sentences"
             )
         rows = kept[pair][: choice.limit]
-        found[pair] = dataclasses.replace(one, pairs=rows, shots=shots[pair], reference=apart[pair])
+        found[pair] = dataclasses.replace(
+            pairs, pairs=rows, shots=shots[pair], reference=apart[pair]
+        )
     return found
 
 
@@ -413,8 +419,8 @@ def _without(
     """The pairs of each direction that share no sentence with what any direction has taken."""
     known = known_digests({pair: text_digests(rows) for pair, rows in taken.items()})
     return {
-        pair: tuple(row for row in one.pairs if not leakage(known, [row]))
-        for pair, one in directions.items()
+        pair: tuple(row for row in pairs.pairs if not leakage(known, [row]))
+        for pair, pairs in directions.items()
     }
 
 
@@ -465,9 +471,9 @@ def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None
     """Each direction asked for with its data."""
     named: dict[str, str] = {}
     plain: list[str] = []
-    for one in choice.data:
-        pair, equals, name = one.partition("=")
-        if equals and "/" not in pair and not Path(one).exists():
+    for given in choice.data:
+        pair, equals, name = given.partition("=")
+        if equals and "/" not in pair and not Path(given).exists():
             direction = parse_direction(pair)
             for other in map(parse_direction, named):
                 if same_language(direction.source, other.source) and same_language(
@@ -476,7 +482,7 @@ def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None
                     raise InputError(f"{option} names {pair} twice; give one file a direction")
             named[pair] = name
         else:
-            plain.append(one)
+            plain.append(given)
     if named and plain:
         raise InputError(
             f"{option} {plain[0]} says no direction while another does; write all as PAIR=FILE"
@@ -570,7 +576,7 @@ def _settled(config: Any) -> Any:
             for name, value in config.items()
             if not str(name).startswith("_") and name not in passing
         }
-    return [_settled(one) for one in config] if isinstance(config, list | tuple) else config
+    return [_settled(item) for item in config] if isinstance(config, list | tuple) else config
 
 
 def _tokenizer(tokenizer: Any) -> Any:

@@ -109,7 +109,7 @@ def count_leakage(
 def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = False) -> None:
     """Raises `InputError` if heads were found on texts that mean ablation takes its means over."""
     known = None if allow_overlap else known_examples(heads)
-    if known is not None and (overlap := sum(sentence_digest(one) in known[1] for one in texts)):
+    if known is not None and (overlap := sum(sentence_digest(text) in known[1] for text in texts)):
         raise InputError(
             f"{overlap} of the texts for mean ablation are among those that these heads were found "
             f"on ({known[0]}); give other data, or add --allow-overlap"
@@ -121,7 +121,7 @@ def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
     known = known_digests(
         {str(at): task_digests(one.examples, one.is_translation) for at, one in enumerate(others)}
     )
-    return tuple(one for one in task.examples if not _is_among(one, task, known))
+    return tuple(example for example in task.examples if not _is_among(example, task, known))
 
 
 def _is_among(example: Example, task: Task, known: Collection[str]) -> bool:
@@ -133,10 +133,14 @@ def task_digests(examples: Sequence[Example], translation: bool) -> dict[str, li
     """What a run keeps of examples, by side: of translations each side, of other tasks both."""
     if translation:
         return {
-            "source": sorted({sentence_digest(one.input) for one in examples}),
-            "target": sorted({sentence_digest(one.output) for one in examples}),
+            "source": sorted({sentence_digest(example.input) for example in examples}),
+            "target": sorted({sentence_digest(example.output) for example in examples}),
         }
-    return {"examples": sorted({sentence_digest(f"{one.input}\t{one.output}") for one in examples})}
+    return {
+        "examples": sorted(
+            {sentence_digest(f"{example.input}\t{example.output}") for example in examples}
+        )
+    }
 
 
 def known_examples(heads: str) -> tuple[Path, frozenset[str]] | None:

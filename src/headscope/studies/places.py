@@ -35,6 +35,6 @@ def _digest(path: Path, place: str) -> str:
     if not path.is_dir():
         return place
     total = hashlib.sha256()
-    for file in sorted(one for one in path.rglob("*") if one.is_file()):
+    for file in sorted(inside for inside in path.rglob("*") if inside.is_file()):
         total.update(f"{file.relative_to(path)}\0{file_digest(file)}\n".encode())
     return total.hexdigest()

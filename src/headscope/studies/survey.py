@@ -94,7 +94,7 @@ def survey(
     config = replace(config, data=replace(config.data, chat=chat))
     settings = {
         "settings": config,
-        "methods": [one.name for one in wanted],
+        "methods": [language.name for language in wanted],
         "computed_in": dtype_name(lm),
     }
     inputs = model_inputs(lm, {}) | place_digests(config.data.places())
@@ -103,7 +103,7 @@ def survey(
         nonlocal lm
         model = decode(ModelFacts, about_model(lm))
         del lm  # every method loads it by itself
-        rows = [_run(one, config, run.path, progress) for one in wanted]
+        rows = [_run(language, config, run.path, progress) for language in wanted]
         compared = [str(run.path / str(row.run)) for row in rows if row.compared]
         if len(compared) < 2:
             why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)

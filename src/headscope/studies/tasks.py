@@ -197,7 +197,7 @@ def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
 
     if Path(name).is_file():
         return Path(name)
-    folders = [Path(one) for one in choice.data if Path(one).is_dir()]
+    folders = [Path(named) for named in choice.data if Path(named).is_dir()]
     files = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
     for file in files:
         if name in (file.name, file.name.partition(".")[0]):
@@ -251,7 +251,7 @@ def _asked(choice: TaskChoice, task: Task) -> Task:
 
 
 def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
-    data = tuple(one for one in choice.data if not _task_folder(choice, one))
+    data = tuple(source for source in choice.data if not _task_folder(choice, source))
     if not choice.pair and not data:
         return []
     pairs = PairsChoice(
@@ -266,12 +266,12 @@ def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
         return [
             _sides(
                 translation_task(
-                    one, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
+                    direction, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
                 ),
                 choice.held_out,
                 seed,
             )
-            for one in read_directions(pairs, model, "dev", seed=seed).values()
+            for direction in read_directions(pairs, model, "dev", seed=seed).values()
         ]
     # Which directions there are, and whether the model is the one that needs no data.
     named = read_directions(dataclasses.replace(pairs, limit=1), model, "test", seed=seed)

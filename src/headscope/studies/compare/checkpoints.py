@@ -78,7 +78,7 @@ def checkpoint_series(
             "no checkpoints are named; give pocket, folders, a pattern such as 'ckpt/step-*', "
             "NAME@REVISION, or --model NAME with --revision, repeatable"
         )
-    places = [(one.model.model, one.model.revision) for one in found]
+    places = [(artifact.model.model, artifact.model.revision) for artifact in found]
     for place, one in zip(places, found, strict=True):
         if places.count(place) > 1:
             raise InputError(f"{one.name}: this checkpoint is named twice; name each once")
@@ -136,14 +136,14 @@ def _expand(name: str, model: ModelChoice) -> list[Checkpoint]:
     if path.is_dir():
         if (path / "config.json").exists():
             return [_of_folder(path, model)]
-        inner = [one for one in path.iterdir() if one.is_dir() and _is_checkpoint(one)]
+        inner = [folder for folder in path.iterdir() if folder.is_dir() and _is_checkpoint(folder)]
         # A checkpoint that lost its configuration is told as unreadable when it is opened.
-        return [_of_folder(one, model) for one in _naturally(inner or [path])]
+        return [_of_folder(folder, model) for folder in _naturally(inner or [path])]
     if has_magic(name) and not path.exists():
-        matches = [Path(one) for one in glob(str(path)) if Path(one).is_dir()]
+        matches = [Path(match) for match in glob(str(path)) if Path(match).is_dir()]
         if not matches:
             raise InputError(f"{name} matches no folder; check the pattern")
-        return [_of_folder(one, model) for one in _naturally(matches)]
+        return [_of_folder(folder, model) for folder in _naturally(matches)]
     repository, at, revision = name.rpartition("@")
     if at and repository and revision:
         return [_of_hub(name, repository, revision, model)]
@@ -183,21 +183,21 @@ def _make(name: str, model: ModelChoice) -> Checkpoint:
 def _naturally(paths: Sequence[Path]) -> list[Path]:
     def key(path: Path) -> list[tuple[int, int, str]]:
         pieces = re.split(r"([0-9]+)", path.name)
-        return [(0, int(one), "") if one.isdigit() else (1, 0, one) for one in pieces]
+        return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces]
 
     return sorted(paths, key=key)
 
 
 def _with_own_names(found: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Names as short as they can be: the folder or revision alone if that tells them apart."""
-    short = [_own_name(one.name) for one in found]
+    short = [_own_name(artifact.name) for artifact in found]
     if len(set(short)) < len(short):
         return list(found)
     return [replace(one, name=name) for one, name in zip(found, short, strict=True)]
 
 
 def _in_order(found: Sequence[Checkpoint]) -> list[Checkpoint]:
-    if any(one.step is None and not one.is_last for one in found):
+    if any(artifact.step is None and not artifact.is_last for artifact in found):
         return list(found)
 
     def key(one: Checkpoint) -> tuple[bool, int, int]:

@@ -30,7 +30,7 @@ Rows = Sequence[CheckpointRow]
 def show_formation(result: FormationResult, run: Path) -> Shown:
     """The checkpoints in a table, classes and overlap over training, what was skipped."""
     rows, data = result.checkpoints, result.data.values()
-    checked = min(one.verified_on for one in data)
+    checked = min(series.verified_on for series in data)
     cautions = []
     if checked < FEW:
         cautions.append(f"chrF++ is measured on few sentences ({checked} of a direction).")
@@ -40,7 +40,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
             "different tokens."
         )
     if result.skipped:
-        names = enumeration([one.name for one in result.skipped])
+        names = enumeration([checkpoint.name for checkpoint in result.skipped])
         cautions.append(f"Checkpoints that could not be read are left out: {names}.")
     skipped = [(each.name, sentence_of(each.reason)) for each in result.skipped]
     return Shown(
@@ -49,7 +49,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
         "translate?",
         _finding(result),
         "One training run: another can differ. Only chrF++ has an interval, over "
-        f"{_range(one.verified_on for one in data)} sentences of each direction.",
+        f"{_range(series.verified_on for series in data)} sentences of each direction.",
         f"--check {FEW}" if checked < FEW else "",
         cautions,
         [
@@ -57,7 +57,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
             ("checkpoints", str(len(rows))),
             ("heads", str(Geometry.from_dict(result.geometry).total)),
             ("directions", str(len(result.data))),
-            ("sentences heads are found on", _range(one.found_on for one in data)),
+            ("sentences heads are found on", _range(series.found_on for series in data)),
         ],
         [
             Section("Checkpoints", [_table(result)], brief=True),
@@ -82,7 +82,7 @@ def _finding(result: FormationResult) -> list[str]:
     first, last = rows[0], rows[-1]
     corrected = ""
     if first.above_chance is not None and last.above_chance is not None:
-        low, high = (percent(one.token_alignment, 1) for one in (first.above_chance,
+        low, high = (percent(shares.token_alignment, 1) for shares in (first.above_chance,
                                                                  last.above_chance))  # fmt: skip
         corrected = f" (corrected for chance {low} and {high})"
     words = [

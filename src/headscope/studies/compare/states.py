@@ -117,7 +117,7 @@ def compare_states(
 
 def _shown(task: Task, example: str | None) -> int:
     """Which sample is shown through the lens."""
-    ids = [one.id for one in task.examples]
+    ids = [each.id for each in task.examples]
     if example is None:
         return 0
     if example not in ids:
@@ -377,7 +377,7 @@ def _answer(result: ComparedStates) -> list[Lines]:
         _line(_WORDS.get(name, name), [Mean(r.geometric_mean, r.low, r.high) for r in rows], -1)
         for name, rows in states.target_ranks.items()
     )
-    shared = (_line(_pair_name(one.a, one.b), one.layers, -1) for one in states.shared_top)
+    shared = (_line(_pair_name(pair.a, pair.b), pair.layers, -1) for pair in states.shared_top)
     return [
         Lines("Rank of the answer\u2019s first token in the lens", tuple(ranks), layer,
               "rank (1: the likeliest)", note="Geometric mean over samples", logarithmic_y=True),

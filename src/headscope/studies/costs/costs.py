@@ -206,19 +206,25 @@ def cost_of(experiment: RealSize, shape: Shape, machine: Machine) -> Cost:
 def costs_of(shape: Shape, machine: Machine) -> tuple[Costed, ...]:
     """All experiments with their costs."""
     return tuple(
-        Costed(one.name, one.command, one.size, cost_of(one, shape, machine)) for one in EXPERIMENTS
+        Costed(
+            experiment.name,
+            experiment.command,
+            experiment.size,
+            cost_of(experiment, shape, machine),
+        )
+        for experiment in EXPERIMENTS
     )
 
 
 def both_in_an_hour(costs: tuple[Costed, ...], shape: Shape, machine: Machine) -> Both:
     """Translation scores and LAHIS of these costs together."""
-    some = [one.cost for one in costs if one.name in ("translation scores", "LAHIS")]
+    some = [costed.cost for costed in costs if costed.name in ("translation scores", "LAHIS")]
 
     hours, fastest, slowest = (
-        sum(getattr(one, name) * one.devices for one in some) / 3600
+        sum(getattr(cost, name) * cost.devices for cost in some) / 3600
         for name in ("seconds", "fastest", "slowest")
     )
-    needed = sum(one.operations * one.devices for one in some) / 3600 / H200["operations"]
+    needed = sum(cost.operations * cost.devices for cost in some) / 3600 / H200["operations"]
     if shape.experts:
         needed /= machine.mixtures
     return Both(hours, fastest, slowest, slowest <= 1, needed)
@@ -290,7 +296,7 @@ def costs(config: Costs) -> CostsResult:
         costed = costs_of(shape, where)
         facts = ShapeFacts(shape=shape, parameters=shape.parameters, active=shape.active)
         found.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
-    signed = {"models": [asdict(one) for one in shapes], "on": config.machine}
+    signed = {"models": [asdict(each) for each in shapes], "on": config.machine}
     return CostsResult(
         signature=str(Signature.of("costs", signed, {})),
         machine=where,
@@ -301,8 +307,8 @@ def costs(config: Costs) -> CostsResult:
 def _show(result: CostsResult, run: Path) -> Shown:
     machine = result.machine
     assumed = machine.measured is None
-    finding = [_together(one, assumed) for one in result.models]
-    tables = [_table(one, assumed) for one in result.models]
+    finding = [_together(model, assumed) for model in result.models]
+    tables = [_table(model, assumed) for model in result.models]
     return Shown(
         "What experiments cost",
         "How many tokens, operations, bytes and hours do experiments of the papers' size take?",
@@ -343,7 +349,7 @@ def _together(model: ModelCosts, assumed: bool) -> str:
             f" ({both.fastest:.2f} to {both.slowest:.2f}); "
             f"{needs if share < 1 else 'more than one at any share of the peak'}"
         )
-    many = max(one.cost.devices for one in model.experiments)
+    many = max(costed.cost.devices for costed in model.experiments)
     if many > 1:
         eight = model.shape.shape.quantised(8)
         words += (
@@ -356,9 +362,9 @@ def _together(model: ModelCosts, assumed: bool) -> str:
 def _table(model: ModelCosts, assumed: bool) -> Table:
     shape = model.shape.shape
     rows = [
-        (one.name, _short(one.cost.tokens), f"{one.cost.operations / 1e15:,.4g}",
-         f"{one.cost.memory / 1e9:.3g}", str(one.cost.devices), _hours(one.cost, assumed))
-        for one in model.experiments
+        (costed.name, _short(costed.cost.tokens), f"{costed.cost.operations / 1e15:,.4g}",
+         f"{costed.cost.memory / 1e9:.3g}", str(costed.cost.devices), _hours(costed.cost, assumed))
+        for costed in model.experiments
     ]  # fmt: skip
     return Table(
         f"{shape.name}: {shape.parameters:,} parameters ({shape.active:,} a token), "

@@ -78,7 +78,7 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
 
         def write(limit: int) -> int:
             made = generate_batch(lm, batch, [limit] * count, stop_at_newline=False)
-            return max(len(one.output_ids) for one in made)
+            return max(len(output.output_ids) for output in made)
 
         first, _ = _timed(lm, clock, lambda: write(1), spreads)
         seconds, written = _timed(lm, clock, lambda: write(1 + _STEPS), spreads)
@@ -89,14 +89,14 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
 
     bandwidth = _bandwidth(lm.device)
     reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
-    whole = [passes(*one) for one in _PASSES]
-    bare = [passes(*one, start=one[1] - 1) for one in _PASSES]
+    whole = [passes(*rows_and_length) for rows_and_length in _PASSES]
+    bare = [passes(*rows_and_length, start=rows_and_length[1] - 1) for rows_and_length in _PASSES]
     logits = _of_logits(whole[-1], bare[-1])
     _, least = passes(*_LEAST)
     rates = (
         _rate(bare, shape),
-        _rate([gradients(*one) for one in _PASSES], shape),
-        _rate([steps(one) for one in _ROWS], shape, reading),
+        _rate([gradients(*rows_and_length) for rows_and_length in _PASSES], shape),
+        _rate([steps(count) for count in _ROWS], shape, reading),
     )
     share = _share() if lm.device.type == "cpu" else 1.0
     threads = torch.get_num_threads()

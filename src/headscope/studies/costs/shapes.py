@@ -267,7 +267,7 @@ def shape_of(lm: LanguageModel) -> Shape:
     return replace(
         shape,
         dtype_bytes=float(lm.dtype.itemsize),
-        weight_bytes=sum(one.nbytes for one in lm.model.parameters()) / lm.parameters,
+        weight_bytes=sum(weight.nbytes for weight in lm.model.parameters()) / lm.parameters,
     )
 
 
@@ -277,7 +277,7 @@ def shape_of_config(config: Any, name: str) -> Shape:
     from transformers import AutoModelForCausalLM
 
     text = config.get_text_config(decoder=True)
-    sizes = [_first(text, (one,)) for one in ("num_hidden_layers", "hidden_size", "vocab_size")]
+    sizes = [_first(text, (key,)) for key in ("num_hidden_layers", "hidden_size", "vocab_size")]
     if not all(0 < size <= _MOST for size in sizes) or sizes[0] > _MOST_LAYERS:
         raise InputError(
             f"{name} would have {sizes[0]:,} layers, a width of {sizes[1]:,} and {sizes[2]:,} "
@@ -293,7 +293,7 @@ def shape_of_config(config: Any, name: str) -> Shape:
             f"its costs cannot be told ({shorten(first_line(error), 160, placeholder=' …')}); "
             "correct its config.json, or name a decoder such as Llama, Qwen3, Mistral or GPT-2"
         ) from error
-    return _shape(config, name, sum(one.numel() for one in model.parameters()))
+    return _shape(config, name, sum(weight.numel() for weight in model.parameters()))
 
 
 def _shape(config: Any, name: str, parameters: int) -> Shape:
@@ -320,7 +320,7 @@ def _shape(config: Any, name: str, parameters: int) -> Shape:
         dtype_bytes=float(dtype.itemsize) if isinstance(dtype, torch.dtype) else 2.0,
     )
     tries = [plain, replace(plain, feed_forward_maps=2)]
-    best = min(tries, key=lambda one: abs(parameters - one.parameters))
+    best = min(tries, key=lambda shape: abs(parameters - shape.parameters))
     missed = parameters - best.parameters
     if abs(missed) > _MISSED * parameters:
         raise InputError(
@@ -333,12 +333,12 @@ def _shape(config: Any, name: str, parameters: int) -> Shape:
 
 def _first(config: Any, names: tuple[str, ...]) -> int:
     """The first of these numbers that a configuration holds, else 0."""
-    for one in names:
+    for key in names:
         try:
-            value = getattr(config, one, None)
+            value = getattr(config, key, None)
         except RuntimeError as error:  # of a number that differs by layer
             raise InputError(
-                f"{config.model_type}: {one} differs by layer, so its costs cannot be told; costs "
+                f"{config.model_type}: {key} differs by layer, so its costs cannot be told; costs "
                 "are known for decoders such as Llama, Qwen3, Mistral or GPT-2"
             ) from error
         if isinstance(value, int):

@@ -297,7 +297,7 @@ def _check(
         if not len(heads):
             continue
         found[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
-        draws = [one.heads.removed() for one in draw_heads(heads, DRAWS, seed)]
+        draws = [draw.heads.removed() for draw in draw_heads(heads, DRAWS, seed)]
         found[f"random beside {role}"] = _nll(lm, draws, tested, config)
     return RolesCheck(removed, len(tested), conditions(found, seed))
 

@@ -131,7 +131,11 @@ def score_languages(
         run.write_json(
             FOUND_ON,
             {
-                code: {"documents": sorted({sentence_digest(one.text) for one in file.documents})}
+                code: {
+                    "documents": sorted(
+                        {sentence_digest(document.text) for document in file.documents}
+                    )
+                }
                 for code, file in languages.items()
             },
         )

@@ -76,7 +76,7 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
     if config.documents is None:
         from headscope.pocket.sample import sample_documents
 
-        return {}, [one.text for one in sample_documents("en", "dev", TEXTS, 0).documents]
+        return {}, [document.text for document in sample_documents("en", "dev", TEXTS, 0).documents]
     files = read_languages(
         config.documents, config.model.model, "dev", default_limit=TEXTS, pocket_limit=TEXTS
     )
@@ -84,7 +84,7 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
         code: {"path": one.path, "examples": len(one.documents), "digest": one.digest}
         for code, one in files.items()
     }
-    return data, [one.text for file in files.values() for one in file.documents]
+    return data, [document.text for file in files.values() for document in file.documents]
 
 
 def _show(result: ScoresResult, run: Path) -> Shown:

@@ -235,7 +235,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
 
 def _finding(result: LahisResult) -> list[str]:
     languages = result.languages
-    important = sum(one.important for one in languages.values())
+    important = sum(language.important for language in languages.values())
     if result.general_in is None:
         answer = (
             f"{important} of {len(result.heads)} heads {_be(important)} important for "
@@ -273,7 +273,9 @@ def _be(heads: int) -> str:
 
 
 def _uncertainty(result: LahisResult) -> str:
-    halves = [one.halves for one in result.languages.values() if one.halves is not None]
+    halves = [
+        language.halves for language in result.languages.values() if language.halves is not None
+    ]
     if not halves:
         return "One document a language: no two halves can be compared."
     return (
@@ -289,15 +291,17 @@ def _languages(result: LahisResult) -> Table:
         "Languages and their heads",
         result.languages.items(),
         {
-            "documents": lambda one: one.documents,
-            "tokens": lambda one: one.tokens,
-            "loss, nats a token": lambda one: one.loss,
-            "important heads": lambda one: one.important,
-            "halves, Jaccard": lambda one: Cell(
-                one.halves.jaccard if one.halves else None, digits=2, why="one document"
+            "documents": lambda language: language.documents,
+            "tokens": lambda language: language.tokens,
+            "loss, nats a token": lambda language: language.loss,
+            "important heads": lambda language: language.important,
+            "halves, Jaccard": lambda language: Cell(
+                language.halves.jaccard if language.halves else None, digits=2, why="one document"
             ),
-            "by chance": lambda one: Cell(one.halves.expected if one.halves else None, digits=2),
-            specific: lambda one: " ".join(map(str, one.specific_heads)) or "none",
+            "by chance": lambda language: Cell(
+                language.halves.expected if language.halves else None, digits=2
+            ),
+            specific: lambda language: " ".join(map(str, language.specific_heads)) or "none",
         },
     )
 
@@ -332,7 +336,7 @@ def _layer_counts(result: LahisResult) -> Heatmap:
         "Important heads by layer",
         tuple(result.languages),
         tuple(map(str, range(depth))),
-        tuple(tuple(float(layer.important) for layer in one.layers) for one in languages),
+        tuple(tuple(float(layer.important) for layer in language.layers) for language in languages),
         "heads",
         "",
         "layer",

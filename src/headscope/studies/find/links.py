@@ -97,8 +97,8 @@ def find_by_links(
             save_scores(place, parts_of(found))
             told[name] = {
                 "aligner": next(iter(found.values())).config["aligner"],
-                "tokens": sum(one.config["tokens"] for one in found.values()),
-                "examples": sum(one.config["examples"] for one in found.values()),
+                "tokens": sum(part.config["tokens"] for part in found.values()),
+                "examples": sum(part.config["examples"] for part in found.values()),
                 "digests": {pair: one.config["links_digest"] for pair, one in found.items()},
             }
         return {"links": told, **works}

@@ -152,7 +152,9 @@ def find_mask(
     }
 
     def compute(run: Run) -> FoundMask:
-        names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
+        names = [
+            f"{task.path}, example {example.id} (line {example.line})" for example in task.examples
+        ]
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)

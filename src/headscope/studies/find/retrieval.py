@@ -70,10 +70,10 @@ class NeedlesChoice(Settings):
 
             return sample_needles("dev", self.limit or POCKET_NEEDLES, seed)
         texts = [
-            one.text
+            document.text
             for path in self.haystack
             for file in read_documents(DocumentSource(path))
-            for one in file.documents
+            for document in file.documents
         ]
         return read_needles(self.data, texts, self.limit)
 

@@ -229,7 +229,10 @@ def _show(result: TranslationResult, run: Path) -> Shown:
             ("directions", ", ".join(map(arrow, directions))),
             ("sentence pairs", f"{result.examples or 0:,}"),
             ("target tokens", f"{result.tokens or 0:,}"),
-            ("word links", enumeration(sorted(GIVEN.get(one, one) for one in aligners))),
+            (
+                "word links",
+                enumeration(sorted(GIVEN.get(aligner, aligner) for aligner in aligners)),
+            ),
             ("units", enumeration(sorted(units))),
         ],
         [

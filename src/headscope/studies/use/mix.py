@@ -279,10 +279,10 @@ def _texts(documents: Mapping[str, Sequence[ShownDocument]]) -> list[Section]:
             code,
             tuple(
                 (
-                    f"{fixed(one.score, DIGITS)} \u00b7 {one.place} \u00b7 {one.id}",
-                    one.text + ("\u2026" if one.cut else ""),
+                    f"{fixed(document.score, DIGITS)} \u00b7 {document.place} \u00b7 {document.id}",
+                    document.text + ("\u2026" if document.cut else ""),
                 )
-                for one in several
+                for document in several
             ),
             folded=at >= OPEN,
         )

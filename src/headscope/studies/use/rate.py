@@ -262,7 +262,7 @@ def _show(result: RatingResult, run: Path) -> Shown:
     assert isinstance(result, RatedCorpus)
     with naming(run / SUMMARY, "a rated corpus"):
         summary: RatingSummary = decode(RatingSummary, read_object(run / SUMMARY), "summary")
-    rated = sorted(summary.languages.items(), key=lambda one: (-one[1].scores.documents, one[0]))
+    rated = sorted(summary.languages.items(), key=lambda item: (-item[1].scores.documents, item[0]))
     languages = {_named(code): language for code, language in rated}
     few = [code for code, each in languages.items() if each.scores.documents < FEW]
     cautions = [

@@ -158,7 +158,7 @@ class Steer(Settings):
         if len(set(self.factors)) != len(self.factors) or 1 in self.factors:
             raise InputError(
                 "factors are given once each, and 1 is the model as it is, which is always there; "
-                f"these are {', '.join(f'{one:g}' for one in self.factors)}"
+                f"these are {', '.join(f'{given:g}' for given in self.factors)}"
             )
         super().__post_init__()
 
@@ -197,7 +197,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     ranking = decode(Ranked, about_rank(*heads.values()))
     settings = {
         "settings": config,
-        "steering": arms_settings((one.name, one.arms) for one in groups),
+        "steering": arms_settings((group.name, group.arms) for group in groups),
         "applied": None if base is None else base.as_dict(),
         "rank": ranking.rank,
     }
@@ -211,16 +211,16 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
         statistics(run, numbers)
         kinds = dict.fromkeys(
-            arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+            arm.name.kind for group in groups for arm in group.arms[1:] if arm.name.draw is None
         )
         tested = {kind: f"{kind}-" for kind in kinds}
         whole, parts = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
         parts = with_languages(parts, groups, named)
         if plain:  # how far the gate, rather than the prompt, is what leads astray
-            bare = [replace(one, arms=one.arms[:1]) for one in groups]
+            bare = [replace(group, arms=group.arms[:1]) for group in groups]
             before, _ = _answer_numbers(bare, plain)
-            for code, one in evidence(before, MEASURES, {}, config.seed)[1].items():
-                parts[code] = replace(parts[code], without_gate=one.baseline)
+            for code, compared in evidence(before, MEASURES, {}, config.seed)[1].items():
+                parts[code] = replace(parts[code], without_gate=compared.baseline)
         return Steering(
             steer=config.languages,
             away=config.away,
@@ -335,7 +335,7 @@ def _written(
     if base is None:
         return texts, []
     plain = iter(written(lm, every, "without the gate", how, limit, run, progress))
-    return texts, [[list(islice(plain, len(one.prompts)))] for one in groups]
+    return texts, [[list(islice(plain, len(group.prompts)))] for group in groups]
 
 
 def _asked_for(config: Steer) -> dict[str, list[Given]]:
@@ -345,7 +345,7 @@ def _asked_for(config: Steer) -> dict[str, list[Given]]:
         raise InputError("--steer names a language twice; name each once")
     choice = config.prompts
     if config.data:
-        named = dict(one.partition("=")[::2] for one in config.data)
+        named = dict(named_file.partition("=")[::2] for named_file in config.data)
         if len(codes) == 1 and len(config.data) == 1 and codes[0] not in named:
             return {codes[0]: replace(choice, data=config.data[0]).read()}
         if sorted(named) != sorted(codes) or len(config.data) != len(named):
@@ -370,7 +370,11 @@ def _path_of(config: Steer, code: str) -> str:
     """Where a language's prompts come from, in words."""
     if config.data:
         return next(
-            (one.partition("=")[2] for one in config.data if one.startswith(f"{code}=")),
+            (
+                named_file.partition("=")[2]
+                for named_file in config.data
+                if named_file.startswith(f"{code}=")
+            ),
             config.data[0],
         )
     return "--prompt" if config.prompts.prompt else "pocket (test)"
@@ -380,9 +384,9 @@ def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
     """Translation prompts into a language of the pocket model, from each of its others in turn."""
     from headscope.pocket.world.languages import CODES
 
-    others = [one for one in CODES if one != code]
+    others = [other for other in CODES if other != code]
     each = -(-number // len(others))
-    pairs = PairsChoice(tuple(f"{one}-{code}" for one in others), limit=each)
+    pairs = PairsChoice(tuple(f"{other}-{code}" for other in others), limit=each)
     found = []
     for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
         names = language_name(file.source_language), language_name(file.target_language)
