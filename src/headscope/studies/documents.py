@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 from headscope import options
@@ -12,7 +11,7 @@ from headscope.data.documents import DocumentFile, DocumentSource, read_document
 from headscope.data.languages import language_name, same_language
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET
+from headscope.studies.inputs import POCKET, split_named
 
 #: Documents of a language where no limit is given: as in the LAHIS paper.
 DEFAULT_LIMIT = 1000
@@ -117,17 +116,13 @@ def read_languages(
 
 def document_sources(choice: DocumentsChoice, limit: int) -> list[DocumentSource]:
     """What to read: one source for each `--data`."""
+    files, plain = split_named(choice.data)
     named: dict[str, str] = {}
-    plain: list[str] = []
-    for given in choice.data:
-        code, equals, name = given.partition("=")
-        if equals and "/" not in code and not Path(given).exists():
-            language_name(code)
-            if any(same_language(code, other) for other in named):
-                raise InputError(f"--data names {code} twice; give one file a language")
-            named[code] = name
-        else:
-            plain.append(given)
+    for code, name in files:
+        language_name(code)
+        if any(same_language(code, other) for other in named):
+            raise InputError(f"--data names {code} twice; give one file a language")
+        named[code] = name
     wanted = choice.languages
     kept = {
         code: name

@@ -381,8 +381,8 @@ def _with_examples(
     for pair, pairs in directions.items():
         if choice.shots_data and len(kept[pair]) < len(pairs.pairs):
             raise InputError(
-                f"{pairs.path} holds {len(pairs.pairs) - len(kept[pair])} pairs with a sentence of the "
-                f"shots that were drawn from {pools[pair].path}; give other examples as "
+                f"{pairs.path} holds {len(pairs.pairs) - len(kept[pair])} pairs with a sentence of "
+                f"the shots that were drawn from {pools[pair].path}; give other examples as "
                 "--shots-data"
             )
         if not kept[pair]:
@@ -403,8 +403,8 @@ def _with_examples(
     for pair, pairs in directions.items():
         if not kept[pair]:
             raise InputError(
-                f"{pairs.path} has no sentences left beside those set aside for mean ablation; give "
-                "more sentences"
+                f"{pairs.path} has no sentences left beside those set aside for mean ablation; "
+                "give more sentences"
             )
         rows = kept[pair][: choice.limit]
         found[pair] = dataclasses.replace(
@@ -469,20 +469,16 @@ def _all_files(choice: PairsChoice) -> bool:
 
 def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None, str]]:
     """Each direction asked for with its data."""
+    pairs, plain = split_named(choice.data)
     named: dict[str, str] = {}
-    plain: list[str] = []
-    for given in choice.data:
-        pair, equals, name = given.partition("=")
-        if equals and "/" not in pair and not Path(given).exists():
-            direction = parse_direction(pair)
-            for other in map(parse_direction, named):
-                if same_language(direction.source, other.source) and same_language(
-                    direction.target, other.target
-                ):
-                    raise InputError(f"{option} names {pair} twice; give one file a direction")
-            named[pair] = name
-        else:
-            plain.append(given)
+    for pair, name in pairs:
+        direction = parse_direction(pair)
+        for other in map(parse_direction, named):
+            if same_language(direction.source, other.source) and same_language(
+                direction.target, other.target
+            ):
+                raise InputError(f"{option} names {pair} twice; give one file a direction")
+        named[pair] = name
     if named and plain:
         raise InputError(
             f"{option} {plain[0]} says no direction while another does; write all as PAIR=FILE"
@@ -504,6 +500,18 @@ def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None
             f"{option} PAIR=FILE"
         )
     return [(pair, plain[0]) for pair in asked or (None,)]
+
+
+def split_named(data: Iterable[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """What is written as `NAME=DATA`, with its name, and what is data without one."""
+    named, plain = [], []
+    for given in data:
+        name, equals, place = given.partition("=")
+        if equals and "/" not in name and not Path(given).exists():
+            named.append((name, place))
+        else:
+            plain.append(given)
+    return named, plain
 
 
 def _pocket_directions(
