@@ -12,7 +12,6 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
-from headscope.runs import encode
 from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import Leakage, check_task_leakage
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
@@ -65,19 +64,8 @@ class MaskedTask:
     def data(self) -> dict[str, Any]:
         """What a result says about the task's file."""
         task = self.task
-        found = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
-        return {task.name: found}
-
-    def about(self, mask: Mask) -> dict[str, Any]:
-        """What a result says about mask and task."""
-        task = self.task
-        return {
-            "task": task.name,
-            "prompts": {"bare": task.bare, "instructed": task.instruction},
-            "data": self.data(),
-            "mask": {**encode(mask.about()), "place": self.heads},
-            "leakage": self.leakage,
-        }
+        about = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
+        return {task.name: about}
 
 
 def read_masked_task(

@@ -72,7 +72,7 @@ def checkpoint_series(
                 f"--revision {revision} needs --model with the name of a Hub model, which "
                 f"{model.model} is not; name the folders of the checkpoints instead"
             )
-        found.append(_of_hub(f"{model.model}@{revision}", model.model, revision, model))
+        found.append(_make(f"{model.model}@{revision}", model, model.model, revision))
     if not found:
         raise InputError(
             "no checkpoints are named; give pocket, folders, a pattern such as 'ckpt/step-*', "
@@ -135,19 +135,19 @@ def _expand(name: str, model: ModelChoice) -> list[Checkpoint]:
     path = Path(os.path.expanduser(name))  # as pathlib does, but without an error
     if path.is_dir():
         if (path / "config.json").exists():
-            return [_of_folder(path, model)]
+            return [_make(str(path), model, str(path))]
         inner = [folder for folder in path.iterdir() if folder.is_dir() and _is_checkpoint(folder)]
         # A checkpoint that lost its configuration is told as unreadable when it is opened.
-        return [_of_folder(folder, model) for folder in _naturally(inner or [path])]
+        return [_make(str(folder), model, str(folder)) for folder in _naturally(inner or [path])]
     if has_magic(name) and not path.exists():
         matches = [Path(match) for match in glob(str(path)) if Path(match).is_dir()]
         if not matches:
             raise InputError(f"{name} matches no folder; check the pattern")
-        return [_of_folder(folder, model) for folder in _naturally(matches)]
+        return [_make(str(folder), model, str(folder)) for folder in _naturally(matches)]
     repository, at, revision = name.rpartition("@")
     if at and repository and revision:
-        return [_of_hub(name, repository, revision, model)]
-    return [_make(name, replace(model, model=name, revision=None))]
+        return [_make(name, model, repository, revision)]
+    return [_make(name, model, name)]
 
 
 def _bundled(name: str, model: ModelChoice) -> list[Checkpoint]:
@@ -157,27 +157,16 @@ def _bundled(name: str, model: ModelChoice) -> list[Checkpoint]:
     known = {wanted: weights.path(wanted)} if colon else weights.checkpoints()
     if not known:
         weights.path()  # says what is missing
-    return [
-        replace(_make(own, replace(model, model=str(place), revision=None)), bundled=True)
-        for own, place in known.items()
-    ]
+    return [replace(_make(own, model, str(place)), bundled=True) for own, place in known.items()]
 
 
 def _is_checkpoint(folder: Path) -> bool:
     return (folder / "config.json").exists() or step_of(folder.name)[1] is not None
 
 
-def _of_folder(path: Path, model: ModelChoice) -> Checkpoint:
-    return _make(str(path), replace(model, model=str(path), revision=None))
-
-
-def _of_hub(name: str, repository: str, revision: str, model: ModelChoice) -> Checkpoint:
-    return _make(name, replace(model, model=repository, revision=revision))
-
-
-def _make(name: str, model: ModelChoice) -> Checkpoint:
+def _make(name: str, model: ModelChoice, place: str, revision: str | None = None) -> Checkpoint:
     stage, step = step_of(name)
-    return Checkpoint(name, model, step, stage)
+    return Checkpoint(name, replace(model, model=place, revision=revision), step, stage)
 
 
 def _naturally(paths: Sequence[Path]) -> list[Path]:

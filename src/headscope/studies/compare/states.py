@@ -27,7 +27,7 @@ from headscope.results.states import (
     Nearer,
     StatesFound,
 )
-from headscope.runs import Run, decode
+from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
@@ -101,11 +101,14 @@ def compare_states(
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         tensors = _observed(lm, samples, mask, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
-        about = chosen.about(mask)
+        kept = {**encode(mask.about()), "place": config.heads}
         return ComparedStates(
-            **about
-            | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)}
-            | works,
+            **works,
+            task=task.name,
+            prompts={"bare": task.bare, "instructed": task.instruction},
+            data=chosen.data(),
+            mask=decode(KeptHeads, kept),
+            leakage=Leakage(**chosen.leakage),
             states=describe(tensors),
             lens=_lens(lm, task, shown, tensors),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -354,7 +354,7 @@ def _scores(languages: Mapping[str, RatedLanguage]) -> list[Block]:
 
 
 def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
-    panels = tuple(
+    panels = (
         Histogram(
             code,
             each.histogram.edges,
@@ -364,34 +364,41 @@ def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
         for code, each in languages.items()
         if sum(each.histogram.counts)
     )
-    if not panels:
-        return []
-    shown = Histograms("Scores of all documents", panels, "score, nats a token", "document")
-    return [Section("How the scores are spread", [shown])]
+    return histograms_section("How the scores are spread", "Scores of all documents", panels)
+
+
+def histograms_section(
+    heading: str, title: str, panels: Iterable[Histogram], note: str = ""
+) -> list[Section]:
+    """The scores of documents, a panel a language; nothing without panels."""
+    shown = Histograms(title, tuple(panels), "score, nats a token", note=note)
+    return [Section(heading, [shown])] if shown.panels else []
 
 
 def _highest(languages: Mapping[str, RatedLanguage]) -> list[Section]:
-    with_texts = {code: each for code, each in languages.items() if each.top}
-    blocks = [
-        Text(
-            code,
-            tuple(
-                (f"{fixed(document.score, DIGITS)} \u00b7 {document.id}", cut(document.text))
-                for document in each.top
-            ),
-            folded=at >= OPEN,
-        )
-        for at, (code, each) in enumerate(list(with_texts.items())[:WITH_TEXTS])
-    ]
-    if not blocks:
-        return []
+    texts = {
+        code: [(f"{fixed(top.score, DIGITS)} \u00b7 {top.id}", cut(top.text)) for top in each.top]
+        for code, each in languages.items()
+    }
     lead = (
         f"The highest scores of each language, at most 20, with the first {EXCERPT} characters of "
         "the text. They are extremes, not typical documents."
     )
-    if (left := len(with_texts) - len(blocks)) > 0:
+    return texts_section("Highest scores", texts, WITH_TEXTS, lead)
+
+
+def texts_section(
+    heading: str, texts: Mapping[str, Sequence[tuple[str, str]]], most: int, lead: str
+) -> list[Section]:
+    """Named texts of at most so many languages; nothing without texts."""
+    held = {code: tuple(several) for code, several in texts.items() if several}
+    blocks = [
+        Text(code, several, folded=at >= OPEN)
+        for at, (code, several) in enumerate(list(held.items())[:most])
+    ]
+    if left := len(held) - len(blocks):
         lead += f" {count(left, 'more language')}: see summary.json of the run."
-    return [Section("Highest scores", blocks, lead)]
+    return [Section(heading, blocks, lead)] if blocks else []
 
 
 def cut(text: str) -> str:

@@ -169,7 +169,8 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
     and prompt, with the identified language) and `statistics.safetensors`.
     """
-    asked = _asked_for(config)
+    read = _asked_for(config)
+    asked = {code: prompts for code, (_, prompts) in read.items()}
     if config.gate is not None:
         config.gate.check()
     lm = config.model.load_for(out)
@@ -232,7 +233,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
             gate=None if base is None else about(base),
             data={
                 code: {
-                    "path": _path_of(config, code),
+                    "path": read[code][0],
                     "digest": data[code],
                     "prompts": len(prompts),
                 }
@@ -338,46 +339,32 @@ def _written(
     return texts, [[list(islice(plain, len(group.prompts)))] for group in groups]
 
 
-def _asked_for(config: Steer) -> dict[str, list[Given]]:
-    """The prompts of each language."""
-    codes = config.languages
+def _asked_for(config: Steer) -> dict[str, tuple[str, list[Given]]]:
+    """Of each language where its prompts come from, in words, and the prompts."""
+    codes, choice = config.languages, config.prompts
     if len(set(codes)) != len(codes):
         raise InputError("--steer names a language twice; name each once")
-    choice = config.prompts
     if config.data:
-        named = dict(named_file.partition("=")[::2] for named_file in config.data)
-        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in named:
-            return {codes[0]: replace(choice, data=config.data[0]).read()}
-        if sorted(named) != sorted(codes) or len(config.data) != len(named):
+        files = dict(file.partition("=")[::2] for file in config.data)
+        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in files:
+            files = {codes[0]: config.data[0]}
+        elif sorted(files) != sorted(codes) or len(config.data) != len(files):
             raise InputError(
                 f"prompts are needed for {', '.join(codes)}, each in a file of its own; write "
                 + " ".join(f"--data {code}=FILE" for code in codes)
             )
-        return {code: replace(choice, data=named[code]).read() for code in codes}
+        return {code: (files[code], replace(choice, data=files[code]).read()) for code in codes}
     if choice.prompt:
         if len(codes) > 1:
             raise InputError("--prompt is for one language; with several give --data LANG=FILE")
-        return {codes[0]: choice.read()}
+        return {codes[0]: ("--prompt", choice.read())}
     if config.model.model != POCKET:
         raise InputError(
             f"no prompts are given; add --data FILE with prompts that ask for an answer in "
             f"{language_name(codes[0])}, or --prompt TEXT"
         )
-    return {code: _of_pocket(code, choice.limit or PROMPTS, config.seed) for code in codes}
-
-
-def _path_of(config: Steer, code: str) -> str:
-    """Where a language's prompts come from, in words."""
-    if config.data:
-        return next(
-            (
-                named_file.partition("=")[2]
-                for named_file in config.data
-                if named_file.startswith(f"{code}=")
-            ),
-            config.data[0],
-        )
-    return "--prompt" if config.prompts.prompt else "pocket (test)"
+    number = choice.limit or PROMPTS
+    return {code: ("pocket (test)", _of_pocket(code, number, config.seed)) for code in codes}
 
 
 def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
