@@ -39,7 +39,7 @@ def stand_in() -> None:
     recipe: Any = headscope.studies.use.rate
     for name in ("about_model", "model_provenance"):
         setattr(recipe, name, lambda lm: {})
-    recipe.model_inputs = lambda lm, data: {"model": "stand-in"}
+    recipe.model_inputs = lambda lm: {"model": "stand-in"}
     steps: Any = headscope.use.corpus.steps
     steps.rate_texts = rate_by_hash
 

@@ -197,7 +197,7 @@ def test_signatures_tell_quantised_models_apart(
 ) -> None:
     name = quantised.model.config.model_type
     plain = load(folders[name], device="cpu", check=False)
-    here, there = model_inputs(quantised, {}), model_inputs(plain, {})
+    here, there = model_inputs(quantised), model_inputs(plain)
     assert here["model"] == there["model"]  # the files are the same
     assert here["model configuration"] != there["model configuration"]
     assert digest_of_state(quantised.model) != digest_of_state(plain.model)

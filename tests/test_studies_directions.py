@@ -163,7 +163,7 @@ def test_a_run_tells_models_of_another_tokenizer_or_configuration_apart() -> Non
     model = find_helpers.model("qwen3")
 
     def told(tokenizer: Any) -> dict[str, str]:
-        return model_inputs(LanguageModel.wrap(model, tokenizer, check=False), {})
+        return model_inputs(LanguageModel.wrap(model, tokenizer, check=False))
 
     tokenizer = find_helpers.tokenizer()
     first = told(tokenizer)

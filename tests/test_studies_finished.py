@@ -198,7 +198,7 @@ def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None
     real = load(folder)
     waiting = waiting_model(folder, None, None, "auto", lambda: real)
     assert isinstance(waiting, WaitingModel)
-    assert model_inputs(waiting, {}) == model_inputs(real, {})
+    assert model_inputs(waiting) == model_inputs(real)
     for fact in ("geometry", "dtype", "device", "context_length", "eos_token_ids", "quantised"):
         assert getattr(waiting, fact) == getattr(real, fact)
     assert not waiting.loaded

@@ -208,7 +208,7 @@ def _reported(
         )
     for paper in papers:
         make_plan(paper.experiments, _setting(config, lm.geometry, lm.digest, NOWHERE))
-    inputs = model_inputs(lm, {}) | config.data.digests()
+    inputs = model_inputs(lm) | config.data.digests()
     command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
     del lm  # one step may need all the memory for another model
     result = carry_out(

@@ -549,8 +549,8 @@ def _pocket_directions(
     return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in asked}
 
 
-def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str, str]:
-    """Content hashes of the model and the data, for a run's signature.
+def model_inputs(lm: LanguageModel) -> dict[str, str]:
+    """Content hashes of the model, for a run's signature.
 
     The weights are not the whole model: the same ones read other tokens, or attend otherwise,
     under another tokenizer or configuration.
@@ -560,7 +560,6 @@ def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str
         "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
-        **pair_inputs(directions),
     }
 
 
@@ -688,7 +687,7 @@ def run_with_model(
         return {"model": about_model(lm), **computed} if isinstance(computed, dict) else computed
 
     config = {"computed_in": dtype_name(lm), **settings}
-    inputs = {**model_inputs(lm, {}), **data}
+    inputs = {**model_inputs(lm), **data}
     about = {**model_provenance(lm), **known}
     typed: Any = None if kind is dict else kind
     result: AnyResult = carry_out(

@@ -97,7 +97,7 @@ def survey(
         "methods": [language.name for language in wanted],
         "computed_in": dtype_name(lm),
     }
-    inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+    inputs = model_inputs(lm) | place_digests(config.data.places())
 
     def compute(run: Run) -> SurveyResult:
         nonlocal lm

@@ -135,7 +135,7 @@ def trater_experiment(
 
     began = time.monotonic()
     lm = load("pocket")
-    model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm, {})
+    model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm)
 
     def compute(run: Run) -> TraterResult:
         nonlocal lm

@@ -249,7 +249,7 @@ def _open_all(
             skipped.append(Skipped(checkpoint.name, str(error)))
         else:
             chat = resolved_chat(lm, config.score).chat
-            inputs = model_inputs(lm, {}) | {"chat": str(chat)}
+            inputs = model_inputs(lm) | {"chat": str(chat)}
             opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
             del lm
             gc.collect()

@@ -162,7 +162,7 @@ def use_export(
             check_note=note,
         )
 
-    inputs = model_inputs(hollow, {})
+    inputs = model_inputs(hollow)
     result = carry_out(COMMAND, out, signed, inputs, compute, began, known, kind=ExportedModel)
     place = Path(str(result.run)) / PLACES[config.form]
     if not place.is_dir():

@@ -156,7 +156,7 @@ def use_rate(
         **({} if reference is None else {"reference text": reference.digest}),
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
-    inputs = {**model_inputs(lm, {}), **digests}
+    inputs = {**model_inputs(lm), **digests}
 
     def compute(run: Run) -> RatingResult:
         nonlocal lm
