@@ -519,6 +519,11 @@ class Section:
     compact: bool = False
 
 
+def method_section(words: str) -> Section:
+    """How it was measured, in words alone."""
+    return Section("Method", (), words)
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a run found, the answer first.

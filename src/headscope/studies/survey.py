@@ -21,7 +21,7 @@ from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
 from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
+from headscope.shown.blocks import Cell, Section, Shown, Text, table_of
 from headscope.studies.compare.methods import (
     CompareMethods,
     TopHeads,
@@ -171,20 +171,16 @@ def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
 def _show(result: SurveyResult, run: Path) -> Shown:
     compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
     shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
-    rows = tuple(
-        Row(
-            row.method,
-            (
-                Cell(row.measures),
-                Cell(row.seconds, digits=0, unit="s", why="left out"),
-                Cell(row.why),
-            ),
-        )
-        for row in result.runs
+    ran = table_of(
+        "Methods of this survey",
+        ((row.method, row) for row in result.runs),
+        {
+            "what it measures": lambda row: row.measures,
+            "time": lambda row: Cell(row.seconds, digits=0, unit="s", why="left out"),
+            "remark": lambda row: row.why,
+        },
+        f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey",
     )
-    note = f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey"
-    ran = Table("Methods of this survey", ("what it measures", "time", "remark"), rows,
-                note=note)  # fmt: skip
     report = [Text("Report", (("report", result.report),))] if result.report else []
     sections = [*shown.sections, *([Section("Report", report, brief=True)] if report else [])]
     return replace(shown, sections=[Section("What was run", [ran], brief=True), *sections])

@@ -35,12 +35,10 @@ from headscope.settings import Option, Settings
 from headscope.shown import blocks
 from headscope.shown.blocks import (
     Bars,
-    Cell,
     HeadMap,
     HeadMaps,
     HeadSets,
     HeadTable,
-    Row,
     Section,
     Shown,
     Table,
@@ -253,14 +251,17 @@ def _signs(compared: Comparison) -> dict[str, str]:
 
 def _sizes(compared: Comparison) -> list[Table]:
     signs = _signs(compared)
-    methods = tuple(
-        Row(method.name, (Cell(signs[method.name]), Cell(method.size), Cell(len(method.specific))))
-        for method in compared.methods
+    table = table_of(
+        "Methods",
+        ((method.name, method) for method in compared.methods),
+        {
+            "sign": lambda method: signs[method.name],
+            "heads selected": lambda method: method.size,
+            "by no other method": lambda method: len(method.specific),
+        },
+        "Of a method with several rankings, such as languages, the heads of all of them",
     )
-    return [
-        Table("Methods", ("sign", "heads selected", "by no other method"), methods,
-              note="Of a method with several rankings, such as languages, the heads of all of them")
-    ]  # fmt: skip
+    return [table]
 
 
 def _columns(compared: Comparison) -> Table:

@@ -13,7 +13,7 @@ from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import Settings
-from headscope.shown.blocks import Column, Section, Shown, Table, table_of
+from headscope.shown.blocks import Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.head_scores import (
@@ -96,12 +96,10 @@ def _show(result: DocumentScores, run: Path) -> Shown:
         [
             Section("Languages", [_languages(result)], brief=True),
             Section("Every head", [scores], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "Score: mean over documents of the absolute gradient of the document\u2019s mean "
                 "loss with respect to the gate of the head, at the original model (gate 1), in "
-                "nats a token. Of several languages, scores and intervals are means over them.",
+                "nats a token. Of several languages, scores and intervals are means over them."
             ),
         ],
     )

@@ -9,17 +9,15 @@ from typing import Annotated, Any
 from headscope.find.repeated import Induction, induction
 from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Part, Settings
-from headscope.shown.blocks import Column, Section, Shown
+from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.find.head_scores import scores_run
+from headscope.studies.find.head_scores import LOOKING, above_chance, scores_run
 from headscope.studies.inputs import QUICK, ModelChoice, Progress
 from headscope.studies.shows import (
     few_caution,
     head_table,
-    highest,
     model_facts,
-    significant,
     significant_sets,
     spread,
 )
@@ -96,10 +94,6 @@ def _show(result: ScoresResult, run: Path) -> Shown:
     )
     scores = head_table("Every head, highest first", {"induction": heads}, columns,
                         ranked_by="score", significant=True)  # fmt: skip
-    answer = (
-        f"Induction heads (95\u00a0% interval above chance): {len(significant(heads))} of "
-        f"{len(heads)}. The highest score is that of {highest(heads)}."
-    )
     more = []
     for key, where in (("previous_token", "random tokens"), ("previous_token_text", "text")):
         known = [head for head in heads if head.number(key) is not None]
@@ -111,25 +105,19 @@ def _show(result: ScoresResult, run: Path) -> Shown:
     return Shown(
         "Induction heads",
         "Which attention heads look at what followed the same token before?",
-        [answer, *more],
+        [above_chance("Induction heads", heads), *more],
         spread(heads, count(blocks, "block")),
         "--sequences 200",
-        [
-            *few_caution(blocks, "block"),
-            "Intervals are per head and not corrected for the number of heads; looking at a token "
-            "does not prove that the model uses it (verify heads removes each head).",
-        ],
+        [*few_caution(blocks, "block"), LOOKING],
         [*model_facts(result.model_name, len(heads)), ("blocks", f"{blocks:,}")],
         [
             Section("Induction heads", [significant_sets({"induction": heads})]),
             Section("Every head", [scores], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "Blocks of random tokens are read twice. Score: share of tokens of the second "
                 "reading from which the head looks most at the token that followed the same one "
                 "in the first reading. Chance: the mean of this share over all places of the "
-                "block, so a head that looks anywhere into the block scores no more.",
+                "block, so a head that looks anywhere into the block scores no more."
             ),
         ],
     )

@@ -32,6 +32,7 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    method_section,
     table_of,
 )
 from headscope.shown.words import count, enumeration, p_value, percent
@@ -240,14 +241,12 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             Section("Heads and words", [_heads(result), _words(result)], brief=True),
             Section("Where the heads look", [text]),
             Section("Highest attention", [_peaks(result)]),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
                 "over the tokens so far; the weights on the tokens of a key word are added up and "
                 "averaged over steps. All words: a token that belongs to several words counts "
                 "once. Even: what all words would get if a head gave every token the same weight. "
-                "The weights are exact, from the queries and keys of the model.",
+                "The weights are exact, from the queries and keys of the model."
             ),
         ],
     )

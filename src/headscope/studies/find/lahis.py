@@ -36,6 +36,7 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    method_section,
     one_column,
     table_of,
 )
@@ -210,11 +211,9 @@ def _show(result: LahisResult, run: Path) -> Shown:
         *([_general(result)] if result.general_in is not None else []),
         Section("By layer", [_layer_counts(result)]),
         Section("Every head", [_ranking(result)]),
-        Section(
-            "Method",
-            (),
+        method_section(
             "Score: the mean over documents of gate times gradient of the loss, without sign, "
-            "times the share of documents whose loss falls when the head is stronger.",
+            "times the share of documents whose loss falls when the head is stronger."
         ),
     ]
     return Shown(

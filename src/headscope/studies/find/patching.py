@@ -15,7 +15,15 @@ from headscope.heads import HeadScores
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Column, HeadTable, Section, Shown, Table, one_column
+from headscope.shown.blocks import (
+    Column,
+    HeadTable,
+    Section,
+    Shown,
+    Table,
+    method_section,
+    one_column,
+)
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress, resolved_chat
@@ -155,15 +163,13 @@ def _show(result: PatchingResult, run: Path) -> Shown:
                 brief=True,
             ),
             Section("Heads to copy", [significant_sets(found, "control"), _clean(result)]),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "At the last token of a prompt for a word translation, the output of one head is "
                 "replaced by the one it has in a prompt for another word into another language. "
                 "Score: change in the probability of the same word in that other language "
                 "(language), or of the other word in the language asked for (concept). Chance: "
                 "the same change when the output comes from an unrelated prompt. --heads ranks "
-                "this run by the mean of both effects.",
+                "this run by the mean of both effects."
             ),
         ],
     )

@@ -14,16 +14,14 @@ from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Cell, Column, Section, Shown, Table, table_of
+from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
-from headscope.studies.find.head_scores import Scored, scores_run
+from headscope.studies.find.head_scores import LOOKING, Scored, above_chance, scores_run
 from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress
 from headscope.studies.shows import (
     few_caution,
     head_table,
-    highest,
     model_facts,
-    significant,
     significant_sets,
     spread,
 )
@@ -136,21 +134,14 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
             f"{count(left, 'prompt')} of {prompts + left} left out, since the model did not answer "
             "them right or copied nothing: the scores hold for the others alone."
         )
-    cautions.append(
-        "Intervals are per head and not corrected for the number of heads; looking at a token "
-        "does not prove that the model uses it (verify heads removes each head)."
-    )
+    over = f" ({count(prompts, 'prompt')}, {count(result.tokens or 0, 'copied token')})"
     return Shown(
         "Retrieval heads",
         "Which attention heads look at a hidden fact while the model copies it out?",
-        [
-            f"Retrieval heads (95\u00a0% interval above chance): {len(significant(heads))} of "
-            f"{len(heads)}. The highest score is that of {highest(heads)} "
-            f"({count(prompts, 'prompt')}, {count(result.tokens or 0, 'copied token')})."
-        ],
+        [above_chance("Retrieval heads", heads, over)],
         spread(heads, count(facts, "fact")),
         "",
-        cautions,
+        [*cautions, LOOKING],
         [
             *model_facts(result.model_name, len(heads)),
             ("facts", f"{facts:,}"),
@@ -160,13 +151,11 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
             Section("Hidden facts by place", [_places(result)], brief=True),
             Section("Retrieval heads", [significant_sets({"retrieval": heads})]),
             Section("Every head", [scores], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "A fact is hidden in a longer text and asked for. Score: of the tokens of the fact "
                 "that the model generates (with --share-of needle: of all its different tokens), "
                 "the share at which the head looks most at that same token of the hidden fact. "
-                "Chance: the same looks, were the fact hidden at every other place of its text.",
+                "Chance: the same looks, were the fact hidden at every other place of its text."
             ),
         ],
     )

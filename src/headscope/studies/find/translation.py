@@ -40,6 +40,7 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    method_section,
 )
 from headscope.shown.words import (
     MEAN,
@@ -242,16 +243,14 @@ def _show(result: TranslationResult, run: Path) -> Shown:
                 [HeadSets("Best first", aligned), layers_map(parts, result)],
             ),
             Section("Every head", [every_head(parts, result, by)], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "Translation Score (TS): share of target tokens for which the key that the head "
                 "weighs most, at the step that predicts the token, belongs to the source word "
                 "aligned with it. Chance: the same peaks against the word links of other "
                 "sentences of similar length; in short sentences it is high. Same form and other "
                 "form: TS where the source word is spelled like the target word (names, digits), "
                 "and where it is not. Coarser units make hits easier; tokens without a link are "
-                "not counted. Of several directions, scores, intervals and counts are means.",
+                "not counted. Of several directions, scores, intervals and counts are means."
             ),
         ],
     )
