@@ -8,7 +8,7 @@ A command's options, the check of its values and the defaults follow from its se
 
     @dataclass(frozen=True, kw_only=True)
     class VerifyTasks(Settings):
-        removal: Annotated[Removal, Part(without=("measure",))] = field(default_factory=Removal)
+        removal: Annotated[Removal, Nested(without=("measure",))] = field(default_factory=Removal)
 
 Fields without an `Option`, and with a type that is no settings class, have no option.
 """
@@ -63,7 +63,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Part:
+class Nested:
     """How settings inside others show: which of their options a command lacks, and which differ.
 
     Attributes:
@@ -123,7 +123,7 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 #: How a field shows on the command line; None: not at all, or as its own type says.
-Mark = Option | Part | MadeBy | None
+Mark = Option | Nested | MadeBy | None
 
 
 @cache
@@ -141,7 +141,7 @@ def marked(owner: Any) -> Mapping[str, tuple[Any, Mark]]:
     return by_name
 
 
-class Asked(NamedTuple):
+class GivenOption(NamedTuple):
     """An option of some settings: its name, its type, how it is given, and the field's default."""
 
     name: str
@@ -150,18 +150,18 @@ class Asked(NamedTuple):
     default: Any
 
 
-def options_in(owner: Any, part: Part = Part()) -> Iterator[Asked]:
+def options_in(owner: Any, part: Nested = Nested()) -> Iterator[GivenOption]:
     """The options of a settings class or of a function, in their order; names may come twice."""
     for name, hint, mark, default in _members(owner, part):
         if isinstance(mark, MadeBy):
             yield from options_in(mark.function)
         elif isinstance(mark, Option):
-            yield Asked(_option_name(name, mark), hint, mark, default)
+            yield GivenOption(_option_name(name, mark), hint, mark, default)
         elif is_dataclass(kind := _settings(hint, mark)):
-            yield from options_in(kind, mark if isinstance(mark, Part) else Part())
+            yield from options_in(kind, mark if isinstance(mark, Nested) else Nested())
 
 
-def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
+def build(owner: Any, given: Mapping[str, Any], part: Nested = Nested()) -> Any:
     """Settings, or what a function makes, from the values of their options.
 
     Values are what a command line gives, texts and numbers for the option's reader; `Final` ones
@@ -185,7 +185,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
             elif default is MISSING:
                 values[name] = None
         elif is_dataclass(kind := _settings(hint, mark)):
-            inside = mark if isinstance(mark, Part) else Part()
+            inside = mark if isinstance(mark, Nested) else Nested()
             if next(options_in(kind, inside), None) is not None:
                 values[name] = build(kind, given, inside)
     return (part.make or owner)(**values)
@@ -197,7 +197,7 @@ class Final(NamedTuple):
     value: Any
 
 
-def _members(owner: Any, part: Part) -> Iterator[tuple[str, Any, Mark, Any]]:
+def _members(owner: Any, part: Nested) -> Iterator[tuple[str, Any, Mark, Any]]:
     """The fields of a class or the parameters of a function: name, type, mark and default."""
     hints = marked(owner)
     if isinstance(owner, type):
@@ -223,7 +223,7 @@ def _option_name(field: str, option: Option) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _settings(hint: Any, mark: Part | None) -> Any:
+def _settings(hint: Any, mark: Nested | None) -> Any:
     """The settings that a field holds, or those whose options it shows."""
     return mark.of if mark is not None and mark.of is not None else plain_type(hint)
 

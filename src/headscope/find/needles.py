@@ -22,7 +22,7 @@ from headscope.data.words import within
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
-from headscope.results.head_scores import Place
+from headscope.results.head_scores import NeedlePlace
 from headscope.settings import Option
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _by_needle(statistics: Arrays, name: str) -> NDArray[Any]:
     return found
 
 
-def by_place(scores: HeadScores) -> tuple[Place, ...]:
+def by_place(scores: HeadScores) -> tuple[NeedlePlace, ...]:
     """How much was found at each length and depth: prompts, tokens of needles, right answers."""
     lengths, depths = scores.statistics["lengths"], scores.statistics["depths"]
     answered, totals = scores.statistics["answered"], scores.statistics["totals"]
@@ -249,7 +249,7 @@ def by_place(scores: HeadScores) -> tuple[Place, ...]:
         own = (lengths == length) & (depths == np.float32(depth))
         known = answered[own][answered[own] >= 0]
         right = float(known.mean()) if known.size else None
-        places.append(Place(length, depth, int(own.sum()), int(totals[own].sum()), right))
+        places.append(NeedlePlace(length, depth, int(own.sum()), int(totals[own].sum()), right))
     return tuple(places)
 
 

@@ -149,7 +149,7 @@ class SetOverlap(Record):
 
 
 @dataclass(frozen=True)
-class PairOverlap(Record):
+class LanguagesOverlap(Record):
     """How far the sets called `a` and `b` are the same."""
 
     a: str

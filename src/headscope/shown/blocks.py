@@ -261,7 +261,7 @@ class Bars:
 Figure = Heatmap | Lines | Bars
 
 #: A head: its layer, and its index among the layer's query heads.
-Place = tuple[int, int]
+HeadPlace = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,9 @@ class HeadMap:
 
     name: str
     values: Values
-    marked: tuple[Place, ...] = ()
-    signs: tuple[tuple[Place, str], ...] = ()
-    words: tuple[tuple[Place, str], ...] = ()
+    marked: tuple[HeadPlace, ...] = ()
+    signs: tuple[tuple[HeadPlace, str], ...] = ()
+    words: tuple[tuple[HeadPlace, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class HeadTable:
     """
 
     title: str
-    heads: tuple[Place, ...]
+    heads: tuple[HeadPlace, ...]
     columns: tuple[Column, ...]
     parts: Mapping[str, Mapping[str, Sequence[float | None]]]
     ranked_by: str = "score"
@@ -362,7 +362,7 @@ class HeadSets:
     """Sets of heads by name, best first, to be copied as `--heads` takes them."""
 
     title: str
-    sets: Mapping[str, Sequence[Place]]
+    sets: Mapping[str, Sequence[HeadPlace]]
     note: str = ""
 
 
@@ -453,7 +453,7 @@ class KeyText:
     words: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
     answer: str
     steps: tuple[tuple[int, int], ...]
-    heads: tuple[Place, ...]
+    heads: tuple[HeadPlace, ...]
     attention: Any
     mass: Any
     even: Any

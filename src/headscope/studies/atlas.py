@@ -32,7 +32,7 @@ from headscope.heads import (
 from headscope.measure.baseline import Rules
 from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult, Mean
 from headscope.runs import Run, plain
-from headscope.settings import Option, Part, Settings
+from headscope.settings import Nested, Option, Settings
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.translation import describe, describe_all
@@ -81,7 +81,7 @@ class Atlas(Settings):
     draws: options.Draws = 3
     ablate: options.Ablate = "zero"
     check: Annotated[int, Option("Sentences of each direction in the check.", min=1)] = 20
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)

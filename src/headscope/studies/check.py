@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.runs import Result, Signature
-from headscope.settings import Part, Settings
+from headscope.settings import Nested, Settings
 from headscope.shown.blocks import Section, Shown, one_column
 from headscope.shown.words import sentence_of
 from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice, Progress
@@ -28,7 +28,7 @@ class Check(Settings):
 
     model: Annotated[
         ModelChoice,
-        Part(changed={**MODEL_ARGUMENT.changed, "dtype": replace(DTYPE, default="float32")}),
+        Nested(changed={**MODEL_ARGUMENT.changed, "dtype": replace(DTYPE, default="float32")}),
     ] = field(default_factory=lambda: ModelChoice(dtype="float32"))
 
 

@@ -28,7 +28,7 @@ from headscope.data.split import (
 from headscope.errors import InputError, MissingExtra, ModelError, naming
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
-from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -53,7 +53,7 @@ _GIVEN: ContextVar[tuple[ModelChoice, LanguageModel] | None] = ContextVar("given
 
 _MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
 #: For commands whose subject is the model: it is named by its place.
-MODEL_ARGUMENT = Part(changed={"model": dataclasses.replace(_MODEL, argument=True)})
+MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
 DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
 
 

@@ -20,7 +20,7 @@ from headscope.verify.masks.mask import Mask, read_mask
 
 
 @dataclass(frozen=True)
-class MaskedTask:
+class TaskForMask:
     """The held-out examples of one task, and where a mask for it is to be found.
 
     `heads` is what `--heads` said, `inputs` the task's content hash for a run's signature, and
@@ -68,13 +68,13 @@ class MaskedTask:
         return {task.name: about}
 
 
-def read_masked_task(
+def read_task_for_mask(
     heads: str,
     choice: TaskChoice,
     model: ModelChoice,
     seed: int = 0,
     allow_overlap: bool = False,
-) -> MaskedTask:
+) -> TaskForMask:
     """The one task chosen, or else the one that the mask run says it was trained on.
 
     Raises:
@@ -95,7 +95,7 @@ def read_masked_task(
             '--instruction, such as "Say what to do.\\nInput: {input}\\nAnswer:"'
         )
     leakage = check_task_leakage(heads, [task], allow_overlap)
-    return MaskedTask(heads, task, task_inputs(tasks), leakage)
+    return TaskForMask(heads, task, task_inputs(tasks), leakage)
 
 
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:

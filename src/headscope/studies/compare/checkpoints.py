@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope.errors import InputError
-from headscope.settings import Option, Part
+from headscope.settings import Nested, Option
 from headscope.studies.inputs import POCKET, ModelChoice
 
 # step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
@@ -102,7 +102,7 @@ def named_checkpoints(
         tuple[str, ...],
         Option("Revision of --model; repeatable.", flag="--revision", metavar="STEP"),
     ] = (),
-    loading: Annotated[ModelChoice | None, Part(without=("model", "revision"))] = None,
+    loading: Annotated[ModelChoice | None, Nested(without=("model", "revision"))] = None,
 ) -> tuple[Checkpoint, ...]:
     """The series from what is typed (see `checkpoint_series`)."""
     if bool(revisions) != bool(model):

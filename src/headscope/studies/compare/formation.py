@@ -51,7 +51,7 @@ from headscope.results.formation import (
 )
 from headscope.runs import Run, carry_out, encode
 from headscope.runs.parts import read_records
-from headscope.settings import MadeBy, Option, Part, Settings
+from headscope.settings import MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation
@@ -99,7 +99,7 @@ class Formation(Settings):
     skip_unreadable: Annotated[bool, Option("Go on without checkpoints that cannot be read.")] = (
         False
     )
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)

@@ -23,8 +23,8 @@ from headscope.compare.verdicts import (
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of, default_amount
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
-    Column,
     ComparedModel,
+    ComparedRanking,
     Comparison,
     HeadVerdicts,
     MethodHeads,
@@ -143,8 +143,8 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=MethodsResult)
 
 
-def _column(column: MethodColumn, selected: HeadSet) -> Column:
-    return Column(
+def _column(column: MethodColumn, selected: HeadSet) -> ComparedRanking:
+    return ComparedRanking(
         name=column.name,
         method=column.method,
         place=column.artifact.place,
@@ -390,7 +390,7 @@ def _ranking(compared: Comparison, geometry: Geometry) -> HeadTable:
     )
 
 
-def _lower(compared: Comparison, column: Column) -> Mapping[Head, float]:
+def _lower(compared: Comparison, column: ComparedRanking) -> Mapping[Head, float]:
     """Of each head the share of the others that rank lower, in per cent; of a bare set 100 or 0."""
     verdicts = {head.place: head.columns[column.name] for head in compared.heads}
     ranks = sorted(verdict.rank or 0 for verdict in verdicts.values())

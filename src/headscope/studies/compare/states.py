@@ -28,12 +28,12 @@ from headscope.results.states import (
     StatesFound,
 )
 from headscope.runs import Run, decode, encode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.masked_tasks import read_masked_task
+from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
@@ -74,7 +74,7 @@ class CompareStates(Settings):
     top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def compare_states(
@@ -85,7 +85,7 @@ def compare_states(
     The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
     """
     began = time.monotonic()
-    chosen = read_masked_task(
+    chosen = read_task_for_mask(
         config.heads, config.tasks, config.model, config.seed, config.allow_overlap
     )
     task = chosen.task

@@ -37,7 +37,7 @@ from headscope.results.causal_gating import (
     RolesCheck,
 )
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Bars,
     Cell,
@@ -115,7 +115,7 @@ class FindCausalGating(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     task: TaskChoice = field(default_factory=TaskChoice)
     # In place of the paper's values, or those of `CausalGating.small`.
-    changes: Annotated[Mapping[str, Any], Part(of=CausalGating, make=_changes)] = field(
+    changes: Annotated[Mapping[str, Any], Nested(of=CausalGating, make=_changes)] = field(
         default_factory=dict, metadata=UNSIGNED
     )
     # The task's prompt with its instruction, where it has one.
@@ -129,7 +129,7 @@ class FindCausalGating(Settings):
         ),
     ] = True
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def find_causal_gating(

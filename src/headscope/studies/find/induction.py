@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from headscope.find.repeated import Induction, induction
 from headscope.results.head_scores import ScoresResult
-from headscope.settings import GIVEN, Part, Settings
+from headscope.settings import GIVEN, Nested, Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -45,7 +45,7 @@ class FindInduction(Settings):
 
     model: ModelChoice = field(default_factory=ModelChoice)
     measure: Induction = field(default_factory=Induction)
-    documents: Annotated[DocumentsChoice | None, Part(make=_documents)] = field(
+    documents: Annotated[DocumentsChoice | None, Nested(make=_documents)] = field(
         default=None, metadata=GIVEN
     )
 

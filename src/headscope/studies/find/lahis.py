@@ -22,7 +22,7 @@ from headscope.find.importance import (
 )
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
-from headscope.results.common import PairOverlap, ScoredHead, SetOverlap
+from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
 from headscope.settings import Option, Settings
@@ -142,7 +142,7 @@ def _describe(
         ),
         languages=languages,
         overlap=tuple(
-            PairOverlap(a, b, _overlap(sets.important[a], sets.important[b]))
+            LanguagesOverlap(a, b, _overlap(sets.important[a], sets.important[b]))
             for a, b in combinations(scores, 2)
         ),
     )

@@ -32,7 +32,7 @@ from headscope.results.mask import (
 )
 from headscope.runs import Run, configuration, decode
 from headscope.runs.reading import mixed_up, read_arrays
-from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
@@ -94,7 +94,7 @@ class FindMask(Settings):
             "fewer than 256 heads."
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    changes: Annotated[Mapping[str, Any], Part(of=MaskTraining, make=dict)] = field(
+    changes: Annotated[Mapping[str, Any], Nested(of=MaskTraining, make=dict)] = field(
         default_factory=dict, metadata=UNSIGNED
     )
     seed: options.Seed = 0
@@ -106,7 +106,7 @@ class FindMask(Settings):
             "here."
         ),
     ] = field(default=None, metadata=GIVEN)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,7 +29,7 @@ from headscope.results.head_scores import LayerScores
 from headscope.results.translation import TranslationResult, TranslationScores
 from headscope.runs import Run
 from headscope.runs.reading import read_object
-from headscope.settings import Part, Settings
+from headscope.settings import Nested, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
@@ -94,7 +94,7 @@ class FindTranslation(Settings):
     threshold: options.Threshold = 0.1
     rank: options.Rank = "above-chance"
     inactive: options.Inactive = 0.0
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,7 @@ from headscope.results.common import Ranking
 from headscope.results.writing import MEAN, Comparison, Effect, Steering
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Block,
     Cell,
@@ -229,7 +229,7 @@ def _first_outputs(path: Path) -> list[AdaptedOutput]:
 
 
 def asked(
-    adapt: UseAdapt, steering: Annotated[dict[str, Any], Part(of=Steer, make=dict)]
+    adapt: UseAdapt, steering: Annotated[dict[str, Any], Nested(of=Steer, make=dict)]
 ) -> UseAdapt | Steer:
     """Write with a mask, soft gates or scaled heads on the model, beside the model as it is.
 

@@ -26,7 +26,7 @@ from headscope.results.attention import (
 from headscope.results.common import Leakage
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
-from headscope.settings import UNSIGNED, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
 from headscope.studies.baseline import check_tasks
@@ -64,7 +64,7 @@ class VerifyAttention(Settings):
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def verify_attention(

@@ -15,7 +15,7 @@ from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
@@ -69,7 +69,7 @@ class VerifyFamilies(Settings):
     seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: options.AllowOverlap = False
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def verify_families(

@@ -23,7 +23,7 @@ from headscope.measure.intervals import resamples
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode, encode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import between, count, fixed, number, p_value
@@ -70,7 +70,7 @@ class VerifyHeads(Settings):
     # How translations are prompted.
     removal: Annotated[
         Removal,
-        Part(
+        Nested(
             without=(
                 "gates",
                 "measure",
@@ -91,7 +91,7 @@ class VerifyHeads(Settings):
             metavar="RUN",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(
         default_factory=Rules, metadata=UNSIGNED
     )
 

@@ -17,7 +17,7 @@ from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -74,7 +74,7 @@ class VerifyLayers(Settings):
     # The random heads of a layer come from the whole model.
     removal: Annotated[
         LanguageRemoval,
-        Part(without=("layer_matched", "pool", "threshold"), make=_LayerRemoval),
+        Nested(without=("layer_matched", "pool", "threshold"), make=_LayerRemoval),
     ] = field(default_factory=_LayerRemoval)
 
 

@@ -27,7 +27,7 @@ from headscope.results.language_texts import (
     WithoutHeads,
 )
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Bars, Block, Cell, HeadSets, Heatmap, Row, Section, Shown, Table
 from headscope.shown.words import between, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -103,7 +103,7 @@ class VerifyPerplexity(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: Annotated[LanguageRemoval, Part(without=("layer_matched",))] = field(
+    removal: Annotated[LanguageRemoval, Nested(without=("layer_matched",))] = field(
         default_factory=LanguageRemoval
     )
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)

@@ -41,7 +41,7 @@ from headscope.results.removal import (
     Shown,
 )
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.inputs import (
     POCKET,
@@ -105,7 +105,7 @@ class VerifyRemoval(Settings):
     pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Annotated[
         Removal,
-        Part(
+        Nested(
             without=("layer_matched",),
             changed={"draws": options.DRAWS_OF_MEASURE},
             make=_removal,
@@ -113,7 +113,7 @@ class VerifyRemoval(Settings):
     ] = field(default_factory=Removal)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 class Opened(NamedTuple):

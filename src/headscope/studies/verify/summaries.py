@@ -26,7 +26,7 @@ from headscope.heads.store import check_finished, kind_of
 from headscope.results.common import Leakage, Ranking
 from headscope.results.writing import Summaries
 from headscope.runs import decode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
@@ -94,7 +94,7 @@ class VerifySummaries(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     texts: Annotated[
         DocumentsChoice,
-        Part(
+        Nested(
             without=("split",),
             changed={
                 "data": Option(

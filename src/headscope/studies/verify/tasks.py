@@ -17,7 +17,7 @@ from headscope.measure.baseline import Rules, choices_above_chance, some_example
 from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import about_baseline
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_leakage
@@ -65,7 +65,7 @@ class VerifyTasks(Settings):
     limit: options.Limit = None
     removal: Annotated[
         Removal,
-        Part(
+        Nested(
             without=("template", "measure", "chat", "max_new_tokens"),
             changed={
                 "layer_matched": Option(
@@ -81,7 +81,7 @@ class VerifyTasks(Settings):
     ] = False
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("examples", "off_target", "unfinished"))] = field(
+    baseline: Annotated[Rules, Nested(without=("examples", "off_target", "unfinished"))] = field(
         default_factory=Rules
     )
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
