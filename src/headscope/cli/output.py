@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from headscope.errors import Caution
+from headscope.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -25,8 +26,6 @@ T = TypeVar("T")
 #: The exit code of a command whose output nobody reads on: 128 and SIGPIPE.
 BROKEN_PIPE = 141
 
-#: Called with (what is done, how much of it, how much in all).
-Progress = Callable[[str, int, int], None]
 #: Seconds between two lines of progress where stderr is no terminal.
 LINE_EVERY = 30.0
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
+from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, collate, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.progress import Steps
 from headscope.runs.parts import read_shards
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def capture_reference(
     keys: Keys,
     config: Settings,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> list[Captured]:
     """Peaks of given texts: one forward pass a batch, the chosen rows only.
 
@@ -98,7 +99,7 @@ def capture_greedy(
     keys: Keys,
     config: Settings,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> list[Captured]:
     """Peaks of the model's own greedy outputs, recorded while they are generated.
 

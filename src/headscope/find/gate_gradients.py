@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
+from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -79,7 +80,7 @@ def gate_gradients(
     batch_tokens: int = 2048,
     checkpoint: bool = False,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> GateGradients:
     """∂loss/∂g of every document at gate 1, where it is g · ∂loss/∂g.
 
@@ -120,7 +121,7 @@ def moving_gate_gradients(
     weight_decay: float = 1e-2,
     checkpoint: bool = False,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> GateGradients:
     """g · ∂loss/∂g of every document at a gate that takes one step of AdamW after each.
 

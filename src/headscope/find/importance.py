@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, scored, with_bounds
+from headscope.find.scoring import Arrays, Resampled, RunPart, scored, with_bounds
 from headscope.heads import Head, HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_score
+from headscope.progress import Steps
 from headscope.settings import UNSIGNED, Option
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def lahis(
     documents: DocumentFile,
     config: Lahis = Lahis(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Score every head by its importance for the language of some documents.
 
@@ -126,7 +127,7 @@ def first_order(
     documents: DocumentFile,
     config: FirstOrder = FirstOrder(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Score every head by the mean of |∂L/∂g| over documents, at gate 1.
 
@@ -145,7 +146,7 @@ def _gradients(
     documents: DocumentFile,
     config: Lahis | FirstOrder,
     run: Run | None,
-    progress: Progress | None,
+    progress: Steps | None,
 ) -> tuple[NDArray[np.float32], Arrays, dict[str, Any]]:
     """g ∂L/∂g of every document, what is kept of each, and what was counted."""
     from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients, texts_of

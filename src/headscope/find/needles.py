@@ -20,8 +20,9 @@ from headscope.data.needles import Needle, NeedleFile
 from headscope.data.prompts import Prompt
 from headscope.data.words import within
 from headscope.errors import InputError
-from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
+from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 from headscope.results.head_scores import NeedlePlace
 from headscope.settings import Option
 
@@ -110,7 +111,7 @@ def retrieval(
     needles: NeedleFile,
     config: Retrieval = Retrieval(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Of the needle's tokens that are generated, the share whose peak is that token there.
 

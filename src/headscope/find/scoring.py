@@ -6,7 +6,7 @@ that a run that was stopped goes on; and `progress`, called with how much is don
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-#: Called with how much is done, and of how much.
-Progress = Callable[[int, int], None]
 Arrays = dict[str, NDArray[Any]]
 
 

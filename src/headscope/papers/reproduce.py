@@ -25,12 +25,12 @@ from headscope.papers.paper import (
 )
 from headscope.papers.plan import Plan, Planned, PlannedStep, costs_here, make_plan, stored_result
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
 from headscope.studies.inputs import (
     ModelChoice,
-    Progress,
     about_model,
     kept_model,
     model_inputs,

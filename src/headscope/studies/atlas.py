@@ -30,6 +30,7 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult, Mean
 from headscope.runs import Run, plain
 from headscope.settings import Nested, Option, Settings
@@ -40,7 +41,6 @@ from headscope.studies.inputs import (
     MODEL_ARGUMENT,
     ModelChoice,
     PairsChoice,
-    Progress,
     find_and_check,
     pair_inputs,
     resolved_chat,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
 from headscope.measure.baseline import Baseline, Rules, answers_right, translates
+from headscope.progress import Progress
 from headscope.runs.plain import plain
-from headscope.studies.inputs import Progress
 from headscope.verify.translation.conditions import Translating, continuations
 
 if TYPE_CHECKING:

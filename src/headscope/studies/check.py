@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from headscope.progress import Progress
 from headscope.runs import Result, Signature
 from headscope.settings import Nested, Settings
 from headscope.shown.blocks import Section, Shown, one_column
 from headscope.shown.words import sentence_of
-from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice, Progress
+from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 

@@ -26,6 +26,7 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, MissingExtra, ModelError, naming
+from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
@@ -41,9 +42,6 @@ QUICK = 20
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 #: What `--split` calls the two halves of a single file.
 HALVES = ("find", "verify")
-#: Called with a title, how much is done, and of how much; `Steps` without the title.
-Progress = Callable[[str, int, int], None]
-Steps = Callable[[int, int], None]
 AnyResult = TypeVar("AnyResult")
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
@@ -31,7 +32,6 @@ from headscope.studies.compare.methods import (
 from headscope.studies.inputs import (
     MODEL_ARGUMENT,
     ModelChoice,
-    Progress,
     about_model,
     dtype_name,
     model_inputs,

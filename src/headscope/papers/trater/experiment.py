@@ -27,15 +27,10 @@ from headscope.papers.trater.training import (
     records_of,
     train_and_measure,
 )
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, decode, plain
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
-from headscope.studies.inputs import (
-    PairsChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.studies.inputs import PairsChoice, about_model, model_inputs, model_provenance
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:

@@ -41,6 +41,7 @@ from headscope.heads import (
 )
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Ranking
 from headscope.results.formation import (
     CheckpointRow,
@@ -60,7 +61,6 @@ from headscope.studies.find.translation import describe_all, write_found_on
 from headscope.studies.inputs import (
     POCKET,
     PairsChoice,
-    Progress,
     dtype_name,
     find_and_check,
     model_inputs,

@@ -17,6 +17,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.states import (
     ByPlace,
@@ -32,7 +33,7 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study

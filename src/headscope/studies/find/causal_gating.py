@@ -29,6 +29,7 @@ from headscope.measure.baseline import Rules
 from headscope.measure.intervals import bootstrap_mean
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
+from headscope.progress import Progress
 from headscope.results.causal_gating import (
     CausalGatingResult,
     CheckedLoss,
@@ -55,7 +56,7 @@ from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model, steps_of
+from headscope.studies.inputs import ModelChoice, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.shows import head_map, head_table, interval, model_facts
 from headscope.studies.study import Study

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
@@ -23,7 +24,7 @@ from headscope.studies.find.head_scores import (
     languages_table,
     score_languages,
 )
-from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.inputs import ModelChoice
 from headscope.studies.shows import few_caution, highest, model_facts, spread
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
+from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
@@ -18,7 +19,7 @@ from headscope.runs import Run
 from headscope.shown.blocks import Column, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
+from headscope.studies.inputs import ModelChoice, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.shows import SCORE, head_table, highest, significant
 

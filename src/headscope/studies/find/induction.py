@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope.find.repeated import Induction, induction
+from headscope.progress import Progress
 from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Nested, Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.find.head_scores import LOOKING, above_chance, scores_run
-from headscope.studies.inputs import QUICK, ModelChoice, Progress
+from headscope.studies.inputs import QUICK, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,

@@ -13,6 +13,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,
@@ -36,7 +37,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, p_value, percent
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 

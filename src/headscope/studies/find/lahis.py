@@ -22,6 +22,7 @@ from headscope.find.importance import (
 )
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
+from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
@@ -49,7 +50,7 @@ from headscope.studies.find.head_scores import (
     languages_table,
     score_languages,
 )
-from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.inputs import ModelChoice
 from headscope.studies.shows import head_map, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

@@ -16,6 +16,7 @@ from headscope.find.translation import attention_mass, translation_score
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import save_scores
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress, Steps
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 from headscope.studies.baseline import check_translations
@@ -24,8 +25,6 @@ from headscope.studies.find.translation import checked_directions, write_found_o
 from headscope.studies.inputs import (
     ModelChoice,
     PairsChoice,
-    Progress,
-    Steps,
     pair_inputs,
     resolved_chat,
     run_with_model,

@@ -21,6 +21,7 @@ from headscope.errors import InputError
 from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.mask import (
     Fate,
     FeedForwardGate,
@@ -48,7 +49,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

@@ -12,6 +12,7 @@ from headscope.data.concepts import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
@@ -26,7 +27,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress, resolved_chat
+from headscope.studies.inputs import POCKET, QUICK, ModelChoice, resolved_chat
 from headscope.studies.shows import (
     few_caution,
     head_table,

@@ -12,12 +12,13 @@ from headscope.data.needles import NeedleFile, read_needles
 from headscope.errors import InputError
 from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
 from headscope.studies.find.head_scores import LOOKING, Scored, above_chance, scores_run
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress
+from headscope.studies.inputs import POCKET, QUICK, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,

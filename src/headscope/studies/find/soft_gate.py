@@ -43,6 +43,7 @@ from headscope.measure.intervals import bootstrap_score
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
 from headscope.pocket.facts import TEMPLATE
+from headscope.progress import Progress
 from headscope.results.common import Leakage, ScoredHead
 from headscope.results.soft_gate import (
     Changed,
@@ -60,7 +61,7 @@ from headscope.runs import Run, configuration
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, count, percent, signed
-from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
+from headscope.studies.inputs import POCKET, ModelChoice, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts

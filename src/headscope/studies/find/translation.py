@@ -23,6 +23,7 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
@@ -57,7 +58,6 @@ from headscope.studies.find.head_scores import parts_of
 from headscope.studies.inputs import (
     ModelChoice,
     PairsChoice,
-    Progress,
     pair_inputs,
     read_directions,
     resolved_chat,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import about_rank
+from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
 from headscope.results.writing import MEAN, Comparison, Effect, Steering
@@ -30,7 +31,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import count, enumeration, percent
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.use.gates import GateChoice, about, factors_section

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.results.mixture import (
     Count,
     LanguageMix,
@@ -34,7 +35,6 @@ from headscope.shown.blocks import (
     grid,
 )
 from headscope.shown.words import count, fixed, number, percent
-from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
 from headscope.studies.use.rate import DIGITS, histograms_section, texts_section
 from headscope.use.mixing.mixture import mix_in_run

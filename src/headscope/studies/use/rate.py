@@ -13,6 +13,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.heads import Amount, about_rank, resolve_heads
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts, Ranking
 from headscope.results.rating import (
     RatedCorpus,
@@ -40,7 +41,6 @@ from headscope.shown.blocks import (
 from headscope.shown.words import between, count, enumeration, fixed, percent
 from headscope.studies.inputs import (
     ModelChoice,
-    Progress,
     about_model,
     dtype_name,
     model_inputs,

@@ -27,6 +27,7 @@ from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted
+from headscope.progress import Progress
 from headscope.results.common import Ranking as Ranked
 from headscope.results.writing import Steering
 from headscope.runs import decode
@@ -36,7 +37,6 @@ from headscope.studies.inputs import (
     POCKET,
     ModelChoice,
     PairsChoice,
-    Progress,
     read_directions,
     run_with_model,
 )

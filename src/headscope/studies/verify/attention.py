@@ -14,6 +14,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Estimate, Mean, known
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.attention import (
     AttendedCondition,
     AttendedTask,
@@ -30,7 +31,7 @@ from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.shows import interval, leakage_caution, model_facts
 from headscope.studies.study import Study

@@ -12,6 +12,7 @@ from typing import Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
 from headscope.runs import Run
@@ -19,7 +20,7 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.shows import compared, model_facts, places
 from headscope.studies.study import Study

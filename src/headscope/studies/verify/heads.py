@@ -20,6 +20,7 @@ from headscope.heads.store import check_finished
 from headscope.measure.baseline import Rules
 from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
+from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode, encode
@@ -29,7 +30,7 @@ from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import between, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
+from headscope.studies.inputs import ModelChoice, PairsChoice, resolved_chat
 from headscope.studies.shows import (
     few_caution,
     head_table,

@@ -28,10 +28,11 @@ from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, CONTROLS, Label
 from headscope.runs import Run, encode
 from headscope.studies.baseline import check_translations
-from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
+from headscope.studies.inputs import ModelChoice, PairsChoice, pair_inputs, run_with_model
 from headscope.studies.verify.removal import STATISTICS, VerifyRemoval, opened
 from headscope.verify.translation import Condition, Removal, conditions
 from headscope.verify.translation.losses import reference_alignment, reference_losses

@@ -20,6 +20,7 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Leakage, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
 from headscope.runs import decode
@@ -32,7 +33,6 @@ from headscope.studies.inputs import (
     POCKET,
     ModelChoice,
     PairsChoice,
-    Progress,
     read_directions,
     run_with_model,
 )

@@ -22,6 +22,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Leakage
 from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run
@@ -31,7 +32,6 @@ from headscope.studies.inputs import (
     POCKET,
     ModelChoice,
     PairsChoice,
-    Progress,
     pair_inputs,
     read_directions,
     resolved_chat,

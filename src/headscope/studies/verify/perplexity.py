@@ -18,6 +18,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.language_texts import (
     LanguageSet,
@@ -31,7 +32,7 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Bars, Block, Cell, HeadSets, Heatmap, Row, Section, Shown, Table
 from headscope.shown.words import between, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.shows import (
     against_table,
     compared,

@@ -28,6 +28,7 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.removal import (
     BASELINE,
@@ -47,7 +48,6 @@ from headscope.studies.inputs import (
     POCKET,
     ModelChoice,
     PairsChoice,
-    Progress,
     pair_inputs,
     read_directions,
     resolved_chat,

@@ -13,6 +13,7 @@ from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run
@@ -20,13 +21,7 @@ from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table
 from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import (
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    read_directions,
-    run_with_model,
-)
+from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions, run_with_model
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.shows import against_cells, compared, model_facts
 from headscope.studies.study import Study

@@ -14,12 +14,13 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import about_baseline
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.leakage import check_leakage
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents

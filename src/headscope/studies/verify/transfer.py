@@ -14,6 +14,7 @@ from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, 
 from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.progress import Progress
 from headscope.results.writing import LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
@@ -29,7 +30,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import enumeration, number, percent
-from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
+from headscope.studies.inputs import POCKET, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents

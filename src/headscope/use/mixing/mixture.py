@@ -14,11 +14,12 @@ import numpy as np
 
 from headscope.data.columns import descend
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.results.mixture import MixedCorpus, MixSummary, ShownDocument, ShownLanguage
 from headscope.runs import Run, carry_out, encode, file_digest
 from headscope.use.corpus.records import valid_unicode
 from headscope.use.mixing.choose import Choice, choose
-from headscope.use.mixing.index import Index, Progress, build_index
+from headscope.use.mixing.index import Index, build_index
 from headscope.use.mixing.manifest import FILE, Manifest
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, rated_files

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.progress import Progress
 from headscope.results.mixture import WrittenFile
 from headscope.use.corpus.writing import JSONL_ENDINGS, compressed
-from headscope.use.mixing.index import Index, Progress, mixed
+from headscope.use.mixing.index import Index, mixed
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
 

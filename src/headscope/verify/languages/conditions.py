@@ -21,6 +21,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, distinct_sets, draw_heads
+from headscope.progress import Progress
 from headscope.results.language_texts import Role
 from headscope.settings import UNSIGNED, Settings
 from headscope.verify.languages.sets import LanguageHeads
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
-Progress = Callable[[str, int, int], None]
 Means = NDArray[np.float32]
 PART = "losses"
 

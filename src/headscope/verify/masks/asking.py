@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope import options
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.settings import UNSIGNED, Settings
 from headscope.verify.masks.mask import Mask
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
-Progress = Callable[[str, int, int], None]
 Kind = Literal[
     "as-is",
     "instructed",

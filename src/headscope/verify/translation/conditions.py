@@ -5,7 +5,7 @@ Here is what runs the model; what its outputs show is worked out from them in `v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import product
@@ -24,6 +24,7 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
 from headscope.settings import GIVEN, UNSIGNED, Settings
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig, Generation
     from headscope.runs import Run
 
-Progress = Callable[[str, int, int], None]
 Made = TypeVar("Made")
 
 #: Sentences that are kept together once they are translated: what a killed run can lose.

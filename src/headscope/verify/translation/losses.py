@@ -19,7 +19,8 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import translation_prompts
 from headscope.data.words import membership, within
 from headscope.errors import InputError
-from headscope.verify.translation.conditions import Condition, Progress, Removal
+from headscope.progress import Progress
+from headscope.verify.translation.conditions import Condition, Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -18,8 +18,9 @@ from headscope.estimates import known
 from headscope.measure.intervals import FromStatistics
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
+from headscope.progress import Progress
 from headscope.results.writing import Comparison, Condition, Control, Effect
-from headscope.verify.writing.texts import BASELINE, MATCHED, RANDOM, Arm, Name, Progress
+from headscope.verify.writing.texts import BASELINE, MATCHED, RANDOM, Arm, Name
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
+from headscope.progress import Progress
 from headscope.results.writing import LensCondition, LensLayer
 from headscope.verify.translation.conditions import Pass
-from headscope.verify.writing.texts import Arm, Progress
+from headscope.verify.writing.texts import Arm
 
 if TYPE_CHECKING:
     import numpy as np
