@@ -39,7 +39,8 @@ from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice, kept_model
+from headscope.studies.models import ModelChoice, kept_model
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal

@@ -38,7 +38,7 @@ from headscope.pocket.corpus import BILINGUAL_SHARE, SENTENCES, CorpusDocument, 
 from headscope.pocket.mixture import say, topic_sentences
 from headscope.pocket.world.languages import CODES
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.use.rating import Rated, rate_texts
 
 SHARE = "15%"

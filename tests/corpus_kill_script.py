@@ -21,7 +21,7 @@ from typing import Any
 import headscope.studies.use.rate
 import headscope.use.corpus.steps
 from headscope.heads import Geometry
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus.writing import Written
 from use_corpus_helpers import rate_by_hash

@@ -14,7 +14,8 @@ from headscope.cli.commands import command_of
 from headscope.errors import InputError
 from headscope.settings import MadeBy, Nested, Option, Settings, build, options_in
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice
 

@@ -19,8 +19,8 @@ from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
 from headscope.studies.compare import states as recipe
 from headscope.studies.compare.states import CompareStates, compare_states
-from headscope.studies.inputs import ModelChoice
 from headscope.studies.masked_tasks import read_task_for_mask
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
 from headscope.verify.masks.mask import Mask, shuffled
 from lm_helpers import folded, wrapped

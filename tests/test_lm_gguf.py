@@ -14,7 +14,7 @@ import torch
 import headscope
 from headscope.errors import InputError
 from headscope.lm.gguf import open_gguf, read_gguf_config
-from headscope.studies.inputs import ModelChoice, model_inputs
+from headscope.studies.models import ModelChoice, model_inputs
 from lm_helpers import logits, sample_batch, saved
 
 gguf = pytest.importorskip("gguf")

@@ -31,7 +31,7 @@ from headscope.lm.matrix import check_model
 from headscope.lm.prefix import can_share
 from headscope.lm.weights import dequantised_weight, is_plain, quantisation
 from headscope.runs.signature import configuration
-from headscope.studies.inputs import ModelChoice, about_model, model_inputs
+from headscope.studies.models import ModelChoice, about_model, model_inputs
 from headscope.use.rating import rate_texts
 from lm_helpers import build, logits, sample_batch, saved, tokenizer
 

@@ -42,7 +42,7 @@ from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.reproduce import Reproduce, reproduce
 from headscope.papers.token_alignment_heads.setting import THRESHOLD
 from headscope.runs.parts import read_records
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.verify.loss_experiments import copies_written
 from headscope.verify.translation.losses import ReferenceLosses
 from headscope.verify.translation.single import interactions, pairs_of, planned_pairs

@@ -60,7 +60,7 @@ from headscope.results.writing import (
 from headscope.runs import encode, file_digest
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.verify.languages.conditions import LanguageRemoval, plan, plan_layers
 from headscope.verify.languages.sets import LanguageHeads
 from headscope.verify.writing.measures import general_arms, language_arms, transfer_arms

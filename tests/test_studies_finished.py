@@ -30,7 +30,8 @@ from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.find.patching import FindPatching, WordsChoice, find_patching
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice, model_inputs
+from headscope.studies.models import ModelChoice, model_inputs
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData
 from headscope.studies.tasks import TaskChoice

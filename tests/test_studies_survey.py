@@ -14,7 +14,7 @@ from headscope.errors import InputError
 from headscope.find import registry
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.runs import open_run
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
 from headscope.studies.survey import Survey, survey

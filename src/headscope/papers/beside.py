@@ -25,7 +25,7 @@ from headscope.studies.find.links import (
     find_attention_mass,
     find_by_links,
 )
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
 from headscope.studies.verify.loss_experiments import (
     VerifyCopying,

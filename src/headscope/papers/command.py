@@ -26,7 +26,7 @@ from headscope.settings import Option, Settings
 from headscope.shown.blocks import Shown
 from headscope.shown.words import count
 from headscope.studies.costs.shapes import read_shape
-from headscope.studies.inputs import POCKET, ModelChoice
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:

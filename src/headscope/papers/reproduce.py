@@ -29,7 +29,7 @@ from headscope.progress import Progress
 from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     ModelChoice,
     about_model,
     kept_model,

@@ -37,15 +37,8 @@ from headscope.settings import Nested, Option, Settings
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.translation import describe, describe_all
-from headscope.studies.inputs import (
-    MODEL_ARGUMENT,
-    ModelChoice,
-    PairsChoice,
-    find_and_check,
-    pair_inputs,
-    resolved_chat,
-    run_with_model,
-)
+from headscope.studies.models import MODEL_ARGUMENT, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations

@@ -12,7 +12,7 @@ from headscope.runs import Result, Signature
 from headscope.settings import Nested, Settings
 from headscope.shown.blocks import Section, Shown, one_column
 from headscope.shown.words import sentence_of
-from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice
+from headscope.studies.models import DTYPE, MODEL_ARGUMENT, ModelChoice
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 

@@ -11,7 +11,8 @@ from headscope.data.documents import DocumentFile, DocumentSource, read_document
 from headscope.data.languages import language_name, same_language
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET, split_named
+from headscope.studies.models import POCKET
+from headscope.studies.named_data import split_named
 
 #: Documents of a language where no limit is given: as in the LAHIS paper.
 DEFAULT_LIMIT = 1000

@@ -28,7 +28,7 @@ from headscope.heads.resolve import save_scores
 from headscope.heads.store import write_bytes
 from headscope.runs import Result, file_digest
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
-from headscope.studies.inputs import given_model
+from headscope.studies.models import given_model
 from headscope.studies.registry import study_of
 
 #: Where data and heads in memory are written.

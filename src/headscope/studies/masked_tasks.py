@@ -12,8 +12,8 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
-from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import Leakage, check_task_leakage
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of
 from headscope.verify.masks.mask import Mask, read_mask

@@ -17,7 +17,7 @@ from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
 from headscope.pocket.facts import KINDS, Kind, sample_questions
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET
+from headscope.studies.models import POCKET
 
 
 @dataclass(frozen=True)

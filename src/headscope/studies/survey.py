@@ -29,7 +29,7 @@ from headscope.studies.compare.methods import (
     compare_methods,
     show_methods,
 )
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     MODEL_ARGUMENT,
     ModelChoice,
     about_model,
@@ -37,7 +37,7 @@ from headscope.studies.inputs import (
     model_inputs,
     model_provenance,
 )
-from headscope.studies.places import place_digests
+from headscope.studies.named_data import data_digests
 from headscope.studies.registry import COMMANDS, methods, study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
@@ -97,7 +97,7 @@ def survey(
         "methods": [language.name for language in wanted],
         "computed_in": dtype_name(lm),
     }
-    inputs = model_inputs(lm) | place_digests(config.data.places())
+    inputs = model_inputs(lm) | data_digests(config.data.places())
 
     def compute(run: Run) -> SurveyResult:
         nonlocal lm

@@ -9,9 +9,12 @@ from typing import Annotated
 from headscope import options
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, PairsChoice
+from headscope.studies.models import POCKET, ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.tasks import TaskChoice
 
+#: Sentences, documents, facts and pairs of prompts of a quick survey.
+QUICK = 20
 #: The direction that masks and gates are trained on where no task is named, for the pocket model.
 POCKET_PAIR = "en-de"
 

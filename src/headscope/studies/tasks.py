@@ -30,8 +30,9 @@ from headscope.data.tasks import (
 from headscope.data.tasks.task import from_option as task_template
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET, PairsChoice, read_directions
 from headscope.studies.leakage import apart, task_digests
+from headscope.studies.models import POCKET
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.verify.masks.asking import asked, rows_of
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from headscope.studies.costs.estimate import Work
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.use.steering import Steer, astray_files, steer
 from headscope.studies.verify.layers import VerifyLayers, verify_layers

@@ -54,7 +54,8 @@ from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 from headscope.studies.costs.estimate import Work
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import POCKET, PairsChoice, find_and_check, read_directions
+from headscope.studies.models import POCKET
+from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal

@@ -30,7 +30,8 @@ from headscope.papers.trater.training import (
 from headscope.progress import Progress
 from headscope.runs import Run, carry_out, decode, plain
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
-from headscope.studies.inputs import PairsChoice, about_model, model_inputs, model_provenance
+from headscope.studies.models import about_model, model_inputs, model_provenance
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from headscope.errors import InputError
 from headscope.settings import Nested, Option
-from headscope.studies.inputs import POCKET, ModelChoice
+from headscope.studies.models import POCKET, ModelChoice
 
 # step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
 # 3), checkpoint-500 (transformers' Trainer), global_step100, iter_0005000.

@@ -58,16 +58,14 @@ from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation import describe_all, write_found_on
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     POCKET,
-    PairsChoice,
     dtype_name,
-    find_and_check,
     model_inputs,
     model_provenance,
-    pair_inputs,
     resolved_chat,
 )
+from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.study import Study
 from headscope.verify.translation import translate
 

@@ -54,7 +54,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import arrow, between, count, fixed, percent
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import overlap_blocks
 from headscope.studies.study import Study
 

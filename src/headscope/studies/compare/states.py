@@ -33,8 +33,8 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.masked_tasks import read_task_for_mask
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks

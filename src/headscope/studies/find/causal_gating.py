@@ -56,8 +56,8 @@ from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
-from headscope.studies.inputs import ModelChoice, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.models import ModelChoice, run_with_model, steps_of
 from headscope.studies.shows import head_map, head_table, interval, model_facts
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

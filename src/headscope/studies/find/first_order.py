@@ -24,7 +24,7 @@ from headscope.studies.find.head_scores import (
     languages_table,
     score_languages,
 )
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import few_caution, highest, model_facts, spread
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

@@ -19,8 +19,8 @@ from headscope.runs import Run
 from headscope.shown.blocks import Column, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.models import ModelChoice, run_with_model, steps_of
 from headscope.studies.shows import SCORE, head_table, highest, significant
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.find.head_scores import LOOKING, above_chance, scores_run
-from headscope.studies.inputs import QUICK, ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -23,7 +23,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import SurveyPlan
+from headscope.studies.survey_plans import QUICK, SurveyPlan
 
 COMMAND = "find induction"
 #: Natural texts of each language where no limit is given.

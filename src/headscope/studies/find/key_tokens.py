@@ -37,7 +37,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, p_value, percent
-from headscope.studies.inputs import ModelChoice, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 

@@ -50,7 +50,7 @@ from headscope.studies.find.head_scores import (
     languages_table,
     score_languages,
 )
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import head_map, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

@@ -22,13 +22,8 @@ from headscope.runs import Run
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
 from headscope.studies.find.translation import checked_directions, write_found_on
-from headscope.studies.inputs import (
-    ModelChoice,
-    PairsChoice,
-    pair_inputs,
-    resolved_chat,
-    run_with_model,
-)
+from headscope.studies.models import ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs
 
 BY_LINKS, MASS = "find translation-score by several links", "find attention-mass"
 

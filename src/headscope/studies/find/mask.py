@@ -49,7 +49,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

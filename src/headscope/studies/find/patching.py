@@ -27,7 +27,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, resolved_chat
+from headscope.studies.models import POCKET, ModelChoice, resolved_chat
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -38,7 +38,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import SurveyPlan
+from headscope.studies.survey_plans import QUICK, SurveyPlan
 
 COMMAND = "find patching"
 #: The answers whose probability changes.

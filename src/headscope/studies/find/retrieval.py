@@ -18,7 +18,7 @@ from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
 from headscope.studies.find.head_scores import LOOKING, Scored, above_chance, scores_run
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -27,7 +27,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import SurveyPlan
+from headscope.studies.survey_plans import QUICK, SurveyPlan
 
 COMMAND = "find retrieval"
 #: Facts of the bundled model's world, where no data is given.

@@ -61,8 +61,8 @@ from headscope.runs import Run, configuration
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, count, percent, signed
-from headscope.studies.inputs import POCKET, ModelChoice, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON, count_leakage
+from headscope.studies.models import POCKET, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study

@@ -55,16 +55,9 @@ from headscope.shown.words import (
 )
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
-from headscope.studies.inputs import (
-    ModelChoice,
-    PairsChoice,
-    pair_inputs,
-    read_directions,
-    resolved_chat,
-    run_with_model,
-    steps_of,
-)
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.models import ModelChoice, resolved_chat, run_with_model, steps_of
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.shows import (
     few_caution,
     head_table,

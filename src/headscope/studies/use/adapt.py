@@ -31,7 +31,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import count, enumeration, percent
-from headscope.studies.inputs import ModelChoice, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.use.gates import GateChoice, about, factors_section

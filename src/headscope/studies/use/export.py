@@ -27,7 +27,7 @@ from headscope.runs import Run, carry_out, decode, encode
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import NotMeasured, Section, Shown, Table, one_column
 from headscope.shown.words import count, number, percent
-from headscope.studies.inputs import ModelChoice, about_model, model_inputs, model_provenance
+from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.use.gates import GateChoice, about, factors_section

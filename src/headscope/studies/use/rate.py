@@ -39,7 +39,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import between, count, enumeration, fixed, percent
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     ModelChoice,
     about_model,
     dtype_name,

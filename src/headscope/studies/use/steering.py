@@ -33,13 +33,8 @@ from headscope.results.writing import Steering
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    read_directions,
-    run_with_model,
-)
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.gates import GateChoice, about
 from headscope.studies.use.prompts import (
     OneLine,

@@ -31,8 +31,8 @@ from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import interval, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs

@@ -30,7 +30,8 @@ from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import between, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import ModelChoice, PairsChoice, resolved_chat
+from headscope.studies.models import ModelChoice, resolved_chat
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,

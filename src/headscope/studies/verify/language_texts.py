@@ -18,8 +18,8 @@ from headscope.runs import Run
 from headscope.shown.blocks import Cell, Row, Table
 from headscope.shown.words import count, enumeration
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import POCKET
 from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
+from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (

@@ -22,7 +22,7 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import (
     against_cells,
     draws_remedy,

@@ -32,7 +32,8 @@ from headscope.progress import Progress
 from headscope.results.removal import BASELINE, CONTROLS, Label
 from headscope.runs import Run, encode
 from headscope.studies.baseline import check_translations
-from headscope.studies.inputs import ModelChoice, PairsChoice, pair_inputs, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs
 from headscope.studies.verify.removal import STATISTICS, VerifyRemoval, opened
 from headscope.verify.translation import Condition, Removal, conditions
 from headscope.verify.translation.losses import reference_alignment, reference_losses

@@ -19,8 +19,8 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
 from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import compared, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs

@@ -29,14 +29,9 @@ from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    read_directions,
-    run_with_model,
-)
 from headscope.studies.leakage import check_document_leakage, check_leakage
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import (

@@ -28,17 +28,10 @@ from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_tasks, check_translations
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    pair_inputs,
-    read_directions,
-    resolved_chat,
-    run_with_model,
-)
 from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import TaskForMask, mask_result
+from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
 from headscope.studies.verify.one_by_one_show import show

@@ -32,7 +32,7 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Bars, Block, Cell, HeadSets, Heatmap, Row, Section, Shown, Table
 from headscope.shown.words import between, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import (
     against_table,
     compared,

@@ -44,16 +44,9 @@ from headscope.results.removal import (
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.studies.baseline import check_translations
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    pair_inputs,
-    read_directions,
-    resolved_chat,
-    run_with_model,
-)
 from headscope.studies.leakage import check_leakage
+from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal_show import show_removal

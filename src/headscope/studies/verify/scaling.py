@@ -21,8 +21,9 @@ from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table
 from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions, run_with_model
 from headscope.studies.leakage import apart, check_task_leakage
+from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import against_cells, compared, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs

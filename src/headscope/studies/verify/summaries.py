@@ -31,8 +31,8 @@ from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
-from headscope.studies.inputs import POCKET, ModelChoice, run_with_model
 from headscope.studies.leakage import check_document_leakage
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart

@@ -20,8 +20,8 @@ from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondit
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import about_baseline
-from headscope.studies.inputs import ModelChoice, run_with_model
 from headscope.studies.leakage import check_leakage
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets

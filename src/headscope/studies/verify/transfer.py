@@ -30,7 +30,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import enumeration, number, percent
-from headscope.studies.inputs import POCKET, ModelChoice, run_with_model
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents

@@ -20,8 +20,8 @@ from headscope.heads import Geometry, Head, HeadSet, resolve_heads
 from headscope.progress import Progress
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
-from headscope.studies.inputs import ModelChoice
 from headscope.studies.masked_tasks import TaskForMask, mask_result, read_task_for_mask
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, answers
 from headscope.verify.successive import Prepared, Seen, Step, Subject, Walk, order_gates, walk
 
