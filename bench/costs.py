@@ -32,17 +32,15 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 import headscope
 from headscope.measure.baseline import Rules
 from headscope.pocket.sample import sample_documents
-from headscope.studies.costs.estimate import estimate_seconds
-from headscope.studies.costs.machines import Machine
+from headscope.studies.costs.estimate import Machine, Work, estimate_seconds
 from headscope.studies.costs.measuring import measure_machine
-from headscope.studies.costs.reading import shape_of
-from headscope.studies.costs.shapes import LOGITS_AT_ONCE, Shape
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.shapes import LOGITS_AT_ONCE, Shape, shape_of
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice, kept_model
+from headscope.studies.models import ModelChoice, kept_model
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal

@@ -159,7 +159,7 @@ def look_over(source: Path, written: Path) -> dict[str, Any]:
 
 
 def _export(model: str, out: str, shard: str) -> None:
-    from headscope.studies.inputs import ModelChoice
+    from headscope.studies.models import ModelChoice
     from headscope.studies.use.export import UseExport, use_export
     from headscope.studies.use.gates import GateChoice
 

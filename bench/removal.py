@@ -21,7 +21,7 @@ from machine import machine, tell
 from headscope.cli.output import progress
 from headscope.runs import encode
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
 

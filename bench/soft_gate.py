@@ -36,7 +36,7 @@ from headscope.studies.find.first_order import FindFirstOrder, find_first_order
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate, default_heads, find_soft_gate
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice, read_sides
 
 SOURCES = ["lahis", "first-order", "translation-score", "answers"]

@@ -20,7 +20,7 @@ from headscope.cli.output import progress
 from headscope.pocket.tasks import CROSS_LINGUAL, write_tasks
 from headscope.runs import encode
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.verify.translation import Removal
 

@@ -44,7 +44,7 @@ from headscope.pocket.mixture import (
 )
 from headscope.pocket.world.languages import CODES
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.use.rating import Rated, rate_texts
 
 SHARE = "15%"

@@ -92,7 +92,7 @@ def pocket() -> LanguageModel:
 @pytest.fixture
 def loaded(pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run takes the model that is loaded already."""
-    from headscope.studies.inputs import ModelChoice
+    from headscope.studies.models import ModelChoice
 
     monkeypatch.setattr(ModelChoice, "load", lambda self: pocket)
 

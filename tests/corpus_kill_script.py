@@ -21,7 +21,7 @@ from typing import Any
 import headscope.studies.use.rate
 import headscope.use.corpus.steps
 from headscope.heads import Geometry
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus.records import Written
 from use_corpus_helpers import rate_by_hash
@@ -39,7 +39,7 @@ def stand_in() -> None:
     recipe: Any = headscope.studies.use.rate
     for name in ("about_model", "model_provenance"):
         setattr(recipe, name, lambda lm: {})
-    recipe.model_inputs = lambda lm, data: {"model": "stand-in"}
+    recipe.model_inputs = lambda lm: {"model": "stand-in"}
     steps: Any = headscope.use.corpus.steps
     steps.rate_texts = rate_by_hash
 

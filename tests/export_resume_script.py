@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.use.export import UseExport, use_export
 from headscope.studies.use.gates import GateChoice
 

@@ -15,7 +15,8 @@ import find_helpers
 import headscope.data.align
 from headscope.find.translation_config import TranslationScore
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 
 
 def config(model: str, data: str, decode: Any, keep_peaks: bool = True) -> FindTranslation:

@@ -13,7 +13,7 @@ from pathlib import Path
 from headscope.find.translation_config import TranslationScore
 from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.formation import Formation, formation
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 
 
 def config() -> Formation:

@@ -22,7 +22,7 @@ from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
 from headscope.runs import codec, file_digest
 from headscope.shown.blocks import Cell, Findings, Table
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_HEADS = Geometry.uniform(32, 32)

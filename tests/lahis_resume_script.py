@@ -15,7 +15,7 @@ from headscope.find import gate_gradients
 from headscope.find.importance import Lahis
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 
 def config(model: str, data: str, moving: bool) -> FindLahis:

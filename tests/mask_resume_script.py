@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headscope.find import mask_training as train
 from headscope.studies.find.mask import FindMask, find_mask
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out
 from headscope.shown.blocks import Cell, Findings, Lines, Reference, Row, Series, Table
-from headscope.studies.costs.work import Work
-from headscope.studies.inputs import Progress
+from headscope.studies.costs.estimate import Work
 
 #: The steps that were really run, in order.
 CALLS: list[str] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headscope.find.trained_gates import SoftGate
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.questions import QuestionsChoice
 
 

@@ -26,7 +26,8 @@ from headscope.measure.baseline import (
 )
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.report import write_report
 from mask_helpers import write_mask_run
 from test_verify_tasks import write as write_task

@@ -15,7 +15,7 @@ from headscope.errors import InputError
 from headscope.heads import Head, HeadScores
 from headscope.lm import losses
 from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
 

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from headscope.cli.commands import command_of
 from headscope.errors import InputError
-from headscope.settings import MadeBy, Option, Part, Settings, build, options_in
+from headscope.settings import MadeBy, Nested, Option, Settings, build, options_in
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice
 
@@ -40,7 +41,8 @@ class Outer(Settings):
 
     name: Annotated[str, Option("By its place.", argument=True)]
     inner: Annotated[
-        Inner, Part(changed={"size": Option("Of another batch.", flag="--width", default=5, min=1)})
+        Inner,
+        Nested(changed={"size": Option("Of another batch.", flag="--width", default=5, min=1)}),
     ] = field(default_factory=Inner)
     plain: Inner = field(default_factory=Inner)
     word: Annotated[str | None, MadeBy(joined)] = None
@@ -117,7 +119,7 @@ def test_lists_are_checked_as_tuples_are_and_numbers_of_numpy_as_others() -> Non
 
 
 def test_a_part_lacks_and_makes_what_it_says() -> None:
-    part = Part(without=("seed",), make=lambda **values: sorted(values))
+    part = Nested(without=("seed",), make=lambda **values: sorted(values))
     assert build(Inner, {"size": 2, "mode": None}, part) == ["size"]
 
 

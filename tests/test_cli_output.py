@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.cli import output
-from headscope.cli.models import hide_loading_bars
+from headscope.cli.output import hide_loading_bars
 from headscope.lm import LanguageModel, load
 from headscope.lm.architectures import build
 from lm_helpers import tokenizer

@@ -19,8 +19,8 @@ from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
 from headscope.studies.compare import states as recipe
 from headscope.studies.compare.states import CompareStates, compare_states
-from headscope.studies.inputs import ModelChoice
-from headscope.studies.masked_tasks import read_masked_task
+from headscope.studies.masked_tasks import read_task_for_mask
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
 from headscope.verify.masks.asking import Mask, shuffled
 from lm_helpers import folded, wrapped
@@ -196,20 +196,20 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     pocket = ModelChoice()
     with pytest.raises(InputError, match="no task given"):
-        read_masked_task("0.1,0.2", TaskChoice(), pocket)
+        read_task_for_mask("0.1,0.2", TaskChoice(), pocket)
     with pytest.raises(InputError, match="one task at a time"):
-        read_masked_task(
+        read_task_for_mask(
             "0.1,0.2", TaskChoice(pair=("en-de", "de-en"), held_out=3, limit=9), pocket
         )
     task = tmp_path / "odd.json"
     task.write_text(json.dumps([{"input": f"word {n}", "output": "x"} for n in range(5)]))
     with pytest.raises(InputError, match="has no instruction"):
-        read_masked_task("0.1,0.2", TaskChoice(task=(str(task),)), pocket)
-    chosen = read_masked_task("0.1,0.2", TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
+        read_task_for_mask("0.1,0.2", TaskChoice(task=(str(task),)), pocket)
+    chosen = read_task_for_mask("0.1,0.2", TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
     geometry = wrapped("llama").geometry
     assert set(chosen.mask(geometry).kept) == {Head(0, 1), Head(0, 2)}
     every = ",".join(str(head) for head in geometry.heads())
-    chosen = read_masked_task(every, TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
+    chosen = read_task_for_mask(every, TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
     with pytest.raises(InputError, match="keeps 8 of 8 heads"):
         chosen.mask(geometry)
 
@@ -222,8 +222,8 @@ def test_examples_the_mask_was_trained_on_are_refused(tmp_path: Path) -> None:
     leaking = found_on({"en-de": TaskSides(test, test)})
     mask = mask_run(tmp_path / "mask", found_on=leaking)
     with pytest.raises(InputError, match="3 of 3 test examples"):
-        read_masked_task(str(mask), TaskChoice(held_out=3, limit=9), ModelChoice())
-    chosen = read_masked_task(
+        read_task_for_mask(str(mask), TaskChoice(held_out=3, limit=9), ModelChoice())
+    chosen = read_task_for_mask(
         str(mask), TaskChoice(held_out=3, limit=9), ModelChoice(), allow_overlap=True
     )
     assert chosen.leakage["overlap"] == 3

@@ -24,18 +24,27 @@ from headscope.cli.app import main
 from headscope.errors import InputError
 from headscope.find.gate_gradients import batch_gradients, ones_gate
 from headscope.lm.model import LanguageModel
+from headscope.studies.costs.costs import EXPERIMENTS, both_in_an_hour, costs_of
 from headscope.studies.costs.estimate import (
+    H200,
+    Machine,
+    Rate,
+    Work,
     estimate_seconds,
+    h200,
     operations,
     peak_memory,
     steps_of,
 )
-from headscope.studies.costs.experiments import EXPERIMENTS, both_in_an_hour, costs_of
-from headscope.studies.costs.machines import H200, Machine, Rate, h200
 from headscope.studies.costs.measuring import _busy, measure_machine
-from headscope.studies.costs.reading import read_shape, shape_of, shape_of_config
-from headscope.studies.costs.shapes import LOGITS_AT_ONCE, PUBLISHED, Shape
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.shapes import (
+    LOGITS_AT_ONCE,
+    PUBLISHED,
+    Shape,
+    read_shape,
+    shape_of,
+    shape_of_config,
+)
 from headscope.studies.registry import COMMANDS
 from lm_helpers import wrapped
 

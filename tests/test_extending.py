@@ -76,6 +76,22 @@ def test_the_page_makes_a_command(
     assert again.scores.top(1).heads[0].layer < lm.geometry.layers
 
 
+def test_the_page_makes_a_method_of_surveys(
+    method: None, command: Callable[..., Said], tmp_path: Path
+) -> None:
+    listed = command("methods").out
+    assert "reach " in listed and "how often a head looks far back" in listed
+    wanted = ("--method", "reach", "--method", "induction")
+    made = command("survey", "pocket", *wanted, "--quick", "--out", tmp_path / "s", "--json")
+    rows = json.loads(made.out)["runs"]
+    assert [(row["method"], row["compared"]) for row in rows] == [
+        ("reach", True),
+        ("induction", True),
+    ]
+    assert rows[0]["needs"] == "documents of one or more languages"
+    assert "no method" in command("survey", "pocket", "--method", "rech").err
+
+
 def naive(lm: LanguageModel, distance: int, limit: int) -> dict[tuple[int, int], float]:
     """The score from the attention weights of plain transformers, document by document."""
     from headscope.pocket.sample import sample_documents

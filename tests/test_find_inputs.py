@@ -15,7 +15,8 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, resolve_heads
 from headscope.results.translation import TranslationResult
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
 
 GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"
 

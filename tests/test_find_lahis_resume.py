@@ -13,8 +13,8 @@ import lahis_resume_script as script
 import process_helpers
 from headscope.find import gate_gradients
 from headscope.heads import read_scores
+from headscope.progress import Progress
 from headscope.studies.find.lahis import find_lahis
-from headscope.studies.inputs import Progress
 from lm_helpers import saved
 
 LINES = ["The red dog", "A cat sleeps here.", "x y z x y", "Nobody saw it", "one two three"]

@@ -24,7 +24,7 @@ from headscope.runs import Signature, open_run
 from headscope.runs.signature import configuration
 from headscope.studies.compare.checkpoints import Checkpoint
 from headscope.studies.compare.formation import Formation, Measured, Opened, series
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.verify.languages.conditions import language_heads

@@ -14,7 +14,7 @@ import torch
 import headscope
 from headscope.errors import InputError
 from headscope.lm.gguf import open_gguf, read_gguf_config
-from headscope.studies.inputs import ModelChoice, model_inputs
+from headscope.studies.models import ModelChoice, model_inputs
 from lm_helpers import logits, sample_batch, saved
 
 gguf = pytest.importorskip("gguf")
@@ -43,7 +43,7 @@ def test_a_file_is_the_model_it_was_written_from(model: Any, file: Path, tmp_pat
     model.save_pretrained(tmp_path)
     lm.tokenizer.save_pretrained(tmp_path)
     folder = headscope.load(tmp_path, device="cpu")
-    mine, theirs = model_inputs(lm, {}), model_inputs(folder, {})
+    mine, theirs = model_inputs(lm), model_inputs(folder)
     assert mine.pop("model") != theirs.pop("model")
     assert mine == theirs
 
@@ -152,7 +152,7 @@ def test_another_tokenizer_can_be_named(model: Any, file: Path, tmp_path: Path) 
     other = headscope.load(bare, device="cpu", tokenizer=folder)
     assert other.encode("the") != named.encode("the")
     # What it reads is in the signature, where it lies is not.
-    assert model_inputs(other, {})["tokenizer"] != model_inputs(named, {})["tokenizer"]
+    assert model_inputs(other)["tokenizer"] != model_inputs(named)["tokenizer"]
     with pytest.raises(InputError, match=r"knows 96 tokens.*has 266"):
         headscope.load(folder, device="cpu", tokenizer=file)
 

@@ -31,7 +31,7 @@ from headscope.lm.matrix import check_model
 from headscope.lm.prefix import can_share
 from headscope.lm.weights import dequantised_weight, is_plain, quantisation
 from headscope.runs.signature import configuration
-from headscope.studies.inputs import ModelChoice, about_model, model_inputs
+from headscope.studies.models import ModelChoice, about_model, model_inputs
 from headscope.use.rating import rate_texts
 from lm_helpers import build, logits, sample_batch, saved, tokenizer
 
@@ -197,7 +197,7 @@ def test_signatures_tell_quantised_models_apart(
 ) -> None:
     name = quantised.model.config.model_type
     plain = load(folders[name], device="cpu", check=False)
-    here, there = model_inputs(quantised, {}), model_inputs(plain, {})
+    here, there = model_inputs(quantised), model_inputs(plain)
     assert here["model"] == there["model"]  # the files are the same
     assert here["model configuration"] != there["model configuration"]
     assert digest_of_state(quantised.model) != digest_of_state(plain.model)

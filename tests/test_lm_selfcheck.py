@@ -15,7 +15,7 @@ from headscope.lm.architectures import build
 from headscope.lm.gates import gated
 from headscope.lm.model import LanguageModel
 from headscope.lm.selfcheck import selfcheck
-from headscope.studies.inputs import model_provenance
+from headscope.studies.models import model_provenance
 from lm_helpers import VARIED, tokenizer
 
 

@@ -20,7 +20,8 @@ from headscope.lm.prompting import encode_answers
 from headscope.pocket.sample import sample_documents, sample_pairs
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.report import write_report
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one

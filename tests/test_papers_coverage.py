@@ -20,7 +20,7 @@ from headscope.papers.published import paper_tasks
 from headscope.papers.registry import PAPERS, paper_named
 from headscope.papers.reproduce import Reproduce
 from headscope.papers.show import coverage_words
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = next(

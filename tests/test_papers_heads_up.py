@@ -25,7 +25,7 @@ from headscope.papers.plan import make_plan
 from headscope.papers.published import published, value
 from headscope.shown.blocks import Cell, Table
 from headscope.shown.words import fixed
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 
 def cells(table: Table, name: str) -> tuple[Cell, ...]:

@@ -30,7 +30,7 @@ from headscope.papers.published import PaperTask, examples_digest, paper_tasks
 from headscope.papers.reproduce import _table
 from headscope.results.one_by_one import OneByOneResult
 from headscope.runs.codec import decode
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
 

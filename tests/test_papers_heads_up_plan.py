@@ -24,8 +24,8 @@ from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directio
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
 from headscope.papers.published import paper_tasks, published
-from headscope.studies.inputs import ModelChoice
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, found_on, read_tasks
 from headscope.studies.verify.scaling import VerifyScaling, _parts
 from headscope.verify.masks import asked

@@ -20,7 +20,7 @@ from headscope.papers.lahis import scale as scales
 from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published
-from headscope.results.common import Leakage, PairOverlap, ScoredHead, SetOverlap
+from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.results.language_texts import (
     LanguageText,
@@ -447,7 +447,7 @@ def heads_result(general: int = 1) -> LahisResult:
             "de": language((0.004, 0.003, 0.002, 0.001), (1, 2)),
             "en": language((0.004, 0.001, 0.003, 0.002), (2,)),
         },
-        overlap=(PairOverlap("de", "en", SetOverlap(0.4, 0.08, 0.1, 0.01)),),
+        overlap=(LanguagesOverlap("de", "en", SetOverlap(0.4, 0.08, 0.1, 0.01)),),
     )  # fmt: skip
 
 

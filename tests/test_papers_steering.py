@@ -16,7 +16,7 @@ from headscope.papers.lahis import steps as lahis
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
 from headscope.papers.token_alignment_heads import steps as alignment
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 STEERING = Steering(
     limit=7,

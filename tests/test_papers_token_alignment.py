@@ -48,7 +48,7 @@ from headscope.results.removal import RemovalResult
 from headscope.results.translation import TranslationResult
 from headscope.runs import decode, file_digest
 from headscope.shown.blocks import Claim
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(

@@ -28,7 +28,8 @@ from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.facts import sample_needles
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
 

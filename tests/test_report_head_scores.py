@@ -10,7 +10,7 @@ import pytest
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores
 from headscope.results.common import ModelFacts, ScoredHead
-from headscope.results.head_scores import Place, RetrievalResult
+from headscope.results.head_scores import NeedlePlace, RetrievalResult
 from headscope.runs import encode, open_run
 from headscope.studies import report
 from headscope.studies.report import write_report
@@ -30,7 +30,7 @@ def result() -> RetrievalResult:
         tokens=40,
         left_out=2,
         data={"needles": {"digest": "x", "examples": 7}},
-        places=(Place(32, 0.5, 7, 40, 0.25), Place(32, 1.0, 0, 0, None)),
+        places=(NeedlePlace(32, 0.5, 7, 40, 0.25), NeedlePlace(32, 1.0, 0, 0, None)),
     )
 
 

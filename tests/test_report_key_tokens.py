@@ -16,7 +16,7 @@ from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokens
 from headscope.report.drawing import key_text
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"

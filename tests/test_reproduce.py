@@ -31,8 +31,8 @@ from headscope.papers.paper import Experiment, PaperData, Setting, Steering, Ste
 from headscope.papers.plan import make_plan
 from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
 from headscope.shown.blocks import Findings
-from headscope.studies.costs.work import Work
-from headscope.studies.inputs import ModelChoice, kept_model
+from headscope.studies.costs.estimate import Work
+from headscope.studies.models import ModelChoice, kept_model
 
 GEOMETRY = Geometry.uniform(2, 4)
 

@@ -8,7 +8,7 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.studies.compare.checkpoints import checkpoint_series, step_of
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 
 
 def folders(root: Path, *names: str) -> None:

@@ -19,14 +19,8 @@ from headscope.lm.model import LanguageModel
 from headscope.runs import Signature, encode
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import (
-    HALVES,
-    ModelChoice,
-    PairsChoice,
-    find_and_check,
-    model_inputs,
-    read_directions,
-)
+from headscope.studies.models import ModelChoice, model_inputs
+from headscope.studies.pairs import HALVES, PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
 
@@ -163,7 +157,7 @@ def test_a_run_tells_models_of_another_tokenizer_or_configuration_apart() -> Non
     model = find_helpers.model("qwen3")
 
     def told(tokenizer: Any) -> dict[str, str]:
-        return model_inputs(LanguageModel.wrap(model, tokenizer, check=False), {})
+        return model_inputs(LanguageModel.wrap(model, tokenizer, check=False))
 
     tokenizer = find_helpers.tokenizer()
     first = told(tokenizer)

@@ -30,7 +30,8 @@ from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.find.patching import FindPatching, WordsChoice, find_patching
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import ModelChoice, PairsChoice, model_inputs
+from headscope.studies.models import ModelChoice, model_inputs
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData
 from headscope.studies.tasks import TaskChoice
@@ -198,7 +199,7 @@ def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None
     real = load(folder)
     waiting = waiting_model(folder, None, None, "auto", lambda: real)
     assert isinstance(waiting, WaitingModel)
-    assert model_inputs(waiting, {}) == model_inputs(real, {})
+    assert model_inputs(waiting) == model_inputs(real)
     for fact in ("geometry", "dtype", "device", "context_length", "eos_token_ids", "quantised"):
         assert getattr(waiting, fact) == getattr(real, fact)
     assert not waiting.loaded

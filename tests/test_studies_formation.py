@@ -23,7 +23,7 @@ from headscope.results.formation import FormationResult
 from headscope.runs import encode
 from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.formation import Formation, formation, quality
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from lm_helpers import saved
 
 SHORT = TranslationScore(bootstrap_draws=20)

@@ -14,11 +14,11 @@ from headscope.errors import InputError
 from headscope.find import registry
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.runs import open_run
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
 from headscope.studies.survey import Survey, survey
-from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyData, SurveyPlan
 from lm_helpers import saved
 
 CALLS: list[str] = []
@@ -125,7 +125,7 @@ def test_methods_without_data_are_left_out_for_other_models(tmp_path: Path) -> N
             known = one.name == "single-removal"
             study = study_of("verify heads" if known else f"find {one.name}")
             assert study.survey is not None, one.name
-            planned = study.survey(model, SurveyData(), False, tmp_path)
+            planned = study.survey(SurveyPlan(model, SurveyData(), False, tmp_path))
             assert isinstance(planned, str) is (one.name != "induction"), one.name
 
 

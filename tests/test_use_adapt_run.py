@@ -23,7 +23,7 @@ from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import p_sentences
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
 from headscope.studies.use.adapt import use_adapt
 from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads

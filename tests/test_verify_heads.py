@@ -22,7 +22,8 @@ from headscope.measure.ranking import rank_correlations
 from headscope.results.head_scores import RemovedHeads
 from headscope.runs import open_run
 from headscope.shown.blocks import Table
-from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 from headscope.studies.verify.heads import VerifyHeads, verify_heads

@@ -22,7 +22,7 @@ from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.verify.language_texts import documents_leakage, named_heads
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval

@@ -20,7 +20,8 @@ from headscope.lm import load
 from headscope.lm.prompting import chat_writer
 from headscope.results.removal import BASELINE, Label
 from headscope.runs import encode
-from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal

@@ -17,7 +17,7 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
 from headscope.runs import encode
 from headscope.studies.leakage import Leakage
-from headscope.studies.masked_tasks import MaskedTask
+from headscope.studies.masked_tasks import TaskForMask
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
@@ -107,7 +107,7 @@ def test_the_target_begins_where_the_chat_template_puts_it(
     """Without a space before an answer its first token is another one."""
     example = Example("1", "Simon", "Laura", 1)
     task = Task("name", (example,), "Who? {input}\n", "{input}\n", chat=True)
-    chosen = MaskedTask("", task, {}, Leakage(known=False, overlap=None, of=1))
+    chosen = TaskForMask("", task, {}, Leakage(known=False, overlap=None, of=1))
     first = {}
     for gap in ("", " "):
         form = (

@@ -18,7 +18,7 @@ from headscope.heads import Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.runs import encode
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify import walks as recipe
 from headscope.studies.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
 from headscope.verify.successive import (

@@ -25,7 +25,8 @@ from headscope.measure.statistics import p_sentences
 from headscope.results.removal import BASELINE, Label, Measuring
 from headscope.runs import encode
 from headscope.runs.folder import reopen_run
-from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, read_test_directions, verify_removal
 from headscope.verify.translation import Removal, conditions, measures

@@ -28,7 +28,8 @@ from headscope.measure.external import External
 from headscope.measure.statistics import counted, counted_mean, p_sentences
 from headscope.runs import open_run
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
 from headscope.studies.verify.summaries import VerifySummaries, general_heads, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer

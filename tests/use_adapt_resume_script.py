@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.use.adapt import UseAdapt, use_adapt
 from headscope.studies.use.gates import GateChoice
 from headscope.studies.use.prompts import PromptsChoice

@@ -10,7 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
 

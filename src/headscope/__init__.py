@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headscope.errors import InputError
     from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
     from headscope.lm import load
-    from headscope.studies.views import read_run
+    from headscope.studies.report import read_run
 
     __version__: str
 
@@ -48,7 +48,7 @@ _ROOMS = {
     "HeadSet": "headscope.heads",
     "InputError": "headscope.errors",
     "load": "headscope.lm",
-    "read_run": "headscope.studies.views",
+    "read_run": "headscope.studies.report",
 }
 
 _VERBS = ("compare", "find", "use", "verify")

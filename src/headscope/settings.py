@@ -8,7 +8,7 @@ A command's options, the check of its values and the defaults follow from its se
 
     @dataclass(frozen=True, kw_only=True)
     class VerifyTasks(Settings):
-        removal: Annotated[Removal, Part(without=("measure",))] = field(default_factory=Removal)
+        removal: Annotated[Removal, Nested(without=("measure",))] = field(default_factory=Removal)
 
 Fields without an `Option`, and with a type that is no settings class, have no option.
 """
@@ -19,6 +19,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -62,7 +63,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Part:
+class Nested:
     """How settings inside others show: which of their options a command lacks, and which differ.
 
     Attributes:
@@ -90,7 +91,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """`InputError` for a value outside the bounds or the choices of its field."""
-        for name, (hint, mark) in marked(type(self)).items():
+        owner: Any = type(self)
+        for name, (hint, mark) in marked(owner).items():
             value = getattr(self, name)
             if isinstance(mark, Option) and mark.checked:
                 for each in value if isinstance(value, (tuple, list)) else (value,):
@@ -120,24 +122,26 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return (*listed[0], None) if len(inside) == 2 and len(listed) == 1 and listed[0] else ()
 
 
-def marked(
-    owner: Any,
-) -> dict[str, tuple[Any, Option | Part | MadeBy | None]]:
+#: How a field shows on the command line; None: not at all, or as its own type says.
+Mark = Option | Nested | MadeBy | None
+
+
+@cache
+def marked(owner: Any) -> Mapping[str, tuple[Any, Mark]]:
     """The fields of a settings class, or parameters of a function: type, and how it is shown."""
-    names = [each.name for each in fields(owner)] if isinstance(owner, type) else None
     hints = get_type_hints(owner, include_extras=True)
-    hints.pop("return", None)
-    found: dict[str, tuple[Any, Option | Part | MadeBy | None]] = {}
-    for name in hints if names is None else names:
+    names = [each.name for each in fields(owner)] if isinstance(owner, type) else hints
+    by_name: dict[str, tuple[Any, Mark]] = {}
+    for name in names:
         hint, mark = hints[name], None
         if get_origin(hint) is Annotated:
             hint, *extras = get_args(hint)
-            mark = next((one for one in extras if isinstance(one, Option | Part | MadeBy)), None)
-        found[name] = (hint, mark)
-    return found
+            mark = next((extra for extra in extras if isinstance(extra, Mark)), None)
+        by_name[name] = (hint, mark)
+    return by_name
 
 
-class Asked(NamedTuple):
+class GivenOption(NamedTuple):
     """An option of some settings: its name, its type, how it is given, and the field's default."""
 
     name: str
@@ -146,18 +150,18 @@ class Asked(NamedTuple):
     default: Any
 
 
-def options_in(owner: Any, part: Part = Part()) -> Iterator[Asked]:
+def options_in(owner: Any, part: Nested = Nested()) -> Iterator[GivenOption]:
     """The options of a settings class or of a function, in their order; names may come twice."""
     for name, hint, mark, default in _members(owner, part):
         if isinstance(mark, MadeBy):
             yield from options_in(mark.function)
         elif isinstance(mark, Option):
-            yield Asked(_option_name(name, mark), hint, mark, default)
+            yield GivenOption(_option_name(name, mark), hint, mark, default)
         elif is_dataclass(kind := _settings(hint, mark)):
-            yield from options_in(kind, mark if isinstance(mark, Part) else Part())
+            yield from options_in(kind, mark if isinstance(mark, Nested) else Nested())
 
 
-def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
+def build(owner: Any, given: Mapping[str, Any], part: Nested = Nested()) -> Any:
     """Settings, or what a function makes, from the values of their options.
 
     Values are what a command line gives, texts and numbers for the option's reader; `Final` ones
@@ -181,7 +185,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
             elif default is MISSING:
                 values[name] = None
         elif is_dataclass(kind := _settings(hint, mark)):
-            inside = mark if isinstance(mark, Part) else Part()
+            inside = mark if isinstance(mark, Nested) else Nested()
             if next(options_in(kind, inside), None) is not None:
                 values[name] = build(kind, given, inside)
     return (part.make or owner)(**values)
@@ -193,12 +197,9 @@ class Final(NamedTuple):
     value: Any
 
 
-def _members(
-    owner: Any,
-    part: Part = Part(),
-) -> Iterator[tuple[str, Any, Option | Part | MadeBy | None, Any]]:
+def _members(owner: Any, part: Nested) -> Iterator[tuple[str, Any, Mark, Any]]:
     """The fields of a class or the parameters of a function: name, type, mark and default."""
-    found = marked(owner)
+    hints = marked(owner)
     if isinstance(owner, type):
         defaults = {
             each.name: each.default if each.default_factory is MISSING else ()
@@ -212,7 +213,7 @@ def _members(
         }
     for name, default in defaults.items():
         if name not in part.without:
-            hint, mark = found[name]
+            hint, mark = hints[name]
             yield name, hint, part.changed.get(name, mark), default
 
 
@@ -222,7 +223,7 @@ def _option_name(field: str, option: Option) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _settings(hint: Any, mark: Part | None) -> Any:
+def _settings(hint: Any, mark: Nested | None) -> Any:
     """The settings that a field holds, or those whose options it shows."""
     return mark.of if mark is not None and mark.of is not None else plain_type(hint)
 

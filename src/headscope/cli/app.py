@@ -79,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = get_command(app)
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        for one in arguments:
-            if not one.isascii() and any("\ud800" <= sign <= "\udfff" for sign in one):
-                raise InputError(f"{one!r} is not valid UTF-8; rename it or give it as UTF-8")
+        for argument in arguments:
+            if not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument):
+                raise InputError(f"{argument!r} is not valid UTF-8; rename it or give it as UTF-8")
         with warnings.catch_warnings():
             warnings.simplefilter("always", Caution)
             warnings.showwarning = output.caution

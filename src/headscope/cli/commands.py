@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from headscope.cli.output import emit, note, progress, tell
+from headscope.cli.output import emit, hide_loading_bars, note, progress, tell
 from headscope.errors import InputError
 from headscope.settings import Option, build, options_in, plain_type
 from headscope.studies.registry import COMMANDS
@@ -65,7 +65,6 @@ def command_of(study: Study) -> Callable[..., None]:
 
 def _run(study: Study, given: Mapping[str, Any]) -> None:
     """Run a study with the values of the options, and print its result."""
-    from headscope.cli.models import hide_loading_bars
     from headscope.runs import Result
 
     if (listed := study.instead(given)) is not None:
@@ -82,10 +81,7 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         result = study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
     if isinstance(result, Result) and not result.seconds:
         result = replace(result, seconds=time.monotonic() - began)
-    if study.show is None:
-        emit(result, given["json"], study.text(result))
-    else:
-        tell(study, result, given["json"])
+    tell(study, result, given["json"])
     if (why := study.failure(result)) is not None:
         raise InputError(why)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from headscope.errors import Caution
+from headscope.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -25,8 +26,6 @@ T = TypeVar("T")
 #: The exit code of a command whose output nobody reads on: 128 and SIGPIPE.
 BROKEN_PIPE = 141
 
-#: Called with (what is done, how much of it, how much in all).
-Progress = Callable[[str, int, int], None]
 #: Seconds between two lines of progress where stderr is no terminal.
 LINE_EVERY = 30.0
 
@@ -38,20 +37,18 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
     _print(dump_json(encode(result)) if as_json else text)
 
 
-def tell(study: Study, result: Result, as_json: bool) -> None:
+def tell(study: Study, result: Any, as_json: bool) -> None:
     """Print the result of a study: as one JSON object, or what it shows."""
-    from headscope.runs import dump_json, encode
-
-    written = encode(result)
-    if as_json:
-        _print(dump_json(written))
-    else:
+    if study.show is None:
+        text = study.text(result)
+    elif not as_json:
         from headscope.report.terminal import text_of
         from headscope.studies.study import shown_of
 
         shown = shown_of(study, result, Path(result.run or "."))
-        report = written.get("report")
-        _print(text_of(shown, result.run, report if isinstance(report, str) else None))
+        report = getattr(result, "report", None)
+        text = text_of(shown, result.run, report if isinstance(report, str) else None)
+    emit(result, as_json, "" if as_json else text)
 
 
 def _print(text: str) -> None:
@@ -124,7 +121,7 @@ def progress() -> Iterator[Progress]:
             yield update
 
 
-def shown(title: str, items: Collection[T]) -> Iterator[T]:
+def counted(title: str, items: Collection[T]) -> Iterator[T]:
     """Iterate over items and show how far that is, where a block of `progress` runs."""
     for done, item in enumerate(items):
         for update in _blocks[-1:]:
@@ -180,3 +177,26 @@ class _Lines:
         self._last = now
         more = f" ({rate}, {left:.0f} s left)" if left is not None else ""
         print(f"{title}: {done} of {total}{more}", file=sys.stderr, flush=True)
+
+
+def hide_loading_bars() -> None:
+    """Let `transformers` load models without bars of its own; those of downloads stay.
+
+    How far loading and the self-check are is shown by the command's own `progress` instead.
+    """
+    from transformers.utils import logging
+
+    library: Any = logging  # its functions carry no types
+    library.disable_progress_bar()
+    library.set_tqdm_hook(_loading_bar)
+
+
+def _loading_bar(factory: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
+    """What `transformers` iterates over instead of one of its bars."""
+    from headscope.lm.gguf import DEQUANTISING
+    from headscope.lm.selfcheck import CHECKING
+
+    title = str(options.get("desc"))
+    if title not in ("Loading weights", DEQUANTISING, CHECKING) or not args:
+        return factory(*args, **options)
+    return counted(title.lower(), args[0])

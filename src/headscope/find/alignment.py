@@ -20,9 +20,10 @@ from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, membership, within
 from headscope.find.capture import Captured, capture_greedy, capture_reference
-from headscope.find.scoring import Progress, RunPart
+from headscope.find.scoring import RunPart
 from headscope.lm.prompting import chat_writer
 from headscope.lm.tokens import Encoded, encode, encode_output
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore
@@ -191,7 +192,7 @@ def decoded(
     pairs: PairFile,
     config: TranslationScore,
     part: RunPart,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> tuple[list[Sentence], list[Captured], Alignment]:
     """Every pair with its words and links, its peaks, and how its words were aligned.
 

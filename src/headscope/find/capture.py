@@ -68,7 +68,7 @@ def capture_reference(
     keys: Keys,
     config: Settings,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> list[Captured]:
     """Peaks of given texts: one forward pass a batch, the chosen rows only.
 
@@ -98,7 +98,7 @@ def capture_greedy(
     keys: Keys,
     config: Settings,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> list[Captured]:
     """Peaks of the model's own greedy outputs, recorded while they are generated.
 

@@ -71,7 +71,7 @@ def gate_gradients(
     batch_tokens: int = 2048,
     checkpoint: bool = False,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> GateGradients:
     """∂loss/∂g of every document of at least two tokens at gate 1, where it is g · ∂loss/∂g.
 
@@ -106,7 +106,7 @@ def moving_gate_gradients(
     weight_decay: float = 1e-2,
     checkpoint: bool = False,
     part: RunPart = NOWHERE,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> GateGradients:
     """g · ∂loss/∂g of every document at a gate that takes one step of AdamW after each.
 

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, scored, with_bounds
+from headscope.find.scoring import Arrays, Resampled, RunPart, scored, with_bounds
 from headscope.heads import Head, HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_score
+from headscope.progress import Steps
 from headscope.settings import UNSIGNED, Option
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def lahis(
     documents: DocumentFile,
     config: Lahis = Lahis(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Score every head by its importance for the language of some documents, cut at 2,048 tokens or
     the context.
@@ -124,7 +125,7 @@ def first_order(
     documents: DocumentFile,
     config: FirstOrder = FirstOrder(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Score every head by the mean of |∂L/∂g| over documents, at gate 1.
 

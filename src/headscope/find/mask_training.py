@@ -21,6 +21,7 @@ from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.losses import checkpointed, frozen
 from headscope.lm.queries import check_queries, query_gated
+from headscope.progress import Progress
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -154,7 +155,6 @@ class TrainingState:
         self._written = (len(self.losses), len(self.steps))
 
 
-Progress = Callable[[str, int, int], None]
 #: Steps, and seconds, after which a training is written down.
 _EVERY, _SECONDS = 50, 60.0
 #: Steps that `seconds_a_step` takes the mean over.

@@ -20,9 +20,10 @@ from headscope.data.prompts import Prompt
 from headscope.data.questions import Needle, NeedleFile
 from headscope.data.words import within
 from headscope.errors import InputError
-from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
+from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
-from headscope.results.head_scores import Place
+from headscope.progress import Steps
+from headscope.results.head_scores import NeedlePlace
 from headscope.settings import Option
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def retrieval(
     needles: NeedleFile,
     config: Retrieval = Retrieval(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Of the needle's tokens that are generated, the share whose peak is that token there.
 
@@ -236,7 +237,7 @@ def _by_needle(statistics: Arrays, name: str) -> NDArray[Any]:
     return found
 
 
-def by_place(scores: HeadScores) -> tuple[Place, ...]:
+def by_place(scores: HeadScores) -> tuple[NeedlePlace, ...]:
     """How much was found at each length and depth: prompts, tokens of needles, right answers."""
     lengths, depths = scores.statistics["lengths"], scores.statistics["depths"]
     answered, totals = scores.statistics["answered"], scores.statistics["totals"]
@@ -246,7 +247,7 @@ def by_place(scores: HeadScores) -> tuple[Place, ...]:
         own = (lengths == length) & (depths == np.float32(depth))
         known = answered[own][answered[own] >= 0]
         right = float(known.mean()) if known.size else None
-        places.append(Place(length, depth, int(own.sum()), int(totals[own].sum()), right))
+        places.append(NeedlePlace(length, depth, int(own.sum()), int(totals[own].sum()), right))
     return tuple(places)
 
 

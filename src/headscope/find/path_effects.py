@@ -22,8 +22,9 @@ from headscope.data.languages import language_name
 from headscope.data.prompts import TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.words import ConceptFile
 from headscope.errors import InputError
-from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
+from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 from headscope.settings import Option
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def patching(
     concepts: ConceptFile,
     config: Patching = Patching(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> dict[str, HeadScores]:
     """The change of probability that one head's output brings over, for every head.
 

@@ -1,13 +1,12 @@
 """The methods that find heads, by name; nothing of a method is imported until it is used.
 
-A new method is a file in `headscope.studies.find` (its settings, what it computes and shows, its
-`survey`) and a `register` here that names this module: that makes it a command of `find`, a line of
-`headscope methods` and a part of every survey.
+`headscope methods` and surveys also list studies of `find` that say what they measure.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -78,13 +77,14 @@ def register(
     return _methods[name]
 
 
-def method(name: str) -> Method:
+def method(name: str, among: Mapping[str, Method] | None = None) -> Method:
     """The method of this name; InputError with the nearest name and the list if there is none."""
-    if name in _methods:
-        return _methods[name]
-    near = difflib.get_close_matches(name, _methods, n=1)
+    known = _methods if among is None else among
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"there is no method {name!r}; {hint}known: {', '.join(_methods)}")
+    raise InputError(f"there is no method {name!r}; {hint}known: {', '.join(known)}")
 
 
 def methods() -> tuple[Method, ...]:

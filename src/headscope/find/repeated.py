@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.find.scoring import Arrays, Progress, Resampled, RunPart, rate, scored
+from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 from headscope.settings import Option
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def induction(
     lm: LanguageModel,
     config: Induction = Induction(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
     texts: Sequence[str] = (),
 ) -> HeadScores:
     """The share of second-block queries whose peak is the token after the earlier occurrence.

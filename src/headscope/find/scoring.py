@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-#: Called with how much is done, and of how much.
-Progress = Callable[[int, int], None]
 Arrays = dict[str, NDArray[Any]]
 
 

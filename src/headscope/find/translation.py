@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
-from headscope.find.scoring import Progress, RunPart, rate, scored
+from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_config import TranslationScore, check_aligner
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.find.alignment import Counts, Given, Sentence
@@ -42,7 +43,7 @@ def translation_score(
     pairs: PairFile,
     config: TranslationScore = TranslationScore(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
     links: str = "alignment",
 ) -> HeadScores:
     """Score every head on sentence pairs of one direction, with or without word links.
@@ -147,7 +148,7 @@ def attention_mass(
     pairs: PairFile,
     config: TranslationScore = TranslationScore(),
     run: Run | None = None,
-    progress: Progress | None = None,
+    progress: Steps | None = None,
 ) -> HeadScores:
     """Attention on the aligned source word, of every head, on one direction's references.
 

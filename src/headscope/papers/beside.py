@@ -17,6 +17,7 @@ from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, St
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
+from headscope.progress import Progress
 from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
 from headscope.studies.find.links import (
     FindAttentionMass,
@@ -24,7 +25,7 @@ from headscope.studies.find.links import (
     find_attention_mass,
     find_by_links,
 )
-from headscope.studies.inputs import PairsChoice, Progress
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
 from headscope.studies.verify.loss_experiments import (
     VerifyCopying,

@@ -20,12 +20,13 @@ from headscope.papers.show import (
     show_paper,
     show_papers,
 )
+from headscope.progress import Progress
 from headscope.runs import decode
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Shown
 from headscope.shown.words import count
-from headscope.studies.costs.reading import read_shape
-from headscope.studies.inputs import POCKET, ModelChoice, Progress
+from headscope.studies.costs.shapes import read_shape
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:

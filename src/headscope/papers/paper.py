@@ -18,13 +18,14 @@ from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
+from headscope.progress import Progress
 from headscope.runs.codec import Result, decode, encode
 from headscope.runs.reading import naming, read_object, read_result, result_of
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Findings, Shown
-from headscope.studies.costs.work import Work
-from headscope.studies.inputs import POCKET, ModelChoice, Progress
-from headscope.studies.places import place_digests
+from headscope.studies.costs.estimate import Work
+from headscope.studies.models import POCKET, ModelChoice
+from headscope.studies.named_data import data_digests
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 from headscope.studies.tasks import Instruction
@@ -75,7 +76,7 @@ class PaperData(Settings):
         return {
             f"{name} {place.removeprefix('data ')}": digest
             for name in ("pairs", "documents", "tasks", "questions", "summaries", "statements")
-            for place, digest in place_digests(getattr(self, name)).items()
+            for place, digest in data_digests(getattr(self, name)).items()
         }
 
 

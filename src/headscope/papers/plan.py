@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.errors import InputError
 from headscope.papers.paper import Experiment, Missing, Setting, Step, Word
-from headscope.studies.costs.estimate import estimate_seconds, peak_memory
-from headscope.studies.costs.reading import shape_of
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work, estimate_seconds, peak_memory
+from headscope.studies.costs.shapes import shape_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

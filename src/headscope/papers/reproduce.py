@@ -25,12 +25,12 @@ from headscope.papers.paper import (
 )
 from headscope.papers.plan import Plan, Planned, PlannedStep, costs_here, make_plan, stored_result
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     ModelChoice,
-    Progress,
     about_model,
     kept_model,
     model_inputs,
@@ -208,7 +208,7 @@ def _reported(
         )
     for paper in papers:
         make_plan(paper.experiments, _setting(config, lm.geometry, lm.digest, NOWHERE))
-    inputs = model_inputs(lm, {}) | config.data.digests()
+    inputs = model_inputs(lm) | config.data.digests()
     command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
     del lm  # one step may need all the memory for another model
     result = carry_out(

@@ -18,7 +18,7 @@ from headscope.shown.blocks import (
     NotMeasured,
     Table,
 )
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 
 
 def study_step(

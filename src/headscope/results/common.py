@@ -9,7 +9,7 @@ from typing import Any
 
 from headscope.estimates import Baseline
 from headscope.heads import Head, HeadScores, Rank, rank_words
-from headscope.runs import Record, Result, decode, encode, entry
+from headscope.runs import Record, Result, decode, entry
 from headscope.shown.words import enumeration, p_value
 
 
@@ -158,7 +158,7 @@ class SetOverlap(Record):
 
 
 @dataclass(frozen=True)
-class PairOverlap(Record):
+class LanguagesOverlap(Record):
     """How far the sets called `a` and `b` are the same."""
 
     a: str
@@ -166,12 +166,11 @@ class PairOverlap(Record):
     overlap: SetOverlap = entry(flat="")
 
 
-def few_draws(result: Result | Mapping[str, Any]) -> str | None:
-    """What a result must say where fewer random sets exist than draws were asked for.
+def few_draws(written: Mapping[str, Any]) -> str | None:
+    """What a result, as JSON, must say where fewer random sets exist than draws were asked for.
 
     Results tell how many sets they drew under names that begin with `distinct_draws`.
     """
-    written = encode(result)
     asked = written.get("draws")
     lowest: dict[str, int] = {}
     for name, drawn in _distinct(written):

@@ -79,7 +79,7 @@ class ScoresResult(HeadsResult):
 
 
 @dataclass(frozen=True)
-class Place(Record):
+class NeedlePlace(Record):
     """Prompts whose hidden fact stood at one depth of a text of one length in tokens.
 
     `depth` is the share of the text before the fact, `answered` the share of right answers.
@@ -96,7 +96,7 @@ class Place(Record):
 class RetrievalResult(ScoresResult):
     """The result of `find retrieval`."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[NeedlePlace, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headscope.heads import Head
-from headscope.results.common import OneHead, PairOverlap, ScoredHead, SetOverlap
+from headscope.results.common import LanguagesOverlap, OneHead, ScoredHead, SetOverlap
 from headscope.results.head_scores import HeadsResult
 from headscope.runs import Record
 
@@ -84,4 +84,4 @@ class LahisResult(HeadsResult):
     general: tuple[GeneralHead, ...]
     general_expected: float | None
     languages: Mapping[str, LahisLanguage]
-    overlap: tuple[PairOverlap, ...]
+    overlap: tuple[LanguagesOverlap, ...]

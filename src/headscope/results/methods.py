@@ -13,7 +13,7 @@ from headscope.runs import Result, entry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column(Ranking):
+class ComparedRanking(Ranking):
     """One thing that a method says of every head, and the heads that it selects.
 
     `own_size`: the method chose the set itself; else it is the top of its scores. `ranked`: there
@@ -99,7 +99,7 @@ class Comparison(Ranking):
     """
 
     k: int
-    columns: tuple[Column, ...]
+    columns: tuple[ComparedRanking, ...]
     methods: tuple[MethodHeads, ...]
     shared: tuple[str, ...]
     agreement: tuple[Agreement, ...]

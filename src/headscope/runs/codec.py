@@ -24,7 +24,7 @@ from typing import (
     overload,
 )
 
-from headscope.runs.plain import plain
+from headscope.runs.plain import plain, plain_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +55,14 @@ class Result(Record):
 
     def to_frame(self) -> Any:
         """What the run shows as a tidy pandas frame; of several tables a dictionary by title."""
-        return import_module("headscope.studies.views").frames(self)
+        return import_module("headscope.studies.report").frames(self)
 
     def figure(self, title: str = "") -> Any:
         """A picture of the run as a matplotlib figure: the first, or the one of this title."""
-        return import_module("headscope.studies.views").figure(self, title)
+        return import_module("headscope.studies.report").figure(self, title)
 
     def _repr_html_(self) -> str:
-        return str(import_module("headscope.studies.views").framed(self))
+        return str(import_module("headscope.studies.report").framed(self))
 
 
 class _Entry(NamedTuple):
@@ -116,7 +116,7 @@ def encode(value: Any) -> Any:
     """`value` as JSON knows it, dataclasses by their fields; see `plain` for all else."""
     if not is_dataclass(value) or isinstance(value, type):
         if isinstance(value, Mapping):
-            return plain({key: encode(each) for key, each in value.items()})
+            return {plain_key(key): encode(each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
             return [encode(each) for each in value]
         return plain(value)

@@ -39,7 +39,7 @@ def plain(value: Any) -> Any:
         case PurePath():
             return str(value)
         case Mapping():
-            return {_key(key): plain(item) for key, item in value.items()}
+            return {plain_key(key): plain(item) for key, item in value.items()}
         case AbstractSet():
             return sorted((plain(item) for item in value), key=dump_json)
         case list() | tuple():
@@ -59,7 +59,8 @@ def dump_jsonl(rows: Iterable[Any]) -> str:
     return "".join(f"{dump_json(row)}\n" for row in rows)
 
 
-def _key(key: Any) -> str:
+def plain_key(key: Any) -> str:
+    """A key of a mapping as JSON has it."""
     if isinstance(key, str) and not isinstance(key, Enum):
         return key
     if isinstance(key, (int, float, Enum, PurePath)) and not isinstance(key, bool):

@@ -115,19 +115,30 @@ class Table:
                 )
 
 
+#: A cell, or what is in it.
+Content = Cell | float | str | None
+
+
 def table_of(
     title: str,
     rows: Iterable[tuple[str, Named]],
-    columns: Mapping[str, Callable[[Named], Cell | float | str | None]],
+    columns: Mapping[str, Callable[[Named], Content]],
     note: str = "",
 ) -> Table:
     """A table with a row for each thing under its name; of each column what its cell holds."""
 
-    def cell(value: Cell | float | str | None) -> Cell:
+    def cell(value: Content) -> Cell:
         return value if isinstance(value, Cell) else Cell(value)
 
     made = (Row(name, tuple(cell(of(each)) for of in columns.values())) for name, each in rows)
     return Table(title, tuple(columns), tuple(made), note=note)
+
+
+def one_column(
+    title: str, column: str, rows: Iterable[tuple[str, Content]], note: str = ""
+) -> Table:
+    """A table of names with one thing each."""
+    return table_of(title, rows, {column: lambda content: content}, note)
 
 
 def grid(
@@ -187,6 +198,17 @@ class Series:
         rows = zip(self.points, self.low, self.high, strict=False)
         return tuple((x, low, high) for (x, _), low, high in rows)
 
+    @classmethod
+    def of(cls, name: str, points: Iterable[tuple[float, Any]]) -> Series:
+        """Of x and a mean with its `low` and `high` there."""
+        known = list(points)
+        return cls(
+            name,
+            tuple((x, mean.value if hasattr(mean, "value") else mean.mean) for x, mean in known),
+            tuple(mean.low for _, mean in known),
+            tuple(mean.high for _, mean in known),
+        )
+
     def __post_init__(self) -> None:
         for ends in (self.low, self.high):
             if (self.low or self.high) and len(ends) != len(self.points):
@@ -239,7 +261,7 @@ class Bars:
 Figure = Heatmap | Lines | Bars
 
 #: A head: its layer, and its index among the layer's query heads.
-Place = tuple[int, int]
+HeadPlace = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -252,9 +274,9 @@ class HeadMap:
 
     name: str
     values: Values
-    marked: tuple[Place, ...] = ()
-    signs: tuple[tuple[Place, str], ...] = ()
-    words: tuple[tuple[Place, str], ...] = ()
+    marked: tuple[HeadPlace, ...] = ()
+    signs: tuple[tuple[HeadPlace, str], ...] = ()
+    words: tuple[tuple[HeadPlace, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -308,7 +330,7 @@ class HeadTable:
     """
 
     title: str
-    heads: tuple[Place, ...]
+    heads: tuple[HeadPlace, ...]
     columns: tuple[Column, ...]
     parts: Mapping[str, Mapping[str, Sequence[float | None]]]
     ranked_by: str = "score"
@@ -340,7 +362,7 @@ class HeadSets:
     """Sets of heads by name, best first, to be copied as `--heads` takes them."""
 
     title: str
-    sets: Mapping[str, Sequence[Place]]
+    sets: Mapping[str, Sequence[HeadPlace]]
     note: str = ""
 
 
@@ -431,7 +453,7 @@ class KeyText:
     words: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
     answer: str
     steps: tuple[tuple[int, int], ...]
-    heads: tuple[Place, ...]
+    heads: tuple[HeadPlace, ...]
     attention: Any
     mass: Any
     even: Any
@@ -495,6 +517,11 @@ class Section:
     traced: str = ""
     kicker: str = ""
     compact: bool = False
+
+
+def method_section(words: str) -> Section:
+    """How it was measured, in words alone."""
+    return Section("Method", (), words)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ same command does not compute it twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,21 +78,23 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
     ]
     how = AlignWords(aligner=chosen, llm=config.llm)
     inputs = {"data": pairs.digest}
-    inputs |= {f"extra {number}": one.digest for number, one in enumerate(helpers, 1)}
-    file = _links_file(out, _config(source, how), inputs, config.overwrite)
-    result = file.stored
+    inputs |= {f"extra {number}": helper.digest for number, helper in enumerate(helpers, 1)}
+    key = Signature.of("align", _config(source, how), inputs)
+    file = out or Path("runs") / f"align-{key.hash}.tsv"
+    result = _stored(file, key, config.overwrite)
     if result is None:
-        more = [one for helper in helpers for one in helper.pairs]
+        more = [pair for helper in helpers for pair in helper.pairs]
         languages = pairs.source_language, pairs.target_language
         # What an endpoint refuses is no fault of the file.
         with nullcontext() if chosen == "llm" else naming(source.data):
             alignment = align_words(pairs.pairs, how, *languages, more)
         with naming(source.data):
-            write_pairs(file.path, linked_pairs(pairs.pairs, alignment))
+            write_pairs(file, linked_pairs(pairs.pairs, alignment))
         result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
-        file.finish(result)
+        note = {"signature": str(key), "sha256": file_digest(file), "result": result}
+        write_text_atomically(_note(file), dump_json(note, indent=2) + "\n")
     made: AlignResult = decode(AlignResult, result)
-    return replace(made, signature=file.signature, run=str(file.path))
+    return replace(made, signature=str(key), run=str(file))
 
 
 def _line(result: AlignResult) -> str:
@@ -113,59 +114,34 @@ def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
     return {**read, **aligned}
 
 
-@dataclass(frozen=True)
-class _LinksFile:
-    """Where a result goes; `stored` is the result if the file holds it already."""
-
-    path: Path
-    signature: str
-    stored: dict[str, Any] | None
-
-    def finish(self, result: Mapping[str, Any]) -> None:
-        """Note down the result, once the file itself is written."""
-        told = {"signature": self.signature, "sha256": file_digest(self.path), "result": result}
-        write_text_atomically(_note(self.path), dump_json(told, indent=2) + "\n")
-
-
-def _links_file(
-    out: Path | None, config: Any, inputs: Mapping[str, str], overwrite: bool
-) -> _LinksFile:
-    """The file for the links made under `config`; without `out` one under `runs/`.
+def _stored(path: Path, key: Signature, overwrite: bool) -> dict[str, Any] | None:
+    """The result if the file holds it already.
 
     InputError if there is a file of that name that holds something else and may not be
     overwritten, or if its place is a folder.
     """
-    key = Signature.of("align", config, inputs)
-    path = out or Path("runs") / f"align-{key.hash}.tsv"
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file with --out")
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
-    stored = None
-    if path.exists():
-        told = _read(_note(path))
-        same = told.get("signature") == str(key) and told.get("sha256") == file_digest(path)
-        if same and isinstance(told.get("result"), dict):
-            stored = told["result"]
-        elif not overwrite:
-            raise InputError(
-                f"{path} exists and was not made by this command with these options and data; "
-                "name another file with --out, or add --overwrite"
-            )
-    return _LinksFile(path, str(key), None if overwrite else stored)
+    if overwrite or not path.exists():
+        return None
+    try:
+        note = json.loads(_note(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        note = None
+    known = note if isinstance(note, dict) else {}
+    same = known.get("signature") == str(key) and known.get("sha256") == file_digest(path)
+    if same and isinstance(known.get("result"), dict):
+        return dict(known["result"])
+    raise InputError(
+        f"{path} exists and was not made by this command with these options and data; name another "
+        "file with --out, or add --overwrite"
+    )
 
 
 def _note(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What a note says; nothing, if there is none or it cannot be read."""
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 command = Study(Align, align, _line, out=OUT_FILE)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.data.files import write_text_atomically
+from headscope.progress import Progress
 from headscope.runs import Result, Signature, collect_provenance
 from headscope.settings import Option, Settings
-from headscope.studies.inputs import Progress
 from headscope.studies.study import OUT_FILE, Study
 
 if TYPE_CHECKING:

@@ -30,22 +30,15 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult, Mean
 from headscope.runs import Run, plain
-from headscope.settings import Option, Part, Settings
+from headscope.settings import Nested, Option, Settings
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.translation import describe, describe_all
-from headscope.studies.inputs import (
-    MODEL_ARGUMENT,
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    find_and_check,
-    pair_inputs,
-    resolved_chat,
-    run_with_model,
-)
+from headscope.studies.models import MODEL_ARGUMENT, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
@@ -81,7 +74,7 @@ class Atlas(Settings):
     draws: options.Draws = 3
     ablate: options.Ablate = "zero"
     check: Annotated[int, Option("Sentences of each direction in the check.", min=1)] = 20
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)

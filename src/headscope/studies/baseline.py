@@ -108,7 +108,10 @@ def check_tasks(
             conditions.append(
                 Condition("instructed", "baseline check, instructed", instructed=True)
             )
-        made = [ask(lm, question, one, Asking(), run, progress=progress) for one in conditions]
+        made = [
+            ask(lm, question, condition, Asking(), run, progress=progress)
+            for condition in conditions
+        ]
         best = made[-1].texts
         inputs = [example.input for example in task.examples]
         references = [example.output for example in task.examples]
@@ -118,7 +121,7 @@ def check_tasks(
             judged[name] = translates(inputs, references, lines, cut, task.language, rules, seed)
             continue
         ever = [
-            any(right(one.texts[at], answer, task.at_start) for one in made)
+            any(right(output.texts[at], answer, task.at_start) for output in made)
             for at, answer in enumerate(references)
         ]
         judged[name] = answers_right(inputs, references, best, ever, instructed)

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from headscope.progress import Progress
 from headscope.runs import Result, Signature
-from headscope.settings import Part, Settings
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table
+from headscope.settings import Nested, Settings
+from headscope.shown.blocks import Section, Shown, one_column
 from headscope.shown.words import sentence_of
-from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice, Progress
+from headscope.studies.models import DTYPE, MODEL_ARGUMENT, ModelChoice
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 
@@ -28,7 +29,7 @@ class Check(Settings):
 
     model: Annotated[
         ModelChoice,
-        Part(changed={**MODEL_ARGUMENT.changed, "dtype": replace(DTYPE, default="float32")}),
+        Nested(changed={**MODEL_ARGUMENT.changed, "dtype": replace(DTYPE, default="float32")}),
     ] = field(default_factory=lambda: ModelChoice(dtype="float32"))
 
 
@@ -65,7 +66,6 @@ def check(config: Check, progress: Progress) -> CheckResult:
 
 
 def _show(result: CheckResult, run: Path) -> Shown:
-    """The verdict, and each comparison with what it may be."""
     found = result.report
 
     def wrong(counts: tuple[int, int] | None) -> str:
@@ -91,7 +91,7 @@ def _show(result: CheckResult, run: Path) -> Shown:
             "logits, so a gate of ones was held to that and not to equal bits."
         )
     title = f"{found.name}, {found.kernel} attention, peaks from the attention {found.way}"
-    table = Table(title, ("found",), tuple(Row(name, (Cell(f),)) for name, f in rows.items()))
+    table = one_column(title, "found", rows.items())
     return Shown(
         "Check of a model",
         "Do gates and peaks of this model agree with slow references?",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 from headscope import options
@@ -12,7 +11,8 @@ from headscope.data.documents import DocumentFile, DocumentSource, read_document
 from headscope.data.languages import language_name, same_language
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET
+from headscope.studies.models import POCKET
+from headscope.studies.named_data import split_named
 
 #: Documents of a language where no limit is given: as in the LAHIS paper.
 DEFAULT_LIMIT = 1000
@@ -83,7 +83,7 @@ def read_languages(
             code = file.language
             if code is None and len(choice.languages) == 1:
                 code = choice.languages[0]
-                spoken = tuple(replace(one, language=code) for one in file.documents)
+                spoken = tuple(replace(document, language=code) for document in file.documents)
                 file = replace(file, language=code, documents=spoken)
             if code is None:
                 raise InputError(
@@ -117,25 +117,23 @@ def read_languages(
 
 def document_sources(choice: DocumentsChoice, limit: int) -> list[DocumentSource]:
     """What to read: one source for each `--data`."""
+    files, plain = split_named(choice.data)
     named: dict[str, str] = {}
-    plain: list[str] = []
-    for one in choice.data:
-        code, equals, name = one.partition("=")
-        if equals and "/" not in code and not Path(one).exists():
-            language_name(code)
-            if any(same_language(code, other) for other in named):
-                raise InputError(f"--data names {code} twice; give one file a language")
-            named[code] = name
-        else:
-            plain.append(one)
+    for code, name in files:
+        language_name(code)
+        if any(same_language(code, other) for other in named):
+            raise InputError(f"--data names {code} twice; give one file a language")
+        named[code] = name
     wanted = choice.languages
     kept = {
         code: name
         for code, name in named.items()
-        if not wanted or any(same_language(code, one) for one in wanted)
+        if not wanted or any(same_language(code, language) for language in wanted)
     }
     sources = [_source(choice, name, limit, code, ()) for code, name in kept.items()]
-    others = tuple(one for one in wanted if not any(same_language(one, code) for code in named))
+    others = tuple(
+        language for language in wanted if not any(same_language(language, code) for code in named)
+    )
     if wanted and not others:
         return sources
     return sources + [_source(choice, name, limit, None, others) for name in plain]

@@ -27,8 +27,8 @@ from headscope.heads.hub import Artifact
 from headscope.heads.resolve import save_scores
 from headscope.heads.store import write_bytes
 from headscope.runs import Result, file_digest
-from headscope.settings import Asked, Final, build, options_in, plain_type
-from headscope.studies.inputs import given_model
+from headscope.settings import Final, GivenOption, build, options_in, plain_type
+from headscope.studies.models import given_model
 from headscope.studies.registry import study_of
 
 #: Where data and heads in memory are written.
@@ -53,7 +53,7 @@ def function_of(command: str) -> Callable[..., Any]:
     or `HeadScores`, a `HeadSet`, a `Gate`, or the result that found them.
     """
     study = study_of(command)
-    options: dict[str, Asked] = {}
+    options: dict[str, GivenOption] = {}
     for option in options_in(study.settings):
         options.setdefault(option.name, option)
     names = _places(command, options)
@@ -83,7 +83,7 @@ def function_of(command: str) -> Callable[..., Any]:
     return call
 
 
-def _places(command: str, options: Mapping[str, Asked]) -> list[str]:
+def _places(command: str, options: Mapping[str, GivenOption]) -> list[str]:
     """The names that may be given by place."""
     arguments = [name for name, each in options.items() if each.option.argument]
     runs_first = command.startswith("compare ") and arguments
@@ -91,7 +91,7 @@ def _places(command: str, options: Mapping[str, Asked]) -> list[str]:
     return [name for name in dict.fromkeys((*order, "data", "heads")) if name in options]
 
 
-def _signature(options: Mapping[str, Asked], names: Iterable[str]) -> inspect.Signature:
+def _signature(options: Mapping[str, GivenOption], names: Iterable[str]) -> inspect.Signature:
     def parameter(name: str, kind: Any) -> inspect.Parameter:
         default = _default(options[name])
         return inspect.Parameter(name, kind, default=None if default is MISSING else default)
@@ -103,11 +103,11 @@ def _signature(options: Mapping[str, Asked], names: Iterable[str]) -> inspect.Si
     return inspect.Signature([*placed, *named])
 
 
-def _default(option: Asked) -> Any:
+def _default(option: GivenOption) -> Any:
     return option.default if option.option.default is ... else option.option.default
 
 
-def _typed(options: Mapping[str, Asked], given: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every option as the command line has it; `InputError` for those that lack."""
     given = _with_direction(given) if "pair" in options else dict(given)
     if lacking := [
@@ -121,7 +121,7 @@ def _typed(options: Mapping[str, Asked], given: Mapping[str, Any]) -> dict[str, 
     return left_out | {name: _value(options[name], value) for name, value in given.items()}
 
 
-def _value(option: Asked, value: Any) -> Any:
+def _value(option: GivenOption, value: Any) -> Any:
     """A value as the command line has it, or `Final` where it is the field's own."""
     kind = plain_type(option.hint)
     several = get_origin(kind) is tuple and not option.option.single
@@ -134,7 +134,7 @@ def _value(option: Asked, value: Any) -> Any:
     return _plain(option, kind, value)
 
 
-def _plain(option: Asked, kind: Any, value: Any) -> Any:
+def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
     """One value as it is typed: `read` is given what the command line would give it."""
     typed = option.option.typed or kind
     if typed in _KINDS:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from headscope.data.documents import Document
 from headscope.data.pairs import PairFile
@@ -15,6 +15,7 @@ from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
 
 FOUND_ON = "found_on.json"
+Tested = TypeVar("Tested")
 
 
 class Leakage(TypedDict):
@@ -37,38 +38,70 @@ def check_leakage(
     `found_on.json`. Raises `InputError` if there is an overlap, unless it is allowed.
     """
     tested = [pair for pairs in directions.values() for pair in pairs.pairs]
-    known = known_examples(heads)
-    if known is None:
-        return Leakage(known=False, overlap=None, of=len(tested))
-    file, digests = known
-    overlap = leakage(digests, tested)
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
-            f"({file}), so they prove nothing new; test on other sentences (of one file: find with "
-            "--split find, test with --split verify), or add --allow-overlap"
-        )
-    apart = [pair for pairs in directions.values() for pair in pairs.reference]
-    check_reference(
-        heads, [side for one in apart for side in (one.source, one.target)], allow_overlap
+    found = count_leakage(
+        heads,
+        tested,
+        lambda pair, known: bool(leakage(known, [pair])),
+        allow_overlap,
+        "test pairs hold a sentence that these heads were found on",
+        "test on other sentences (of one file: find with --split find, test with --split verify)",
     )
-    return Leakage(known=True, overlap=overlap, of=len(tested))
+    reference = [pair for pairs in directions.values() for pair in pairs.reference]
+    check_reference(
+        heads, [side for pair in reference for side in (pair.source, pair.target)], allow_overlap
+    )
+    return found
 
 
 def check_document_leakage(
     heads: str, documents: Iterable[Document], allow_overlap: bool = False
 ) -> Leakage:
     """Count the test documents that `heads` were found on; else as `check_leakage`."""
-    tested = list(documents)
-    known = known_examples(heads)
-    if known is None:
+    return count_leakage(
+        heads,
+        list(documents),
+        lambda document, known: sentence_digest(document.text) in known,
+        allow_overlap,
+        "test documents are among those that these heads were found on",
+    )
+
+
+def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:
+    """Count the examples that the heads of a run were found on; else as `check_leakage`.
+
+    Of translations one side is enough, of other tasks both have to be the same.
+    """
+    return count_leakage(
+        heads,
+        [(example, task) for task in tasks for example in task.examples],
+        lambda asked, known: _is_among(*asked, known),
+        allow_overlap,
+        "test examples are among those these heads were found on",
+        "test with the --held-out, --limit and --seed the heads were found with, on other examples",
+    )
+
+
+def count_leakage(
+    heads: str,
+    tested: Sequence[Tested],
+    is_among: Callable[[Tested, frozenset[str]], bool],
+    allow_overlap: bool,
+    words: str,
+    remedy: str = "test on others",
+) -> Leakage:
+    """Count what `is_among` the digests of what `heads` were found on.
+
+    Raises `InputError`, whose `words` and `remedy` these are, if there is any, unless allowed.
+    """
+    found_on = known_examples(heads)
+    if found_on is None:
         return Leakage(known=False, overlap=None, of=len(tested))
-    file, digests = known
-    overlap = sum(sentence_digest(document.text) in digests for document in tested)
+    file, known = found_on
+    overlap = sum(is_among(example, known) for example in tested)
     if overlap and not allow_overlap:
         raise InputError(
-            f"{overlap} of {len(tested)} test documents are among those that these heads were "
-            f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
+            f"{overlap} of {len(tested)} {words} ({file}), so they prove nothing new; {remedy}, or "
+            "add --allow-overlap"
         )
     return Leakage(known=True, overlap=overlap, of=len(tested))
 
@@ -76,33 +109,11 @@ def check_document_leakage(
 def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = False) -> None:
     """Raises `InputError` if heads were found on texts that mean ablation takes its means over."""
     known = None if allow_overlap else known_examples(heads)
-    if known is not None and (overlap := sum(sentence_digest(one) in known[1] for one in texts)):
+    if known is not None and (overlap := sum(sentence_digest(text) in known[1] for text in texts)):
         raise InputError(
             f"{overlap} of the texts for mean ablation are among those that these heads were found "
             f"on ({known[0]}); give other data, or add --allow-overlap"
         )
-
-
-def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:
-    """Count the examples that the heads of a run were found on.
-
-    Of translations one side is enough, of other tasks both have to be the same. Raises
-    `InputError` if there is an overlap, unless it is allowed.
-    """
-    both = list(tasks)
-    of = sum(len(task.examples) for task in both)
-    stored = known_examples(heads)
-    if stored is None:
-        return Leakage(known=False, overlap=None, of=of)
-    file, known = stored
-    overlap = sum(_is_among(one, task, known) for task in both for one in task.examples)
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
-            "so they prove nothing new; test with the --held-out, --limit and --seed the heads "
-            "were found with, on other examples, or add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=of)
 
 
 def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
@@ -110,7 +121,7 @@ def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
     known = known_digests(
         {str(at): task_digests(one.examples, one.is_translation) for at, one in enumerate(others)}
     )
-    return tuple(one for one in task.examples if not _is_among(one, task, known))
+    return tuple(example for example in task.examples if not _is_among(example, task, known))
 
 
 def _is_among(example: Example, task: Task, known: Collection[str]) -> bool:
@@ -122,10 +133,14 @@ def task_digests(examples: Sequence[Example], translation: bool) -> dict[str, li
     """What a run keeps of examples, by side: of translations each side, of other tasks both."""
     if translation:
         return {
-            "source": sorted({sentence_digest(one.input) for one in examples}),
-            "target": sorted({sentence_digest(one.output) for one in examples}),
+            "source": sorted({sentence_digest(example.input) for example in examples}),
+            "target": sorted({sentence_digest(example.output) for example in examples}),
         }
-    return {"examples": sorted({sentence_digest(f"{one.input}\t{one.output}") for one in examples})}
+    return {
+        "examples": sorted(
+            {sentence_digest(f"{example.input}\t{example.output}") for example in examples}
+        )
+    }
 
 
 def known_examples(heads: str) -> tuple[Path, frozenset[str]] | None:

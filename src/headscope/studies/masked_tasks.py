@@ -12,16 +12,15 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
-from headscope.runs import encode
-from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import Leakage, check_task_leakage
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of
 from headscope.verify.masks.asking import Mask, read_mask
 
 
 @dataclass(frozen=True)
-class MaskedTask:
+class TaskForMask:
     """The held-out examples of one task, and where a mask for it is to be found.
 
     `heads` is what `--heads` said, `inputs` the task's content hash for a run's signature, and
@@ -65,28 +64,17 @@ class MaskedTask:
     def data(self) -> dict[str, Any]:
         """What a result says about the task's file."""
         task = self.task
-        found = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
-        return {task.name: found}
-
-    def about(self, mask: Mask) -> dict[str, Any]:
-        """What a result says about mask and task."""
-        task = self.task
-        return {
-            "task": task.name,
-            "prompts": {"bare": task.bare, "instructed": task.instruction},
-            "data": self.data(),
-            "mask": {**encode(mask.about()), "place": self.heads},
-            "leakage": self.leakage,
-        }
+        about = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
+        return {task.name: about}
 
 
-def read_masked_task(
+def read_task_for_mask(
     heads: str,
     choice: TaskChoice,
     model: ModelChoice,
     seed: int = 0,
     allow_overlap: bool = False,
-) -> MaskedTask:
+) -> TaskForMask:
     """The one task chosen, or else the one that the mask run says it was trained on.
 
     Raises:
@@ -107,7 +95,7 @@ def read_masked_task(
             '--instruction, such as "Say what to do.\\nInput: {input}\\nAnswer:"'
         )
     leakage = check_task_leakage(heads, [task], allow_overlap)
-    return MaskedTask(heads, task, task_inputs(tasks), leakage)
+    return TaskForMask(heads, task, task_inputs(tasks), leakage)
 
 
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headscope.find.registry import Method, methods
+from headscope.find.registry import Method
 from headscope.runs import Result, Signature
 from headscope.settings import Settings
+from headscope.studies.registry import methods
 from headscope.studies.study import Study
 
 
@@ -23,16 +24,16 @@ class MethodsList(Result):
 
 
 def _methods(config: Methods) -> MethodsList:
-    found = methods()
-    key = Signature.of("methods", {"methods": [one.name for one in found]}, {})
-    return MethodsList(signature=str(key), methods=found)
+    by_name = methods()
+    key = Signature.of("methods", {"methods": list(by_name)}, {})
+    return MethodsList(signature=str(key), methods=tuple(by_name.values()))
 
 
 def _text(result: MethodsList) -> str:
-    width = max(len(one.name) for one in result.methods)
+    width = max(len(method.name) for method in result.methods)
     return "\n".join(
-        f"{one.name:<{width}}  {one.measures}\n{'':<{width}}  needs: {one.needs}"
-        for one in result.methods
+        f"{method.name:<{width}}  {method.measures}\n{'':<{width}}  needs: {method.needs}"
+        for method in result.methods
     )
 
 

@@ -17,7 +17,7 @@ from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
 from headscope.pocket.facts import KINDS, Kind, sample_questions
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET
+from headscope.studies.models import POCKET
 
 
 @dataclass(frozen=True)
@@ -114,19 +114,19 @@ def read_sides(choice: QuestionsChoice, model: str, seed: int = 0) -> QuestionSi
         raise InputError("--kind is for the pocket model's own questions; leave out --data")
     rest = _read(choice.data, choice)
     if choice.test_data is None:
-        if len({one.group for one in rest.questions}) < 3:
+        if len({question.group for question in rest.questions}) < 3:
             raise InputError(
                 f"{choice.data} holds questions on fewer than 3 different contexts, so what is "
                 "learned, stopped on and tested on cannot be kept apart; give more"
             )
         groups = _groups(rest.questions, f"questions to test {seed}")
         tested, left = _take(groups, min(choice.test, len(rest.questions) // 2), 2)
-        learned = tuple(one for group in left for one in group)
+        learned = tuple(question for group in left for question in group)
         return _sides(choice, rest, learned, rest, tested, 0)
     test = _read(choice.test_data, choice)
     tested, _ = _take(_groups(test.questions, f"questions to test {seed}"), choice.test, 0)
-    known = {one.group for one in test.questions}
-    kept = tuple(one for one in rest.questions if one.group not in known)
+    known = {question.group for question in test.questions}
+    kept = tuple(question for question in rest.questions if question.group not in known)
     return _sides(choice, rest, kept, test, tested, len(rest.questions) - len(kept))
 
 
@@ -138,7 +138,7 @@ def _sides(
     tested: tuple[Question, ...],
     shared: int,
 ) -> QuestionSides:
-    if len({one.group for one in learned}) < 2:
+    if len({question.group for question in learned}) < 2:
         raise InputError(
             f"{rest.path}: fewer than 2 contexts are left to learn from and to stop on; give more "
             "questions, or test on fewer"
@@ -156,7 +156,8 @@ def _read(path: str, choice: QuestionsChoice) -> QuestionFile:
         language_name(choice.language)  # says what is wrong with a code
     found = read_questions(path, choice.limit)
     spoken = tuple(
-        one if one.language else replace(one, language=choice.language) for one in found.questions
+        question if question.language else replace(question, language=choice.language)
+        for question in found.questions
     )
     return replace(found, questions=spoken)
 

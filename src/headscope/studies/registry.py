@@ -1,4 +1,8 @@
-"""Every study by its command, in its module, of which none is read before it is asked for."""
+"""Every study by its command, in its module, of which none is read before it is asked for.
+
+A line of `COMMANDS` is all that a new study needs. One of `find` that says what it measures is a
+method: `headscope methods` lists it, and a survey runs it if it has a `survey`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import importlib
 from difflib import get_close_matches
 
 from headscope.errors import InputError
-from headscope.find.registry import methods
+from headscope.find import registry
+from headscope.find.registry import Method
 from headscope.studies.study import Study
 
 #: The module of each study by the words of its command, in the order of help; its study is the
@@ -61,12 +66,6 @@ COMMANDS = {
     "pocket train": "headscope.studies.pocket.train",
     "pocket trater": "headscope.papers.trater.experiment",
 }
-#: A method whose registered module is a study is a command without a line above.
-COMMANDS |= {
-    f"find {method.name}": method.module
-    for method in methods()
-    if method.module.startswith("headscope.studies.")
-}
 
 
 def study_of(command: str) -> Study:
@@ -82,3 +81,16 @@ def study_of(command: str) -> Study:
         )
     study: Study = importlib.import_module(COMMANDS[command]).command
     return study
+
+
+def methods() -> dict[str, Method]:
+    """Every method of finding heads by name: the registered ones, then studies of `find`."""
+    by_name = {method.name: method for method in registry.methods()}
+    for command, module in COMMANDS.items():
+        verb, _, name = command.partition(" ")
+        if verb == "find" and name not in by_name and (study := study_of(command)).measures:
+            by_name[name] = Method(
+                name, module, study.settings.__name__, study.run.__name__, study.needs,
+                study.measures,
+            )  # fmt: skip
+    return by_name

@@ -1,20 +1,24 @@
-"""`headscope report`: a run folder as one HTML file."""
+"""A finished run: its report as one HTML file; in Python its result, frames and figures."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.report.figures import figure_of
+from headscope.report.frames import frames_of
+from headscope.report.notebook import page_in_frame
 from headscope.report.page import render
 from headscope.report.shown import page_of
-from headscope.runs import Signature, file_digest
+from headscope.runs import Result, Signature, file_digest
 from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import Option, Settings
+from headscope.shown.blocks import Shown
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
 
@@ -41,7 +45,7 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
         raise InputError(f"{file}: is a folder; name a file for the report")
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; name the folder of a finished run")
-    command = str(read_object(folder / "run.json").get("command"))
+    command = _command(folder)
     if not _has_page(command):
         raise InputError(
             f"{folder}: holds a run of '{command}', which has no report; "
@@ -52,12 +56,53 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
             f"{folder}: this run is not finished; run the same command again to finish it"
         )
     with naming(folder / "result.json", f"`headscope {command}`"):
-        study = study_of(command)
-        result = result_of(folder, study.result, f"`headscope {command}`")
-        document = render(page_of(shown_of(study, result, folder), folder, command))
+        document = render(page_of(_shown(read_run(folder), folder), folder, command))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, document.encode())
     return file
+
+
+def read_run(folder: str | PathLike[str]) -> Any:
+    """The typed result of a finished run; `InputError` if the folder is none, or damaged."""
+    path = Path(folder)
+    command = _command(path)
+    result = result_of(path, study_of(command).result, f"`headscope {command}`")
+    return replace(result, run=str(path))  # the folder may have been moved
+
+
+def frames(result: Result) -> Any:
+    """Its tables as pandas frames by title; the frame itself where there is one."""
+    return frames_of(_shown(result, _folder(result)))
+
+
+def figure(result: Result, title: str = "") -> Any:
+    """A picture of it as a matplotlib figure: the first, or the one of this title."""
+    return figure_of(_shown(result, _folder(result)), title)
+
+
+def framed(result: Result) -> str:
+    """Its report in a frame, as a notebook shows it."""
+    folder = _folder(result)
+    return page_in_frame(page_of(_shown(result, folder), folder, _command(folder)))
+
+
+def _shown(result: Result, folder: Path) -> Shown:
+    command = _command(folder)
+    study = study_of(command)
+    if study.show is None:
+        raise InputError(f"`headscope {command}` has nothing to draw")
+    with naming(folder / "result.json", f"`headscope {command}`"):
+        return shown_of(study, result, folder)
+
+
+def _folder(result: Result) -> Path:
+    if result.run is None:
+        raise InputError("this result has no run folder, so there is nothing to draw")
+    return Path(result.run)
+
+
+def _command(folder: Path) -> str:
+    return str(read_object(folder / "run.json").get("command"))
 
 
 def _has_page(command: str) -> bool:
@@ -67,7 +112,6 @@ def _has_page(command: str) -> bool:
 
 def _report(config: Report, out: Path | None) -> dict[str, Any]:
     started = time.monotonic()
-
     runs = config.folders
     if out is not None and len(runs) > 1:
         raise InputError(

@@ -30,7 +30,7 @@ def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences |
     Of several draws of random heads the first is taken.
     """
     title, places = "Outputs", {"baseline": 0}
-    texts = [one.label for one in shown.conditions if one.text is not None]
+    texts = [condition.label for condition in shown.conditions if condition.text is not None]
     for place, label in enumerate(texts, 1):
         if label.beside(main):
             places.setdefault(label.kind, place)

@@ -16,10 +16,10 @@ from headscope.shown.blocks import (
     Cell,
     Column,
     HeadMap,
+    HeadPlace,
     HeadSets,
     HeadTable,
     Heatmap,
-    Place,
     Row,
     Table,
     p_cell,
@@ -149,7 +149,7 @@ def few_caution(
     return [f"Bootstrap intervals over {count(examples, one, several)}{of} are too narrow."]
 
 
-def places(heads: Iterable[Head]) -> tuple[Place, ...]:
+def places(heads: Iterable[Head]) -> tuple[HeadPlace, ...]:
     """Heads as blocks name them."""
     return tuple((head.layer, head.head) for head in heads)
 
@@ -266,7 +266,7 @@ def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     return [("removed heads give", f"their mean output by class of position{over}{source}")]
 
 
-def named_places(heads: Iterable[str]) -> tuple[Place, ...]:
+def named_places(heads: Iterable[str]) -> tuple[HeadPlace, ...]:
     """Heads that results name by words such as `5.3`."""
     return places(map(Head.parse, heads))
 

@@ -14,15 +14,10 @@ from headscope.shown.words import arrow, sentence_of
 if TYPE_CHECKING:
     from headscope.results.common import BaselineCheck
     from headscope.runs import Result
-    from headscope.studies.inputs import ModelChoice
-    from headscope.studies.survey_plans import SurveyData
+    from headscope.studies.survey_plans import SurveyPlan
 
 RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
-
-
-#: A result as JSON, and as text.
-Told = tuple[Mapping[str, Any], str]
 
 
 @dataclass(frozen=True)
@@ -40,8 +35,9 @@ class Study:
         loads: whether a model is loaded where there is progress; of settings, whether by these.
         failure: why a result that is printed all the same ends the command with code 2, or None.
         survey: of a method that finds heads, its settings in a survey, or in words why it is left
-            out: given the model, the survey's data, whether it is to be quick, and the folder of
-            the runs made so far.
+            out.
+        measures, needs: of such a method what a head's score says, in one line, and what data it
+            needs; a method that `find.registry` has says so there.
         instead: what is told of the options without a run, as JSON and as text; None: nothing.
     """
 
@@ -53,7 +49,9 @@ class Study:
     out: Option | None = RUN_FOLDER
     loads: bool | Callable[[Any], bool] = True
     failure: Callable[[Any], str | None] = lambda result: None
-    survey: Callable[[ModelChoice, SurveyData, bool, Path], Any] | None = None
+    survey: Callable[[SurveyPlan], Any] | None = None
+    measures: str = ""
+    needs: str = ""
     instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
         None
     )

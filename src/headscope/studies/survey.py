@@ -15,33 +15,33 @@ from typing import Annotated, Any
 
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.find.registry import Method, method, methods
+from headscope.find.registry import Method, method
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
 from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
+from headscope.shown.blocks import Cell, Section, Shown, Text, table_of
 from headscope.studies.compare.methods import (
     CompareMethods,
     TopHeads,
     compare_methods,
     show_methods,
 )
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     MODEL_ARGUMENT,
     ModelChoice,
-    Progress,
     about_model,
     dtype_name,
     model_inputs,
     model_provenance,
 )
-from headscope.studies.places import place_digests
-from headscope.studies.registry import COMMANDS, study_of
+from headscope.studies.named_data import data_digests
+from headscope.studies.registry import COMMANDS, methods, study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyData, SurveyPlan
 
 COMMAND = "survey"
 #: A method, given its folder; one from elsewhere may return a dictionary.
@@ -87,22 +87,23 @@ def survey(
     from headscope.lm.prompting import uses_chat
 
     began = time.monotonic()
-    wanted = [method(name) for name in dict.fromkeys(config.methods)] or list(methods())
+    known = methods()
+    wanted = [method(name, known) for name in dict.fromkeys(config.methods) or known]
     lm = config.model.load_for(out)
     chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
     config = replace(config, data=replace(config.data, chat=chat))
     settings = {
         "settings": config,
-        "methods": [one.name for one in wanted],
+        "methods": [language.name for language in wanted],
         "computed_in": dtype_name(lm),
     }
-    inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+    inputs = model_inputs(lm) | data_digests(config.data.places())
 
     def compute(run: Run) -> SurveyResult:
         nonlocal lm
         model = decode(ModelFacts, about_model(lm))
         del lm  # every method loads it by itself
-        rows = [_run(one, config, run.path, progress) for one in wanted]
+        rows = [_run(language, config, run.path, progress) for language in wanted]
         compared = [str(run.path / str(row.run)) for row in rows if row.compared]
         if len(compared) < 2:
             why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
@@ -149,7 +150,7 @@ def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
     study = study_of(command) if command in COMMANDS else None
     if study is None or study.survey is None:
         return "it has no recipe here; run it by itself and name its run in compare methods"
-    planned = study.survey(config.model, config.data, config.quick, folder / RUNS)
+    planned = study.survey(SurveyPlan(config.model, config.data, config.quick, folder / RUNS))
     if isinstance(planned, str):
         return planned
     return lambda out, progress: study.run(planned, out, progress)
@@ -168,23 +169,18 @@ def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
 
 
 def _show(result: SurveyResult, run: Path) -> Shown:
-    """The comparison, and before it which methods were run."""
     compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
     shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
-    rows = tuple(
-        Row(
-            row.method,
-            (
-                Cell(row.measures),
-                Cell(row.seconds, digits=0, unit="s", why="left out"),
-                Cell(row.why),
-            ),
-        )
-        for row in result.runs
+    ran = table_of(
+        "Methods of this survey",
+        ((row.method, row) for row in result.runs),
+        {
+            "what it measures": lambda row: row.measures,
+            "time": lambda row: Cell(row.seconds, digits=0, unit="s", why="left out"),
+            "remark": lambda row: row.why,
+        },
+        f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey",
     )
-    note = f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey"
-    ran = Table("Methods of this survey", ("what it measures", "time", "remark"), rows,
-                note=note)  # fmt: skip
     report = [Text("Report", (("report", result.report),))] if result.report else []
     sections = [*shown.sections, *([Section("Report", report, brief=True)] if report else [])]
     return replace(shown, sections=[Section("What was run", [ran], brief=True), *sections])

@@ -1,16 +1,20 @@
-"""The data of a survey, as single methods take it."""
+"""What a survey tells its methods: the model, the data, and whether it is to be quick."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 from headscope import options
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, PairsChoice
+from headscope.studies.models import POCKET, ModelChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.tasks import TaskChoice
 
+#: Sentences, documents, facts and pairs of prompts of a quick survey.
+QUICK = 20
 #: The direction that masks and gates are trained on where no task is named, for the pocket model.
 POCKET_PAIR = "en-de"
 
@@ -40,31 +44,43 @@ class SurveyData(Settings):
 
     def places(self) -> tuple[str, ...]:
         """Everything that was named."""
-        single = (self.questions, self.needles, self.words)
-        several = (*self.pairs, *self.shots_data, *self.documents, *self.task)
-        return (*several, *(one for one in single if one))
+        single = filter(None, (self.questions, self.needles, self.words))
+        return (*self.pairs, *self.shots_data, *self.documents, *self.task, *single)
 
-    def missing(self, model: ModelChoice, given: object, flag: str) -> str | None:
+
+@dataclass(frozen=True)
+class SurveyPlan:
+    """What a method is told of the survey it is to be a part of.
+
+    `quick`: little data, no long trainings; `runs` is the folder of the runs made so far.
+    """
+
+    model: ModelChoice
+    data: SurveyData
+    quick: bool
+    runs: Path
+
+    def missing(self, given: object, flag: str) -> str | None:
         """Why a method cannot be run, if its data is neither given nor of the pocket model."""
-        if given or model.model == POCKET:
+        if given or self.model.model == POCKET:
             return None
         return f"no data for it was given; add {flag}"
 
-    def pairs_choice(self, quick: bool) -> PairsChoice:
+    def pairs(self) -> PairsChoice:
         """The sentence pairs, few of them if it is to be quick."""
         return PairsChoice(
-            data=self.pairs,
-            limit=QUICK if quick else None,
-            shots=self.shots,
-            shots_data=self.shots_data,
-            language_names=self.language_names,
+            data=self.data.pairs,
+            limit=QUICK if self.quick else None,
+            shots=self.data.shots,
+            shots_data=self.data.shots_data,
+            language_names=self.data.language_names,
         )
 
-    def documents_choice(self, quick: bool) -> DocumentsChoice:
+    def documents(self) -> DocumentsChoice:
         """The documents, few of them if it is to be quick."""
-        return DocumentsChoice(data=self.documents, limit=QUICK if quick else None)
+        return DocumentsChoice(data=self.data.documents, limit=QUICK if self.quick else None)
 
-    def task_choice(self, model: ModelChoice) -> TaskChoice:
+    def task(self) -> TaskChoice:
         """The task that masks and gates are trained on."""
-        pair = (POCKET_PAIR,) if not self.task and model.model == POCKET else ()
-        return TaskChoice(task=self.task, pair=pair)
+        own = not self.data.task and self.model.model == POCKET
+        return TaskChoice(task=self.data.task, pair=(POCKET_PAIR,) if own else ())

@@ -30,8 +30,9 @@ from headscope.data.tasks import (
 )
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import POCKET, PairsChoice, read_directions
 from headscope.studies.leakage import apart, task_digests
+from headscope.studies.models import POCKET
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.verify.masks.asking import asked, rows_of
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
 
     if Path(name).is_file():
         return Path(name)
-    folders = [Path(one) for one in choice.data if Path(one).is_dir()]
+    folders = [Path(named) for named in choice.data if Path(named).is_dir()]
     files = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
     for file in files:
         if name in (file.name, file.name.partition(".")[0]):
@@ -251,7 +252,7 @@ def _asked(choice: TaskChoice, task: Task) -> Task:
 
 
 def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
-    data = tuple(one for one in choice.data if not _task_folder(choice, one))
+    data = tuple(source for source in choice.data if not _task_folder(choice, source))
     if not choice.pair and not data:
         return []
     pairs = PairsChoice(
@@ -266,12 +267,12 @@ def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
         return [
             _sides(
                 translation_task(
-                    one, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
+                    direction, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
                 ),
                 choice.held_out,
                 seed,
             )
-            for one in read_directions(pairs, model, "dev", seed=seed).values()
+            for direction in read_directions(pairs, model, "dev", seed=seed).values()
         ]
     # Which directions there are, and whether the model is the one that needs no data.
     named = read_directions(dataclasses.replace(pairs, limit=1), model, "test", seed=seed)

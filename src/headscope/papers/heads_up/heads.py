@@ -43,7 +43,7 @@ from headscope.results.attention import AttendedTask, AttentionResult
 from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome
 from headscope.results.masks import BasePair, MasksResult
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Heatmap, Table, grid
-from headscope.studies.inputs import kin
+from headscope.studies.models import kin
 
 #: Of which base model the paper compares the masks of an instructed one.
 SIMILARITY = {MAIN: "Table 37", "Llama-3.1-8B": "Table 37"}

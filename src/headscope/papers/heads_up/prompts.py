@@ -41,7 +41,7 @@ from headscope.results.mask import FoundMask
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
-from headscope.studies.inputs import kin
+from headscope.studies.models import kin
 
 CONDITIONS = ("as is", "instructed", "masked")
 #: The directions of Table 4, and that of Table 36.

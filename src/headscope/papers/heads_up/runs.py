@@ -21,9 +21,9 @@ from headscope.papers.paper import Setting, Step, StudyRun
 from headscope.papers.published import paper_model
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.find.mask import FindMask
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.verify.attention import VerifyAttention
 from headscope.studies.verify.families import VerifyFamilies
 from headscope.studies.verify.mask import VerifyMask

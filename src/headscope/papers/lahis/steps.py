@@ -28,11 +28,11 @@ from headscope.papers.paper import Setting, Step
 from headscope.papers.study_steps import study_step
 from headscope.results.lahis import LahisResult
 from headscope.studies.compare.overlap import CompareImportance, compare_importance
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.use.steering import Steer, astray_files, steer
 from headscope.studies.verify.layers import VerifyLayers, verify_layers

@@ -12,7 +12,7 @@ from headscope.options import DecodeName
 from headscope.papers.paper import Missing, Setting, decided
 from headscope.papers.published import ANY, reference
 from headscope.shown.blocks import Reference
-from headscope.studies.inputs import PairsChoice
+from headscope.studies.pairs import PairsChoice
 
 NAME = "token-alignment-heads"
 #: Above this translation score the paper calls a head a token alignment head (section 2.3).

@@ -44,16 +44,18 @@ from headscope.papers.trater import TraterExperiment, trater_experiment
 from headscope.papers.trater.evidence import published_selection
 from headscope.pocket.mixture import corpus_documents
 from headscope.pocket.tasks import CROSS_LINGUAL, TASKS, write_tasks
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, dump_json, encode
 from headscope.runs.reading import read_rows
 from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.classes import CompareClasses, compare_classes
 from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
-from headscope.studies.costs.work import Work
+from headscope.studies.costs.estimate import Work
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.inputs import POCKET, PairsChoice, Progress, find_and_check, read_directions
+from headscope.studies.models import POCKET
+from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal

@@ -27,15 +27,11 @@ from headscope.papers.trater.training import (
     records_of,
     train_and_measure,
 )
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, decode, plain
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
-from headscope.studies.inputs import (
-    PairsChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.studies.models import about_model, model_inputs, model_provenance
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:
@@ -135,7 +131,7 @@ def trater_experiment(
 
     began = time.monotonic()
     lm = load("pocket")
-    model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm, {})
+    model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm)
 
     def compute(run: Run) -> TraterResult:
         nonlocal lm

@@ -10,7 +10,7 @@ from headscope.report.drawing.drawn import Drawn
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar, small_matrix
 from headscope.report.parts import diverging_class, figure, named, ramp_class, scroll, var_style
-from headscope.shown.blocks import HeadMap, HeadMaps, HeadSets, HeadTable, Place
+from headscope.shown.blocks import HeadMap, HeadMaps, HeadPlace, HeadSets, HeadTable
 from headscope.shown.words import arrow, between, count, fixed, languages_of, number, sentence_of
 
 #: Rows of a ranking that stand open.
@@ -402,5 +402,5 @@ def _ticks(length: int, pitch: int) -> list[str]:
     return [str(number) if number % step == 0 else "" for number in range(length)]
 
 
-def _place(head: Place) -> str:
+def _place(head: HeadPlace) -> str:
     return f"{head[0]}.{head[1]}"

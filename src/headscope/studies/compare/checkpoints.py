@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope.errors import InputError
-from headscope.settings import Option, Part
-from headscope.studies.inputs import POCKET, ModelChoice
+from headscope.settings import Nested, Option
+from headscope.studies.models import POCKET, ModelChoice
 
 # step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
 # 3), checkpoint-500 (transformers' Trainer), global_step100, iter_0005000.
@@ -72,13 +72,13 @@ def checkpoint_series(
                 f"--revision {revision} needs --model with the name of a Hub model, which "
                 f"{model.model} is not; name the folders of the checkpoints instead"
             )
-        found.append(_of_hub(f"{model.model}@{revision}", model.model, revision, model))
+        found.append(_make(f"{model.model}@{revision}", model, model.model, revision))
     if not found:
         raise InputError(
             "no checkpoints are named; give pocket, folders, a pattern such as 'ckpt/step-*', "
             "NAME@REVISION, or --model NAME with --revision, repeatable"
         )
-    places = [(one.model.model, one.model.revision) for one in found]
+    places = [(artifact.model.model, artifact.model.revision) for artifact in found]
     for place, one in zip(places, found, strict=True):
         if places.count(place) > 1:
             raise InputError(f"{one.name}: this checkpoint is named twice; name each once")
@@ -102,7 +102,7 @@ def named_checkpoints(
         tuple[str, ...],
         Option("Revision of --model; repeatable.", flag="--revision", metavar="STEP"),
     ] = (),
-    loading: Annotated[ModelChoice | None, Part(without=("model", "revision"))] = None,
+    loading: Annotated[ModelChoice | None, Nested(without=("model", "revision"))] = None,
 ) -> tuple[Checkpoint, ...]:
     """The series from what is typed (see `checkpoint_series`)."""
     if bool(revisions) != bool(model):
@@ -135,19 +135,19 @@ def _expand(name: str, model: ModelChoice) -> list[Checkpoint]:
     path = Path(os.path.expanduser(name))  # as pathlib does, but without an error
     if path.is_dir():
         if (path / "config.json").exists():
-            return [_of_folder(path, model)]
-        inner = [one for one in path.iterdir() if one.is_dir() and _is_checkpoint(one)]
+            return [_make(str(path), model, str(path))]
+        inner = [folder for folder in path.iterdir() if folder.is_dir() and _is_checkpoint(folder)]
         # A checkpoint that lost its configuration is told as unreadable when it is opened.
-        return [_of_folder(one, model) for one in _naturally(inner or [path])]
+        return [_make(str(folder), model, str(folder)) for folder in _naturally(inner or [path])]
     if has_magic(name) and not path.exists():
-        matches = [Path(one) for one in glob(str(path)) if Path(one).is_dir()]
+        matches = [Path(match) for match in glob(str(path)) if Path(match).is_dir()]
         if not matches:
             raise InputError(f"{name} matches no folder; check the pattern")
-        return [_of_folder(one, model) for one in _naturally(matches)]
+        return [_make(str(folder), model, str(folder)) for folder in _naturally(matches)]
     repository, at, revision = name.rpartition("@")
     if at and repository and revision:
-        return [_of_hub(name, repository, revision, model)]
-    return [_make(name, replace(model, model=name, revision=None))]
+        return [_make(name, model, repository, revision)]
+    return [_make(name, model, name)]
 
 
 def _bundled(name: str, model: ModelChoice) -> list[Checkpoint]:
@@ -157,47 +157,36 @@ def _bundled(name: str, model: ModelChoice) -> list[Checkpoint]:
     known = {wanted: weights.path(wanted)} if colon else weights.checkpoints()
     if not known:
         weights.path()  # says what is missing
-    return [
-        replace(_make(own, replace(model, model=str(place), revision=None)), bundled=True)
-        for own, place in known.items()
-    ]
+    return [replace(_make(own, model, str(place)), bundled=True) for own, place in known.items()]
 
 
 def _is_checkpoint(folder: Path) -> bool:
     return (folder / "config.json").exists() or step_of(folder.name)[1] is not None
 
 
-def _of_folder(path: Path, model: ModelChoice) -> Checkpoint:
-    return _make(str(path), replace(model, model=str(path), revision=None))
-
-
-def _of_hub(name: str, repository: str, revision: str, model: ModelChoice) -> Checkpoint:
-    return _make(name, replace(model, model=repository, revision=revision))
-
-
-def _make(name: str, model: ModelChoice) -> Checkpoint:
+def _make(name: str, model: ModelChoice, place: str, revision: str | None = None) -> Checkpoint:
     stage, step = step_of(name)
-    return Checkpoint(name, model, step, stage)
+    return Checkpoint(name, replace(model, model=place, revision=revision), step, stage)
 
 
 def _naturally(paths: Sequence[Path]) -> list[Path]:
     def key(path: Path) -> list[tuple[int, int, str]]:
         pieces = re.split(r"([0-9]+)", path.name)
-        return [(0, int(one), "") if one.isdigit() else (1, 0, one) for one in pieces]
+        return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces]
 
     return sorted(paths, key=key)
 
 
 def _with_own_names(found: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Names as short as they can be: the folder or revision alone if that tells them apart."""
-    short = [_own_name(one.name) for one in found]
+    short = [_own_name(artifact.name) for artifact in found]
     if len(set(short)) < len(short):
         return list(found)
     return [replace(one, name=name) for one, name in zip(found, short, strict=True)]
 
 
 def _in_order(found: Sequence[Checkpoint]) -> list[Checkpoint]:
-    if any(one.step is None and not one.is_last for one in found):
+    if any(artifact.step is None and not artifact.is_last for artifact in found):
         return list(found)
 
     def key(one: Checkpoint) -> tuple[bool, int, int]:

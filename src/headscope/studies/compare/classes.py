@@ -50,14 +50,14 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesR
     if not config.artifacts:
         raise InputError("there is nothing to compare; name at least one run that scored heads")
     found = read_artifacts(config.artifacts, mean_only=True)
-    rows = [class_shares(one, config.threshold, config.inactive) for one in found]
+    rows = [class_shares(artifact, config.threshold, config.inactive) for artifact in found]
     settings = {
         "threshold": config.threshold,
         "inactive": config.inactive,
-        "artifacts": [one.name for one in found],
+        "artifacts": [artifact.name for artifact in found],
     }
 
-    inputs = {one.name: one.digest for one in found}
+    inputs = {artifact.name: artifact.digest for artifact in found}
 
     def compute(run: Run) -> ClassesResult:
         return ClassesResult(
@@ -68,9 +68,8 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesR
 
 
 def _show(result: ClassesResult, run: Path) -> Shown:
-    """Shares of the classes, of the score and of the score corrected for chance, and numbers."""
     models = result.models
-    without = [one.name for one in models if one.shares_above_chance is None]
+    without = [model.name for model in models if model.shares_above_chance is None]
     cautions = []
     if len(models) > 1:
         cautions.append(
@@ -82,7 +81,7 @@ def _show(result: ClassesResult, run: Path) -> Shown:
             f"Chance is not known for every head of {enumeration(without)}: where sentences are "
             "short, heads score by position alone."
         )
-    totals = sorted({one.total for one in models})
+    totals = sorted({model.total for model in models})
     threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
     return Shown(
         "Classes of heads",
@@ -107,7 +106,7 @@ def _show(result: ClassesResult, run: Path) -> Shown:
 
 
 def _finding(result: ClassesResult) -> list[str]:
-    ordered = sorted(result.models, key=lambda one: one.shares.token_alignment)
+    ordered = sorted(result.models, key=lambda model: model.shares.token_alignment)
     least, most = ordered[0], ordered[-1]
     above = f"score above {fixed(result.threshold, 2)}"
     if len(ordered) == 1:
@@ -133,19 +132,21 @@ def _shares(models: tuple[ClassShares, ...]) -> Table:
 
     rows = tuple(
         Row(
-            one.name,
+            model.name,
             (
-                Cell(one.total),
+                Cell(model.total),
                 *(
                     cell
-                    for pair in zip(cells(one.shares), cells(one.shares_above_chance), strict=True)
+                    for pair in zip(
+                        cells(model.shares), cells(model.shares_above_chance), strict=True
+                    )
                     for cell in pair
                 ),
-                Cell(str(one.highest.place)),
-                Cell(one.highest.score, one.highest.low, one.highest.high),
+                Cell(str(model.highest.place)),
+                Cell(model.highest.score, model.highest.low, model.highest.high),
             ),
         )
-        for one in models
+        for model in models
     )
     classes = (column for name in CLASSES for column in (name, "corrected"))
     note = (
@@ -162,10 +163,10 @@ def _bars(models: tuple[ClassShares, ...]) -> list[Bars]:
         names = tuple(name for name, _ in rows)
         return Bars(title, names, CLASSES, values, "% of heads", start=0.0, end=100.0)
 
-    corrected = [(one.name, one.shares_above_chance) for one in models]
+    corrected = [(model.name, model.shares_above_chance) for model in models]
     known = [(name, classes) for name, classes in corrected if classes is not None]
     return [
-        bars("Classes by score", [(one.name, one.shares) for one in models]),
+        bars("Classes by score", [(model.name, model.shares) for model in models]),
         *([bars("Classes by score corrected for chance", known)] if known else []),
     ]
 
@@ -177,16 +178,16 @@ def _mean_of(one: ClassShares) -> str | None:
 def _numbers(models: tuple[ClassShares, ...]) -> Table:
     return table_of(
         "Numbers of heads in each class",
-        ((one.name, one) for one in models),
+        ((model.name, model) for model in models),
         {
-            "model": lambda one: one.model,
-            "method": lambda one: one.method,
-            "direction": lambda one: Cell(one.direction, why=_mean_of(one)),
-            "layers": lambda one: one.layers,
-            "token alignment": lambda one: Cell(one.counts.token_alignment, digits=1),
-            "low activity": lambda one: Cell(one.counts.low_activity, digits=1),
-            "inactive": lambda one: Cell(one.counts.inactive, digits=1),
-            "mean score": lambda one: one.mean_score,
+            "model": lambda model: model.model,
+            "method": lambda model: model.method,
+            "direction": lambda model: Cell(model.direction, why=_mean_of(model)),
+            "layers": lambda model: model.layers,
+            "token alignment": lambda model: Cell(model.counts.token_alignment, digits=1),
+            "low activity": lambda model: Cell(model.counts.low_activity, digits=1),
+            "inactive": lambda model: Cell(model.counts.inactive, digits=1),
+            "mean score": lambda model: model.mean_score,
         },
         "Numbers of heads are means over directions where there are several",
     )

@@ -57,17 +57,14 @@ from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation import describe_all, write_found_on
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     POCKET,
-    PairsChoice,
-    Progress,
     dtype_name,
-    find_and_check,
     model_inputs,
     model_provenance,
-    pair_inputs,
     resolved_chat,
 )
+from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.study import Study
 from headscope.verify.translation import translate
 
@@ -99,7 +96,7 @@ class Formation(Settings):
     skip_unreadable: Annotated[bool, Option("Go on without checkpoints that cannot be read.")] = (
         False
     )
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
@@ -149,14 +146,20 @@ def formation(
 
     began = time.monotonic()
     # The sentences of the pocket model's world are for a series of its checkpoints alone.
-    foreign = next((one.model.model for one in config.checkpoints if not one.bundled), POCKET)
+    foreign = next(
+        (checkpoint.model.model for checkpoint in config.checkpoints if not checkpoint.bundled),
+        POCKET,
+    )
     found_on, checked_on = find_and_check(config.pairs, foreign, config.check, config.score.seed)
     for pairs in found_on.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
     opened, skipped = _open_all(config, out, progress)
     geometry = check_one_geometry(
-        ((f"checkpoint {one.checkpoint.name}", one.geometry) for one in opened),
+        (
+            (f"checkpoint {checkpoint.checkpoint.name}", checkpoint.geometry)
+            for checkpoint in opened
+        ),
         "a series is of one model, so name checkpoints of one training (models of any geometry: "
         "headscope compare classes)",
     )
@@ -171,16 +174,19 @@ def formation(
         "inactive": config.inactive,
         "check": config.check,
         "baseline": config.baseline,
-        "checkpoints": [one.checkpoint.name for one in opened],
-        "skipped": [one.name for one in skipped],
-        "computed_in": [one.dtype for one in opened],
+        "checkpoints": [checkpoint.checkpoint.name for checkpoint in opened],
+        "skipped": [checkpoint.name for checkpoint in skipped],
+        "computed_in": [checkpoint.dtype for checkpoint in opened],
     }
     inputs = {
-        f"{one.checkpoint.name} {what}": digest
-        for one in opened
-        for what, digest in one.inputs.items()
+        f"{checkpoint.checkpoint.name} {what}": digest
+        for checkpoint in opened
+        for what, digest in checkpoint.inputs.items()
     } | pair_inputs(found_on, checked_on)
-    about = {"models": [one.checkpoint.label for one in opened], "seed": config.score.seed}
+    about = {
+        "models": [checkpoint.checkpoint.label for checkpoint in opened],
+        "seed": config.score.seed,
+    }
 
     def compute(run: Run) -> FormationResult:
         measured: list[Measured] = []
@@ -240,7 +246,7 @@ def _open_all(
             skipped.append(Skipped(checkpoint.name, str(error)))
         else:
             chat = resolved_chat(lm, config.score).chat
-            inputs = model_inputs(lm, {}) | {"chat": str(chat)}
+            inputs = model_inputs(lm) | {"chat": str(chat)}
             opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
             del lm
             gc.collect()
@@ -334,9 +340,9 @@ def series(
     """What the top sets are ranked by, and the checkpoints, each beside the last one."""
     threshold, score = config.threshold, config.score
     # All by the same: a set by score says little beside one by score minus chance.
-    ranking = about_rank(*(one.mean.top(k, config.rank) for one in measured))
+    ranking = about_rank(*(checkpoint.mean.top(k, config.rank) for checkpoint in measured))
     rank: Rank = "score" if ranking["rank_note"] else config.rank
-    tops = [one.mean.top(k, rank) for one in measured]
+    tops = [checkpoint.mean.top(k, rank) for checkpoint in measured]
     last = measured[-1]
     final, final_top = last.mean.select(threshold), tops[-1]
     rows = []
@@ -393,7 +399,7 @@ def quality(
         chrf(made, [pair.target for pair in pairs.pairs])
         for pairs, made in zip(directions, outputs, strict=True)
     ]
-    parts = [one.statistics for one in counted]
+    parts = [measured_chrf.statistics for measured_chrf in counted]
     interval = bootstrap_difference(
         parts,
         [np.zeros_like(part) for part in parts],
@@ -402,19 +408,19 @@ def quality(
         score.seed,
         score.level,
     )
-    return replace(interval, value=fmean(one.value for one in counted))
+    return replace(interval, value=fmean(measured_chrf.value for measured_chrf in counted))
 
 
 def translations(
     checked_on: Mapping[str, PairFile], measured: Sequence[Measured]
 ) -> Iterator[dict[str, str]]:
     """Every translation of every checkpoint."""
-    for one in measured:
-        for (pair, pairs), texts in zip(checked_on.items(), one.outputs, strict=True):
+    for checkpoint in measured:
+        for (pair, pairs), texts in zip(checked_on.items(), checkpoint.outputs, strict=True):
             for sentence, text in zip(pairs.pairs, texts, strict=True):
                 yield {
                     "direction": pair,
-                    "checkpoint": one.opened.checkpoint.name,
+                    "checkpoint": checkpoint.opened.checkpoint.name,
                     "id": sentence.id,
                     "source": sentence.source,
                     "reference": sentence.target,

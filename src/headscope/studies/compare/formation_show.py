@@ -9,7 +9,16 @@ from pathlib import Path
 from headscope.heads import Geometry
 from headscope.results.formation import CheckpointRow, FormationResult
 from headscope.runs.reading import read_object
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, table_of
+from headscope.shown.blocks import (
+    Cell,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    one_column,
+    table_of,
+)
 from headscope.shown.words import between, enumeration, fixed, percent, sentence_of
 
 #: Sentences below which the interval of chrF++ is wide.
@@ -21,7 +30,7 @@ Rows = Sequence[CheckpointRow]
 def show_formation(result: FormationResult, run: Path) -> Shown:
     """The checkpoints in a table, classes and overlap over training, what was skipped."""
     rows, data = result.checkpoints, result.data.values()
-    checked = min(one.verified_on for one in data)
+    checked = min(series.verified_on for series in data)
     cautions = []
     if checked < FEW:
         cautions.append(f"chrF++ is measured on few sentences ({checked} of a direction).")
@@ -31,16 +40,16 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
             "different tokens."
         )
     if result.skipped:
-        names = enumeration([one.name for one in result.skipped])
+        names = enumeration([checkpoint.name for checkpoint in result.skipped])
         cautions.append(f"Checkpoints that could not be read are left out: {names}.")
-    skipped = tuple(Row(one.name, (Cell(sentence_of(one.reason)),)) for one in result.skipped)
+    skipped = [(each.name, sentence_of(each.reason)) for each in result.skipped]
     return Shown(
         "Formation of heads",
         "When do the attention heads that look at the source word form, and when does the model "
         "translate?",
         _finding(result),
         "One training run: another can differ. Only chrF++ has an interval, over "
-        f"{_range(one.verified_on for one in data)} sentences of each direction.",
+        f"{_range(series.verified_on for series in data)} sentences of each direction.",
         f"--check {FEW}" if checked < FEW else "",
         cautions,
         [
@@ -48,13 +57,13 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
             ("checkpoints", str(len(rows))),
             ("heads", str(Geometry.from_dict(result.geometry).total)),
             ("directions", str(len(result.data))),
-            ("sentences heads are found on", _range(one.found_on for one in data)),
+            ("sentences heads are found on", _range(series.found_on for series in data)),
         ],
         [
             Section("Checkpoints", [_table(result)], brief=True),
             Section("Over training", _lines(result)),
             Section("Scores", [_scores(rows)]),
-            *([Section("Skipped", [Table("Not read", ("why",), skipped)])] if skipped else []),
+            *([Section("Skipped", [one_column("Not read", "why", skipped)])] if skipped else []),
         ],
     )
 
@@ -73,7 +82,7 @@ def _finding(result: FormationResult) -> list[str]:
     first, last = rows[0], rows[-1]
     corrected = ""
     if first.above_chance is not None and last.above_chance is not None:
-        low, high = (percent(one.token_alignment, 1) for one in (first.above_chance,
+        low, high = (percent(shares.token_alignment, 1) for shares in (first.above_chance,
                                                                  last.above_chance))  # fmt: skip
         corrected = f" (corrected for chance {low} and {high})"
     words = [
@@ -175,12 +184,7 @@ def _lines(result: FormationResult) -> list[Lines]:
              [row.top_overlap_with_last for row in rows]),
         line(f"random {result.k} heads, %", [row.top_overlap_with_last_expected for row in rows]),
     )  # fmt: skip
-    chrf = Series(
-        "chrF++",
-        tuple((at, row.chrf.value) for at, row in zip(places, rows, strict=True)),
-        tuple(row.chrf.low for row in rows),
-        tuple(row.chrf.high for row in rows),
-    )
+    chrf = Series.of("chrF++", zip(places, (row.chrf for row in rows), strict=True))
     return [
         Lines("Classes of heads", tuple(shares), x, "% of heads", steps, labels=labels),
         Lines("Heads of the last checkpoint, and chrF++", (*overlap, chrf), x, "% or chrF++",

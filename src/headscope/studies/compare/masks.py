@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -34,18 +34,17 @@ from headscope.results.masks import (
     MasksResult,
     MeanOverTasks,
 )
-from headscope.results.overlap import PairOverlap
 from headscope.runs import Run, carry_out
 from headscope.settings import MadeBy, Option, Settings
 from headscope.shown.blocks import (
     Block,
     Cell,
+    Content,
     HeadMap,
     HeadMaps,
     Heatmap,
     Lines,
     NotMeasured,
-    Row,
     Section,
     Series,
     Shown,
@@ -55,7 +54,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import arrow, between, count, fixed, percent
-from headscope.studies.inputs import ModelChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import overlap_blocks
 from headscope.studies.study import Study
 
@@ -105,9 +104,8 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> MasksResult:
     """
     began = time.monotonic()
     masks, bases = _read(config)
-    geometry = masks[0].geometry
-    key_heads = _key_heads(config, [*masks, *bases], geometry)
-    everyone = [*masks, *bases]
+    geometry, everyone = masks[0].geometry, [*masks, *bases]
+    key_heads = _key_heads(config, everyone, geometry)
     inputs = {f"{place} {mask.name}": mask.digest for place, mask in enumerate(everyone)}
     settings = {
         "masks": [mask.name for mask in masks],
@@ -117,8 +115,9 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> MasksResult:
     }
 
     def compute(run: Run) -> MasksResult:
-        pairs = _pairs(masks)
         ways = {mask.name: mask.task for mask in masks}
+        sets = {mask.name: mask.heads for mask in masks}
+        pairs = overlaps(sets, {mask.name: mask.weights for mask in masks}, ways)
         run.write_tensors(
             "masks.safetensors",
             {
@@ -186,12 +185,6 @@ def _key_heads(
     return told.pop() if told else None
 
 
-def _pairs(masks: Sequence[LearnedMask]) -> list[PairOverlap]:
-    sets = {mask.name: mask.heads for mask in masks}
-    scores = {mask.name: mask.weights for mask in masks}
-    return overlaps(sets, scores, {mask.name: mask.task for mask in masks})
-
-
 def _about(mask: LearnedMask, base: bool, key_heads: Sequence[int] | None) -> ComparedMask:
     kept = mask.heads.mask().sum(axis=1).tolist()
     return ComparedMask(
@@ -254,7 +247,6 @@ def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, 
 
 
 def _show(result: MasksResult, run: Path) -> Shown:
-    """Masks with their groups, how far they agree, beside the base model's, maps and layers."""
     own, geometry = result.own, Geometry.from_dict(result.geometry)
     sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
     if result.base is not None:
@@ -322,21 +314,20 @@ def _finding(result: MasksResult) -> list[str]:
 
 def _masks(result: MasksResult, geometry: Geometry) -> Table:
     known = _grouped(result, geometry)
-    columns = ["heads kept", "share kept"]
+    columns: dict[str, Callable[[Any], Content]] = {
+        "heads kept": lambda mask: mask.selected,
+        "share kept": lambda mask: Cell.share(mask.kept_share),
+    }
     if known:
-        columns += ["groups dropped whole", "by chance", "by chance, layer by layer", "p",
-                    "groups kept whole"]  # fmt: skip
-    rows = []
-    for mask in result.masks:
-        cells = [Cell(mask.selected), Cell.share(mask.kept_share)]
-        if known and mask.groups is not None:
-            each = mask.groups
-            cells += [Cell(each.dropped), Cell(each.expected),
-                      Cell(each.expected_by_layer), p_cell(each.p_value),
-                      Cell(each.kept)]  # fmt: skip
-        rows.append(Row(arrow(mask.name), tuple(cells)))
+        columns |= {
+            "groups dropped whole": lambda mask: mask.groups.dropped,
+            "by chance": lambda mask: mask.groups.expected,
+            "by chance, layer by layer": lambda mask: mask.groups.expected_by_layer,
+            "p": lambda mask: p_cell(mask.groups.p_value),
+            "groups kept whole": lambda mask: mask.groups.kept,
+        }
     note = "p: a random mask of the same size drops at least as many groups whole" if known else ""
-    return Table("Masks", tuple(columns), tuple(rows), note=note)
+    return table_of("Masks", ((arrow(mask.name), mask) for mask in result.masks), columns, note)
 
 
 def _grouped(result: MasksResult, geometry: Geometry) -> bool:

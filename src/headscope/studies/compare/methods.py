@@ -23,8 +23,8 @@ from headscope.compare.verdicts import (
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of, default_amount
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
-    Column,
     ComparedModel,
+    ComparedRanking,
     Comparison,
     HeadVerdicts,
     MethodHeads,
@@ -35,12 +35,10 @@ from headscope.settings import Option, Settings
 from headscope.shown import blocks
 from headscope.shown.blocks import (
     Bars,
-    Cell,
     HeadMap,
     HeadMaps,
     HeadSets,
     HeadTable,
-    Row,
     Section,
     Shown,
     Table,
@@ -96,17 +94,18 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     asked = default_amount(geometry) if config.k is None else config.k
     k = count_of(asked, geometry.total)
     sets = [column.selected(k, config.rank) for column in columns]
-    ranking = [about_rank(one) for one in sets]
+    ranking = [about_rank(heads) for heads in sets]
     settings = {
         "k": k,
         "rank": about_rank(*sets)["rank"],
-        "ranks": [one["rank"] for one in ranking],
+        "ranks": [way["rank"] for way in ranking],
         "columns": [column.name for column in columns],
     }
     inputs = {column.name: column.artifact.digest for column in columns}
-    weights = next((one.weights for one in columns if one.weights), None)
+    weights = next((column.weights for column in columns if column.weights), None)
     model = next(
-        (one.artifact.origin.provenance.get("model") for one in columns if one.weights), None
+        (column.artifact.origin.provenance.get("model") for column in columns if column.weights),
+        None,
     )
     about = {"model": model, "weights": weights}
 
@@ -144,8 +143,8 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=MethodsResult)
 
 
-def _column(column: MethodColumn, selected: HeadSet) -> Column:
-    return Column(
+def _column(column: MethodColumn, selected: HeadSet) -> ComparedRanking:
+    return ComparedRanking(
         name=column.name,
         method=column.method,
         place=column.artifact.place,
@@ -163,15 +162,17 @@ def _csv(rows: Sequence[HeadVerdicts], columns: Sequence[MethodColumn]) -> str:
     """One line a head: score, rank and choice of every column; names may hold commas."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [f"{one.name} {what}" for one in columns for what in ("score", "rank", "selected")]
+    names = [
+        f"{column.name} {what}" for column in columns for what in ("score", "rank", "selected")
+    ]
     writer.writerow(["layer", "head", "methods", *names])
     for row in rows:
         cells: list[object] = [row.layer, row.head, len(row.selected_by)]
-        for one in row.columns.values():
+        for verdict in row.columns.values():
             cells += [
-                "" if one.score is None else repr(one.score),
-                "" if one.rank is None else one.rank,
-                int(one.selected),
+                "" if verdict.score is None else repr(verdict.score),
+                "" if verdict.rank is None else verdict.rank,
+                int(verdict.selected),
             ]
         writer.writerow(cells)
     return text.getvalue()
@@ -250,18 +251,21 @@ def _signs(compared: Comparison) -> dict[str, str]:
 
 def _sizes(compared: Comparison) -> list[Table]:
     signs = _signs(compared)
-    methods = tuple(
-        Row(one.name, (Cell(signs[one.name]), Cell(one.size), Cell(len(one.specific))))
-        for one in compared.methods
+    table = table_of(
+        "Methods",
+        ((method.name, method) for method in compared.methods),
+        {
+            "sign": lambda method: signs[method.name],
+            "heads selected": lambda method: method.size,
+            "by no other method": lambda method: len(method.specific),
+        },
+        "Of a method with several rankings, such as languages, the heads of all of them",
     )
-    return [
-        Table("Methods", ("sign", "heads selected", "by no other method"), methods,
-              note="Of a method with several rankings, such as languages, the heads of all of them")
-    ]  # fmt: skip
+    return [table]
 
 
 def _columns(compared: Comparison) -> Table:
-    specific = {one.name: set(one.specific) for one in compared.methods}
+    specific = {method.name: set(method.specific) for method in compared.methods}
     return table_of(
         "Rankings and sets",
         ((column.name, column) for column in compared.columns),
@@ -296,9 +300,9 @@ def _sets(compared: Comparison) -> HeadSets:
         for several in range(most, 1, -1)
     }
     sets |= {
-        f"by {one.name} alone": list(map(Head.parse, one.specific))
-        for one in compared.methods
-        if one.specific
+        f"by {method.name} alone": list(map(Head.parse, method.specific))
+        for method in compared.methods
+        if method.specific
     }
     return HeadSets("Heads selected", {name: places(heads) for name, heads in sets.items()})
 
@@ -386,7 +390,7 @@ def _ranking(compared: Comparison, geometry: Geometry) -> HeadTable:
     )
 
 
-def _lower(compared: Comparison, column: Column) -> Mapping[Head, float]:
+def _lower(compared: Comparison, column: ComparedRanking) -> Mapping[Head, float]:
     """Of each head the share of the others that rank lower, in per cent; of a bare set 100 or 0."""
     verdicts = {head.place: head.columns[column.name] for head in compared.heads}
     ranks = sorted(verdict.rank or 0 for verdict in verdicts.values())

@@ -91,31 +91,33 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             f"{config.artifacts[0] if config.artifacts else 'nothing'} holds only one set of "
             "heads; name a second one to compare it with"
         )
-    geometry = check_one_geometry((one.place, one.geometry) for one in found)
-    if config.threshold is not None and not any(one.scores for one in found):
+    geometry = check_one_geometry((each.place, each.geometry) for each in found)
+    if config.threshold is not None and not any(each.scores for each in found):
         raise InputError("--threshold needs scores, and only sets were named; leave it out")
     sets = {}
-    for one in found:
-        with naming(one.place):
-            sets[one.name] = one.top(config.k, config.threshold, config.rank)
-    ways = {one.name: one.direction for one in found}
+    for artifact in found:
+        with naming(artifact.place):
+            sets[artifact.name] = artifact.top(config.k, config.threshold, config.rank)
+    ways = {each.name: each.direction for each in found}
     settings = {
         "k": config.k,
         "threshold": config.threshold,
         "rank": about_rank(*sets.values())["rank"],
         "ranks": {name: about_rank(heads)["rank"] for name, heads in sets.items()},
-        "artifacts": [one.name for one in found],
+        "artifacts": [each.name for each in found],
     }
 
     def compute(run: Run) -> OverlapResult:
-        scores = {one.name: one.scores for one in found if one.scores is not None}
+        scores = {
+            artifact.name: artifact.scores for artifact in found if artifact.scores is not None
+        }
         pairs = overlaps(sets, scores, ways)
         return OverlapResult(
             geometry=geometry.as_dict(),
             k=config.k,
             threshold=config.threshold,
             **about_rank(*sets.values()),
-            artifacts=tuple(_compared(one, sets[one.name]) for one in found),
+            artifacts=tuple(_compared(artifact, sets[artifact.name]) for artifact in found),
             pairs=tuple(pairs),
             groups=tuple(group_overlaps(pairs, ways)),
         )
@@ -141,7 +143,6 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
 
 
 def _show(result: OverlapResult, run: Path) -> Shown:
-    """Every two sets, groups of directions, and the sets themselves."""
     pairs, sets, geometry = result.pairs, result.artifacts, Geometry.from_dict(result.geometry)
     shared, table, *groups = overlap_blocks(pairs, result.groups)
     sections = [
@@ -150,7 +151,7 @@ def _show(result: OverlapResult, run: Path) -> Shown:
         *([Section("Map of the overlap", [shared])] if len(sets) > 2 else []),
         Section("Sets", [_heads(result), _sets(result)]),
     ]
-    sizes = sorted({one.size for one in sets})
+    sizes = sorted({heads.size for heads in sets})
     return Shown(
         "Overlap of head sets",
         "Do sets of attention heads hold the same heads, more than random sets would?",
@@ -158,7 +159,11 @@ def _show(result: OverlapResult, run: Path) -> Shown:
         "Overlap and p are exact for these sets; whether other sentences would give other sets is "
         "not measured.",
         "",
-        [f"{arrow(one.name)} is empty: it overlaps with nothing." for one in sets if one.size == 0],
+        [
+            f"{arrow(heads.name)} is empty: it overlaps with nothing."
+            for heads in sets
+            if heads.size == 0
+        ],
         [
             ("sets", str(len(sets))),
             ("heads in a set", " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))),
@@ -205,19 +210,22 @@ def _compared_heads(result: OverlapResult) -> str:
 
 
 def _heads(result: OverlapResult) -> HeadSets:
-    sets = {arrow(one.name): places(map(Head.parse, one.heads)) for one in result.artifacts}
+    sets = {
+        arrow(compared.name): places(map(Head.parse, compared.heads))
+        for compared in result.artifacts
+    }
     return HeadSets("Heads of each set, best first where they have scores", sets)
 
 
 def _sets(result: OverlapResult) -> Table:
     return table_of(
         "Where the sets come from",
-        ((arrow(one.name), one) for one in result.artifacts),
+        ((arrow(compared.name), compared) for compared in result.artifacts),
         {
-            "heads": lambda one: one.size,
-            "method": lambda one: one.method or None,
-            "model": lambda one: one.model,
-            "read from": lambda one: one.place,
+            "heads": lambda compared: compared.size,
+            "method": lambda compared: compared.method or None,
+            "model": lambda compared: compared.model,
+            "read from": lambda compared: compared.place,
         },
     )
 
@@ -245,11 +253,11 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
     gives it. Important are the heads above the first run's quantile.
     """
     began = time.monotonic()
-    results = [read_result(one) for one in (*config.scored, *config.read)]
-    inputs = {f"run {at}": str(one["signature"]) for at, one in enumerate(results)}
+    results = [read_result(run_folder) for run_folder in (*config.scored, *config.read)]
+    inputs = {f"run {at}": str(result["signature"]) for at, result in enumerate(results)}
 
     def compute(run: Run) -> dict[str, Any]:
-        first, second = (read_scores(one) for one in config.scored)
+        first, second = (read_scores(run_folder) for run_folder in config.scored)
         quantile, (one, other) = float(results[0]["quantile"]), config.read
         languages = {
             code: {

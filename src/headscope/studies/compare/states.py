@@ -17,6 +17,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.states import (
     ByPlace,
@@ -27,13 +28,13 @@ from headscope.results.states import (
     Nearer,
     StatesFound,
 )
-from headscope.runs import Run, decode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.runs import Run, decode, encode
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.masked_tasks import read_masked_task
+from headscope.studies.masked_tasks import read_task_for_mask
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
@@ -74,7 +75,7 @@ class CompareStates(Settings):
     top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def compare_states(
@@ -85,7 +86,7 @@ def compare_states(
     The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
     """
     began = time.monotonic()
-    chosen = read_masked_task(
+    chosen = read_task_for_mask(
         config.heads, config.tasks, config.model, config.seed, config.allow_overlap
     )
     task = chosen.task
@@ -101,7 +102,7 @@ def compare_states(
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         tensors = _observed(lm, samples, mask, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
-        about = chosen.about(mask)
+        kept = {**encode(mask.about()), "place": config.heads}
         return ComparedStates(
             **about
             | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)},
@@ -117,7 +118,7 @@ def compare_states(
 
 def _shown(task: Task, example: str | None) -> int:
     """Which sample is shown through the lens."""
-    ids = [one.id for one in task.examples]
+    ids = [each.id for each in task.examples]
     if example is None:
         return 0
     if example not in ids:
@@ -186,7 +187,6 @@ def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArr
 
 
 def _show(result: ComparedStates, run: Path) -> Shown:
-    """Cosines with the instructed model by layer, one sample's lens, and the answer's rank."""
     states, mask = result.states, result.mask
     draws = min((control.draws for control in states.controls), default=0)
     cautions = leakage_caution(result.leakage, "samples")
@@ -313,9 +313,7 @@ def _pair_name(a: str, b: str) -> str:
 
 
 def _line(name: str, rows: Iterable[Mean], first: int = 0) -> Series:
-    values = list(rows)
-    points = tuple((float(at), row.mean) for at, row in enumerate(values, first))
-    return Series(name, points, tuple(r.low for r in values), tuple(r.high for r in values))
+    return Series.of(name, ((float(at), row) for at, row in enumerate(rows, first)))
 
 
 def _by_layer(states: StatesFound) -> list[Lines]:
@@ -380,7 +378,7 @@ def _answer(result: ComparedStates) -> list[Lines]:
         _line(_WORDS.get(name, name), [Mean(r.geometric_mean, r.low, r.high) for r in rows], -1)
         for name, rows in states.target_ranks.items()
     )
-    shared = (_line(_pair_name(one.a, one.b), one.layers, -1) for one in states.shared_top)
+    shared = (_line(_pair_name(pair.a, pair.b), pair.layers, -1) for pair in states.shared_top)
     return [
         Lines("Rank of the answer\u2019s first token in the lens", tuple(ranks), layer,
               "rank (1: the likeliest)", note="Geometric mean over samples", logarithmic_y=True),

@@ -15,9 +15,8 @@ from headscope.find.gate_gradients import batch_gradients, ones_gate
 from headscope.lm.batching import collate
 from headscope.lm.generation import generate_batch
 from headscope.lm.losses import token_losses
-from headscope.studies.costs.machines import Machine, Rate
-from headscope.studies.costs.reading import shape_of
-from headscope.studies.costs.shapes import Shape
+from headscope.studies.costs.estimate import Machine, Rate
+from headscope.studies.costs.shapes import Shape, shape_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -38,9 +37,7 @@ _START, _TEXT = 35.0, 0.2
 _ENOUGH, _PROBE, _STEADY = 0.85, 0.3, 1.5
 
 
-def measure_machine(
-    lm: LanguageModel, name: str = "here", clock: Clock = time.perf_counter
-) -> Machine:
+def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Machine:
     """The machine that a model is on, measured with that model in a second or two.
 
     Passes, passes with gradients for gates, and steps of generation are timed at a small and a
@@ -50,7 +47,6 @@ def measure_machine(
 
     Args:
         lm: the model.
-        name: how the machine is called.
         clock: seconds, of the wall or of the process.
     """
     shape = shape_of(lm)
@@ -82,7 +78,7 @@ def measure_machine(
 
         def write(limit: int) -> int:
             made = generate_batch(lm, batch, [limit] * count, stop_at_newline=False)
-            return max(len(one.output_ids) for one in made)
+            return max(len(output.output_ids) for output in made)
 
         first, _ = _timed(lm, clock, lambda: write(1), spreads)
         seconds, written = _timed(lm, clock, lambda: write(1 + _STEPS), spreads)
@@ -93,19 +89,19 @@ def measure_machine(
 
     bandwidth = _bandwidth(lm.device)
     reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
-    whole = [passes(*one) for one in _PASSES]
-    bare = [passes(*one, start=one[1] - 1) for one in _PASSES]
+    whole = [passes(*rows_and_length) for rows_and_length in _PASSES]
+    bare = [passes(*rows_and_length, start=rows_and_length[1] - 1) for rows_and_length in _PASSES]
     logits = _of_logits(whole[-1], bare[-1])
     _, least = passes(*_LEAST)
     rates = (
         _rate(bare, shape),
-        _rate([gradients(*one) for one in _PASSES], shape),
-        _rate([steps(one) for one in _ROWS], shape, reading),
+        _rate([gradients(*rows_and_length) for rows_and_length in _PASSES], shape),
+        _rate([steps(count) for count in _ROWS], shape, reading),
     )
     share = _share() if lm.device.type == "cpu" else 1.0
     threads = torch.get_num_threads()
     return Machine(
-        name,
+        "here",
         *rates,
         bandwidth,
         _memory(lm.device),

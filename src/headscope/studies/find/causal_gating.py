@@ -28,6 +28,7 @@ from headscope.measure.baseline import Rules
 from headscope.measure.intervals import bootstrap_mean
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
+from headscope.progress import Progress
 from headscope.results.causal_gating import (
     CausalGatingResult,
     CheckedLoss,
@@ -36,7 +37,7 @@ from headscope.results.causal_gating import (
     RolesCheck,
 )
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Bars,
     Cell,
@@ -44,7 +45,6 @@ from headscope.shown.blocks import (
     HeadMaps,
     HeadTable,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
@@ -55,16 +55,18 @@ from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.models import ModelChoice, run_with_model, steps_of
 from headscope.studies.shows import head_map, head_table, interval, model_facts
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
     found_on,
     read_tasks,
     resolved_tasks,
+    task_inputs,
     training_task,
 )
 
@@ -88,6 +90,8 @@ MEANT = {
     "interfering": "shut even when pushed open: the head is in the way",
     "irrelevant": "where it is pushed: the head does nothing for the task",
 }
+#: The gates of a seed.
+GATES = ("free", "keep", "remove")
 #: How gates were pushed, by the names of fits and of conditions.
 PUSHES = {
     "none": ("gates free", "no push"),
@@ -113,7 +117,7 @@ class FindCausalGating(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     task: TaskChoice = field(default_factory=TaskChoice)
     # In place of the paper's values, or those of `CausalGating.small`.
-    changes: Annotated[Mapping[str, Any], Part(of=CausalGating, make=_changes)] = field(
+    changes: Annotated[Mapping[str, Any], Nested(of=CausalGating, make=_changes)] = field(
         default_factory=dict, metadata=UNSIGNED
     )
     # The task's prompt with its instruction, where it has one.
@@ -127,7 +131,7 @@ class FindCausalGating(Settings):
         ),
     ] = True
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def find_causal_gating(
@@ -147,7 +151,7 @@ def find_causal_gating(
     fit = _fit(config, lm.geometry.total)
     learned = _samples(lm, task, config.instructed)
     tested = [
-        one for sides in tasks.values() for one in _samples(lm, sides.test, config.instructed)
+        sample for sides in tasks.values() for sample in _samples(lm, sides.test, config.instructed)
     ]
     data = {
         f"task {name}": {
@@ -169,7 +173,7 @@ def find_causal_gating(
             for number in range(fit.seeds)
         ]
         run.write_json(FOUND_ON, found_on(tasks))
-        scores = _scores(lm.geometry, fits, fit, run, len(learned), learned)
+        scores = _scores(lm.geometry, fits, fit, run, learned)
         _write_gates(run, lm.geometry, fits, fit)
         check = _check(lm, scores, fits, tested, config, fit.seed)
         save_scores(run.path, scores)
@@ -188,10 +192,9 @@ def find_causal_gating(
             data=data,
         )
 
-    settings = {"settings": {"settings": config, "fit": fit}}
-    digests = {name: str(read["digest"]) for name, read in data.items()}
+    settings, kind = {"settings": {"settings": config, "fit": fit}}, CausalGatingResult
     return run_with_model(
-        lm, COMMAND, out, settings, digests, compute, kind=CausalGatingResult, seed=fit.seed
+        lm, COMMAND, out, settings, task_inputs(tasks), compute, kind=kind, seed=fit.seed
     )
 
 
@@ -222,24 +225,22 @@ def _scores(
     examples: int,
     learned: Sequence[Answered],
 ) -> HeadScores:
-    free, keep, remove = (
-        np.array([getattr(one, name) for one in fits]) for name in ("free", "keep", "remove")
-    )
-    roles = role_scores(keep, remove)
-    extra: dict[str, NDArray[Any]] = {role: roles[role].mean(axis=0) for role in ROLES}
-    extra |= {"keep": keep.mean(axis=0), "remove": remove.mean(axis=0)}
+    gates = {push: np.array([getattr(gates, push) for gates in fits]) for push in GATES}
+    roles = role_scores(gates["keep"], gates["remove"])
     facilitating = roles["facilitating"]
+    by_seed: dict[str, NDArray[Any]] = {role: roles[role] for role in ROLES}
+    by_seed |= {name: gates[name] for name in ("keep", "remove")}
     return HeadScores(
         geometry,
         facilitating.mean(axis=0),
         METHOD,
         facilitating.min(axis=0),
         facilitating.max(axis=0),
-        extra=extra,
-        statistics={"free": free, "keep": keep, "remove": remove},
+        extra={name: values.mean(axis=0) for name, values in by_seed.items()},
+        statistics=gates,
         config={
-            "examples": examples,
-            "tokens": sum(len(one.ids) - one.start for one in learned),
+            "examples": len(learned),
+            "tokens": sum(len(sample.ids) - sample.start for sample in learned),
             "seeds": fit.seeds,
         },
         provenance=run.provenance,
@@ -287,8 +288,8 @@ def _check(
     """
     geometry = lm.geometry
     found = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
-    for name in ("free", "keep", "remove"):
-        gates = [Gate(geometry, getattr(one, name)) for one in fits]
+    for name in GATES:
+        gates = [Gate(geometry, getattr(each, name)) for each in fits]
         found[f"gates {name}"] = _nll(lm, gates, tested, config)
     k = default_heads(geometry)
     removed: dict[str, tuple[str, ...]] = {}
@@ -299,7 +300,7 @@ def _check(
         if not len(heads):
             continue
         found[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
-        draws = [one.heads.removed() for one in draw_heads(heads, DRAWS, seed)]
+        draws = [draw.heads.removed() for draw in draw_heads(heads, DRAWS, seed)]
         found[f"random beside {role}"] = _nll(lm, draws, tested, config)
     return RolesCheck(removed, len(tested), conditions(found, seed))
 
@@ -329,7 +330,6 @@ def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str
 
 
 def _show(result: CausalGatingResult, run: Path) -> Shown:
-    """The roles, their test by removal, every head, and the fits."""
     check = result.check
     return Shown(
         "Causal head gating",
@@ -434,55 +434,54 @@ def _named(check: RolesCheck) -> dict[str, str]:
 
 
 def _changes_table(check: RolesCheck) -> Table:
-    rows = []
-    for name, words in _named(check).items():
-        loss = check.conditions[name]
-        change = Cell() if name == "untouched" else Cell.of(loss.change)
-        rows.append(Row(words, (Cell(loss.nll.value), change)))
-    note = (
+    return table_of(
+        "Loss of the answers",
+        ((words, (name, check.conditions[name])) for name, words in _named(check).items()),
+        {
+            "nats a token": lambda row: row[1].nll.value,
+            "change": lambda row: None if row[0] == "untouched" else Cell.of(row[1].change),
+        },
         f"{count(check.examples, 'held-out example')}. Predicted: a higher loss without "
         "facilitating heads, a lower one without interfering ones, no change without irrelevant "
-        "ones"
+        "ones",
     )
-    return Table("Loss of the answers", ("nats a token", "change"), tuple(rows), note=note)
 
 
 def _bars(check: RolesCheck) -> list[Bars]:
     """The losses by role, and of the fitted gates."""
-    found = check.conditions
-    roles = [role for role in ROLES if f"without {role}" in found]
-    by_role = [("untouched", f"without {role}", f"random beside {role}") for role in roles]
-    names = ("original", "selected heads removed", "random heads removed")
-    gates = tuple(name for name in ("untouched", *(c for c, _ in PUSHES.values())) if name in found)
-    words = tuple(_named(check)[name] for name in gates)
-    made = [_bar("Loss without heads of a role", tuple(roles), names, by_role, check)]
-    return [*(made if roles else []), _bar("Loss under the fitted gates", ("all heads",), words,
-                                           [gates], check, "Single draws are seeds")]  # fmt: skip
+    known, words = check.conditions, _named(check)
 
+    def bars(title: str, groups: Mapping[str, Sequence[str]], *series: str, note: str = "") -> Bars:
+        losses = [[known[name] for name in names] for names in groups.values()]
+        return Bars(
+            title,
+            tuple(groups),
+            series,
+            tuple(tuple(loss.nll.value for loss in row) for row in losses),
+            "nats a token",
+            tuple(tuple(loss.nll.low for loss in row) for row in losses),
+            tuple(tuple(loss.nll.high for loss in row) for row in losses),
+            digits=3,
+            note=note,
+            draws=tuple(
+                tuple(loss.each if len(loss.each) > 1 else () for loss in row) for row in losses
+            ),
+        )
 
-def _bar(
-    title: str,
-    groups: tuple[str, ...],
-    series: tuple[str, ...],
-    names: Sequence[Sequence[str]],
-    check: RolesCheck,
-    note: str = "",
-) -> Bars:
-    losses = [[check.conditions[name] for name in row] for row in names]
-    return Bars(
-        title,
-        groups,
-        series,
-        tuple(tuple(loss.nll.value for loss in row) for row in losses),
-        "nats a token",
-        tuple(tuple(loss.nll.low for loss in row) for row in losses),
-        tuple(tuple(loss.nll.high for loss in row) for row in losses),
-        digits=3,
-        note=note,
-        draws=tuple(
-            tuple(loss.each if len(loss.each) > 1 else () for loss in row) for row in losses
-        ),
+    roles: dict[str, Sequence[str]] = {
+        role: ("untouched", f"without {role}", f"random beside {role}")
+        for role in ROLES
+        if f"without {role}" in known
+    }
+    removed = ("original", "selected heads removed", "random heads removed")
+    gates = [name for name in ("untouched", *(fit for fit, _ in PUSHES.values())) if name in known]
+    fitted = bars(
+        "Loss under the fitted gates",
+        {"all heads": gates},
+        *(words[name] for name in gates),
+        note="Single draws are seeds",
     )
+    return [*([bars("Loss without heads of a role", roles, *removed)] if roles else []), fitted]
 
 
 def _maps(result: CausalGatingResult) -> HeadMaps:
@@ -535,14 +534,12 @@ def _fits(fits: Sequence[Fit]) -> Lines:
     )
 
 
-def _survey(
-    model: ModelChoice, data: SurveyData, quick: bool, runs: Path
-) -> FindCausalGating | str:
-    changes: dict[str, Any] = {"seed": data.seed}
-    if quick:
+def _survey(plan: SurveyPlan) -> FindCausalGating | str:
+    changes: dict[str, Any] = {"seed": plan.data.seed}
+    if plan.quick:
         changes |= {"steps": 20, "pushed_steps": 20, "batch_size": 8, "seeds": 1}
-    config = FindCausalGating(model, data.task_choice(model), changes=changes)
-    return data.missing(model, data.task, "--task FILE") or config
+    config = FindCausalGating(plan.model, plan.task(), changes=changes)
+    return plan.missing(plan.data.task, "--task FILE") or config
 
 
 command = Study(

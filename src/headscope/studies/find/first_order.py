@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import Settings
-from headscope.shown.blocks import Column, Section, Shown, Table, table_of
+from headscope.shown.blocks import Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.head_scores import (
@@ -24,12 +24,10 @@ from headscope.studies.find.head_scores import (
     languages_table,
     score_languages,
 )
-from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import few_caution, highest, model_facts, spread
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find first-order"
 
@@ -74,7 +72,6 @@ def find_first_order(
 
 
 def _show(result: DocumentScores, run: Path) -> Shown:
-    """The steepest heads, the languages, and every score."""
     languages = result.languages
     fewest = min(language.documents for language in languages.values())
     cautions = [*few_caution(fewest, "document"), *document_cautions(languages)]
@@ -100,12 +97,10 @@ def _show(result: DocumentScores, run: Path) -> Shown:
         [
             Section("Languages", [_languages(result)], brief=True),
             Section("Every head", [scores], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "Score: mean over documents of the absolute gradient of the document\u2019s mean "
                 "loss with respect to the gate of the head, at the original model (gate 1), in "
-                "nats a token. Of several languages, scores and intervals are means over them.",
+                "nats a token. Of several languages, scores and intervals are means over them."
             ),
         ],
     )
@@ -136,9 +131,9 @@ def _languages(result: DocumentScores) -> Table:
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindFirstOrder | str:
-    config = FindFirstOrder(model, data.documents_choice(quick), FirstOrder(seed=data.seed))
-    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+def _survey(plan: SurveyPlan) -> FindFirstOrder | str:
+    config = FindFirstOrder(plan.model, plan.documents(), FirstOrder(seed=plan.data.seed))
+    return plan.missing(plan.data.documents, "--documents LANG=FILE") or config
 
 
 command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show, survey=_survey)

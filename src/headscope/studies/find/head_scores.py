@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
+from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
@@ -18,9 +19,9 @@ from headscope.runs import Run
 from headscope.shown.blocks import Column, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.shows import SCORE, head_table
+from headscope.studies.models import ModelChoice, run_with_model, steps_of
+from headscope.studies.shows import SCORE, head_table, highest, significant
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -70,6 +71,21 @@ def scores_run(
     digests = {name: str(read["digest"]) for name, read in data.items()}
     config = {"settings": settings}
     return run_with_model(lm, command, out, config, digests, compute, kind=kind, seed=seed)
+
+
+#: What a score of where a head looks does not say.
+LOOKING = (
+    "Intervals are per head and not corrected for the number of heads; looking at a token does not "
+    "prove that the model uses it (verify heads removes each head)."
+)
+
+
+def above_chance(name: str, heads: Sequence[ScoredHead], over: str = "") -> str:
+    """How many heads, called `name`, score above chance, and the highest; `over` such as ` (n)`."""
+    return (
+        f"{name} (95\u00a0% interval above chance): {len(significant(heads))} of {len(heads)}. The "
+        f"highest score is that of {highest(heads)}{over}."
+    )
 
 
 def parts_of(scores: Mapping[str, HeadScores]) -> Scored:
@@ -131,7 +147,11 @@ def score_languages(
         run.write_json(
             FOUND_ON,
             {
-                code: {"documents": sorted({sentence_digest(one.text) for one in file.documents})}
+                code: {
+                    "documents": sorted(
+                        {sentence_digest(document.text) for document in file.documents}
+                    )
+                }
                 for code, file in languages.items()
             },
         )

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from headscope.find.repeated import Induction, induction
+from headscope.progress import Progress
 from headscope.results.head_scores import ScoresResult
-from headscope.settings import GIVEN, Part, Settings
-from headscope.shown.blocks import Column, Section, Shown
+from headscope.settings import GIVEN, Nested, Settings
+from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.find.head_scores import scores_run
-from headscope.studies.inputs import QUICK, ModelChoice, Progress
+from headscope.studies.find.head_scores import LOOKING, above_chance, scores_run
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
-    highest,
     model_facts,
-    significant,
     significant_sets,
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import QUICK, SurveyPlan
 
 COMMAND = "find induction"
 #: Natural texts of each language where no limit is given.
@@ -49,7 +46,7 @@ class FindInduction(Settings):
 
     model: ModelChoice = field(default_factory=ModelChoice)
     measure: Induction = field(default_factory=Induction)
-    documents: Annotated[DocumentsChoice | None, Part(make=_documents)] = field(
+    documents: Annotated[DocumentsChoice | None, Nested(make=_documents)] = field(
         default=None, metadata=GIVEN
     )
 
@@ -78,7 +75,7 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
     if config.documents is None:
         from headscope.pocket.sample import sample_documents
 
-        return {}, [one.text for one in sample_documents("en", "dev", TEXTS, 0).documents]
+        return {}, [document.text for document in sample_documents("en", "dev", TEXTS, 0).documents]
     files = read_languages(
         config.documents, config.model.model, "dev", default_limit=TEXTS, pocket_limit=TEXTS
     )
@@ -86,11 +83,10 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
         code: {"path": one.path, "examples": len(one.documents), "digest": one.digest}
         for code, one in files.items()
     }
-    return data, [one.text for file in files.values() for one in file.documents]
+    return data, [document.text for file in files.values() for document in file.documents]
 
 
 def _show(result: ScoresResult, run: Path) -> Shown:
-    """The heads above chance, previous-token heads, and every score."""
     heads, blocks = result.heads, result.examples or 0
     columns = (
         Column("duplicate", "Same token", "peak on the same token in the first reading"),
@@ -99,10 +95,6 @@ def _show(result: ScoresResult, run: Path) -> Shown:
     )
     scores = head_table("Every head, highest first", {"induction": heads}, columns,
                         ranked_by="score", significant=True)  # fmt: skip
-    answer = (
-        f"Induction heads (95\u00a0% interval above chance): {len(significant(heads))} of "
-        f"{len(heads)}. The highest score is that of {highest(heads)}."
-    )
     more = []
     for key, where in (("previous_token", "random tokens"), ("previous_token_text", "text")):
         known = [head for head in heads if head.number(key) is not None]
@@ -114,33 +106,27 @@ def _show(result: ScoresResult, run: Path) -> Shown:
     return Shown(
         "Induction heads",
         "Which attention heads look at what followed the same token before?",
-        [answer, *more],
+        [above_chance("Induction heads", heads), *more],
         spread(heads, count(blocks, "block")),
         "--sequences 200",
-        [
-            *few_caution(blocks, "block"),
-            "Intervals are per head and not corrected for the number of heads; looking at a token "
-            "does not prove that the model uses it (verify heads removes each head).",
-        ],
+        [*few_caution(blocks, "block"), LOOKING],
         [*model_facts(result.model_name, len(heads)), ("blocks", f"{blocks:,}")],
         [
             Section("Induction heads", [significant_sets({"induction": heads})]),
             Section("Every head", [scores], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "Blocks of random tokens are read twice. Score: share of tokens of the second "
                 "reading from which the head looks most at the token that followed the same one "
                 "in the first reading. Chance: the mean of this share over all places of the "
-                "block, so a head that looks anywhere into the block scores no more.",
+                "block, so a head that looks anywhere into the block scores no more."
             ),
         ],
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindInduction | str:
-    sequences = QUICK if quick else Induction.sequences
-    return FindInduction(model, Induction(sequences, seed=data.seed))
+def _survey(plan: SurveyPlan) -> FindInduction | str:
+    sequences = QUICK if plan.quick else Induction.sequences
+    return FindInduction(plan.model, Induction(sequences, seed=plan.data.seed))
 
 
 command = Study(FindInduction, find_induction, result=ScoresResult, show=_show, survey=_survey)

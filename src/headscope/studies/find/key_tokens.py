@@ -13,6 +13,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,
@@ -32,10 +33,11 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    method_section,
     table_of,
 )
 from headscope.shown.words import count, enumeration, p_value, percent
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 
@@ -206,7 +208,6 @@ def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
 
 
 def _show(result: KeyTokensResult, run: Path) -> Shown:
-    """Attention of each head to each word, the controls, and the text itself."""
     draws = min((len(control.draws) for control in result.control.values()), default=0)
     cautions = ["One prompt: no interval is known, and other prompts may give other numbers."]
     if not result.control:
@@ -241,14 +242,12 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             Section("Heads and words", [_heads(result), _words(result)], brief=True),
             Section("Where the heads look", [text]),
             Section("Highest attention", [_peaks(result)]),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
                 "over the tokens so far; the weights on the tokens of a key word are added up and "
                 "averaged over steps. All words: a token that belongs to several words counts "
                 "once. Even: what all words would get if a head gave every token the same weight. "
-                "The weights are exact, from the queries and keys of the model.",
+                "The weights are exact, from the queries and keys of the model."
             ),
         ],
     )

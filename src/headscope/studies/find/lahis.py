@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope.find.importance import (
     Lahis,
@@ -22,7 +22,8 @@ from headscope.find.importance import (
 )
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
-from headscope.results.common import PairOverlap, ScoredHead, SetOverlap
+from headscope.progress import Progress
+from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
 from headscope.settings import Option, Settings
@@ -33,10 +34,11 @@ from headscope.shown.blocks import (
     HeadSets,
     HeadTable,
     Heatmap,
-    Row,
     Section,
     Shown,
     Table,
+    method_section,
+    one_column,
     table_of,
 )
 from headscope.shown.words import enumeration, fixed, percent
@@ -48,12 +50,10 @@ from headscope.studies.find.head_scores import (
     languages_table,
     score_languages,
 )
-from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import head_map, model_facts, places
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find lahis"
 
@@ -143,7 +143,7 @@ def _describe(
         ),
         languages=languages,
         overlap=tuple(
-            PairOverlap(a, b, _overlap(sets.important[a], sets.important[b]))
+            LanguagesOverlap(a, b, _overlap(sets.important[a], sets.important[b]))
             for a, b in combinations(scores, 2)
         ),
     )
@@ -179,7 +179,6 @@ def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:
 
 
 def _show(result: LahisResult, run: Path) -> Shown:
-    """The languages with their heads, maps, what is general, layers, and every score."""
     languages = result.languages
     documents = sum(language.documents for language in languages.values())
     cautions = document_cautions(languages)
@@ -213,11 +212,9 @@ def _show(result: LahisResult, run: Path) -> Shown:
         *([_general(result)] if result.general_in is not None else []),
         Section("By layer", [_layer_counts(result)]),
         Section("Every head", [_ranking(result)]),
-        Section(
-            "Method",
-            (),
+        method_section(
             "Score: the mean over documents of gate times gradient of the loss, without sign, "
-            "times the share of documents whose loss falls when the head is stronger.",
+            "times the share of documents whose loss falls when the head is stronger."
         ),
     ]
     return Shown(
@@ -238,7 +235,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
 
 def _finding(result: LahisResult) -> list[str]:
     languages = result.languages
-    important = sum(one.important for one in languages.values())
+    important = sum(language.important for language in languages.values())
     if result.general_in is None:
         answer = (
             f"{important} of {len(result.heads)} heads {_be(important)} important for "
@@ -276,7 +273,9 @@ def _be(heads: int) -> str:
 
 
 def _uncertainty(result: LahisResult) -> str:
-    halves = [one.halves for one in result.languages.values() if one.halves is not None]
+    halves = [
+        language.halves for language in result.languages.values() if language.halves is not None
+    ]
     if not halves:
         return "One document a language: no two halves can be compared."
     return (
@@ -292,15 +291,17 @@ def _languages(result: LahisResult) -> Table:
         "Languages and their heads",
         result.languages.items(),
         {
-            "documents": lambda one: one.documents,
-            "tokens": lambda one: one.tokens,
-            "loss, nats a token": lambda one: one.loss,
-            "important heads": lambda one: one.important,
-            "halves, Jaccard": lambda one: Cell(
-                one.halves.jaccard if one.halves else None, digits=2, why="one document"
+            "documents": lambda language: language.documents,
+            "tokens": lambda language: language.tokens,
+            "loss, nats a token": lambda language: language.loss,
+            "important heads": lambda language: language.important,
+            "halves, Jaccard": lambda language: Cell(
+                language.halves.jaccard if language.halves else None, digits=2, why="one document"
             ),
-            "by chance": lambda one: Cell(one.halves.expected if one.halves else None, digits=2),
-            specific: lambda one: " ".join(map(str, one.specific_heads)) or "none",
+            "by chance": lambda language: Cell(
+                language.halves.expected if language.halves else None, digits=2
+            ),
+            specific: lambda language: " ".join(map(str, language.specific_heads)) or "none",
         },
     )
 
@@ -322,8 +323,8 @@ def _general(result: LahisResult) -> Section:
         high=1.0,
         note=f"Mean {fixed(mean, 2)}; random sets of these sizes: {fixed(chance, 2)}",
     )
-    rows = tuple(Row(str(head.place), (Cell(head.languages),)) for head in result.general)
-    heads = Table("General heads, most shared first", ("languages",), rows)
+    rows = ((str(head.place), head.languages) for head in result.general)
+    heads = one_column("General heads, most shared first", "languages", rows)
     general = {"general": places(head.place for head in result.general)}
     return Section("General heads", [HeadSets("General heads", general), shared, heads])
 
@@ -335,7 +336,7 @@ def _layer_counts(result: LahisResult) -> Heatmap:
         "Important heads by layer",
         tuple(result.languages),
         tuple(map(str, range(depth))),
-        tuple(tuple(float(layer.important) for layer in one.layers) for one in languages),
+        tuple(tuple(float(layer.important) for layer in language.layers) for language in languages),
         "heads",
         "",
         "layer",
@@ -354,9 +355,9 @@ def _ranking(result: LahisResult) -> HeadTable:
     return languages_table(title, result.heads, result.languages, columns, score)
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindLahis | str:
-    config = FindLahis(model, data.documents_choice(quick), Lahis(seed=data.seed))
-    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+def _survey(plan: SurveyPlan) -> FindLahis | str:
+    config = FindLahis(plan.model, plan.documents(), Lahis(seed=plan.data.seed))
+    return plan.missing(plan.data.documents, "--documents LANG=FILE") or config
 
 
 command = Study(FindLahis, find_lahis, result=LahisResult, show=_show, survey=_survey)

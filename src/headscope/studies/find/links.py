@@ -16,20 +16,14 @@ from headscope.find.translation import attention_mass, translation_score
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import save_scores
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress, Steps
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
 from headscope.studies.find.translation import checked_directions, write_found_on
-from headscope.studies.inputs import (
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    Steps,
-    pair_inputs,
-    resolved_chat,
-    run_with_model,
-)
+from headscope.studies.models import ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs
 
 BY_LINKS, MASS = "find translation-score by several links", "find attention-mass"
 
@@ -97,14 +91,16 @@ def find_by_links(
             save_scores(place, parts_of(found))
             told[name] = {
                 "aligner": next(iter(found.values())).config["aligner"],
-                "tokens": sum(one.config["tokens"] for one in found.values()),
-                "examples": sum(one.config["examples"] for one in found.values()),
+                "tokens": sum(part.config["tokens"] for part in found.values()),
+                "examples": sum(part.config["examples"] for part in found.values()),
                 "digests": {pair: one.config["links_digest"] for pair, one in found.items()},
             }
         return {"links": told, **works}
 
     data, seed = pair_inputs(directions), config.score.seed
-    return run_with_model(lm, BY_LINKS, out, {"settings": config}, data, compute, began, seed=seed)
+    return run_with_model(
+        lm, BY_LINKS, out, {"settings": config}, data, compute, began, kind=dict, seed=seed
+    )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from headscope.errors import InputError
 from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.mask import (
     Fate,
     FeedForwardGate,
@@ -32,25 +33,26 @@ from headscope.results.mask import (
 )
 from headscope.runs import Run, configuration, decode
 from headscope.runs.reading import mixed_up, read_arrays
-from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
     HeadSets,
     HeadTable,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
     Table,
+    one_column,
     table_of,
 )
 from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     TaskSides,
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     from headscope.find.mask_training import TrainedMask
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find mask"
 METHOD = "mask"
@@ -94,7 +95,7 @@ class FindMask(Settings):
             "fewer than 256 heads."
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    changes: Annotated[Mapping[str, Any], Part(of=MaskTraining, make=dict)] = field(
+    changes: Annotated[Mapping[str, Any], Nested(of=MaskTraining, make=dict)] = field(
         default_factory=dict, metadata=UNSIGNED
     )
     seed: options.Seed = 0
@@ -106,7 +107,7 @@ class FindMask(Settings):
             "here."
         ),
     ] = field(default=None, metadata=GIVEN)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +153,9 @@ def find_mask(
     }
 
     def compute(run: Run) -> FoundMask:
-        names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
+        names = [
+            f"{task.path}, example {example.id} (line {example.line})" for example in task.examples
+        ]
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
@@ -520,20 +523,15 @@ def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
         "dropped heads, mean": [head for head in found.heads if not head.selected],
     }
     groups |= {f"head {head.place}": [head] for head in wavered[:LINES]}
-    fates = tuple(
-        Row(words, (Cell(found.fates[fate]),))
-        for fate, words in FATES.items()
-        if found.fates.get(fate)
+    fates = ((words, found.fates[fate]) for fate, words in FATES.items() if found.fates.get(fate))
+    listed = table_of(
+        "Heads that switched more than once",
+        ((str(head.place), head) for head in wavered),
+        {
+            "course": lambda head: FATES[head.fate],
+            "switched after steps": lambda head: ", ".join(map(str, head.changes)),
+        },
     )
-    listed = tuple(
-        Row(
-            str(head.place),
-            (Cell(FATES[head.fate]), Cell(", ".join(map(str, head.changes)))),
-        )
-        for head in wavered
-    )
-    columns = ("course", "switched after steps")
-    more = (Table("Heads that switched more than once", columns, listed),) if listed else ()
     return [
         Lines(
             "Weights during training",
@@ -546,21 +544,21 @@ def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
             else "A head is kept while its weight M is 0 or above",
             band="the range over heads",
         ),
-        Table(
+        one_column(
             "Courses of heads",
-            ("heads",),
+            "heads",
             fates,
-            note="Stretches of less than 1\u00a0% of the steps are left out",
+            "Stretches of less than 1\u00a0% of the steps are left out",
         ),
-        *more,
+        *([listed] if wavered else []),
     ]
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindMask | str:
-    if quick:
+def _survey(plan: SurveyPlan) -> FindMask | str:
+    if plan.quick:
         return "a mask needs its steps: without --quick it is trained"
-    config = FindMask(model, data.task_choice(model), seed=data.seed)
-    return data.missing(model, data.task, "--task FILE") or config
+    config = FindMask(plan.model, plan.task(), seed=plan.data.seed)
+    return plan.missing(plan.data.task, "--task FILE") or config
 
 
 command = Study(FindMask, find_mask, result=FoundMask, show=show, survey=_survey)

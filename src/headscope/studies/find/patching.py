@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.words import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Cell, Column, HeadTable, Row, Section, Shown, Table
+from headscope.shown.blocks import (
+    Column,
+    HeadTable,
+    Section,
+    Shown,
+    Table,
+    method_section,
+    one_column,
+)
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress, resolved_chat
+from headscope.studies.models import POCKET, ModelChoice, resolved_chat
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -29,9 +38,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import QUICK, SurveyPlan
 
 COMMAND = "find patching"
 #: The answers whose probability changes.
@@ -125,7 +132,6 @@ def _with_clean(result: PatchingResult, scores: Scored) -> PatchingResult:
 
 
 def _show(result: PatchingResult, run: Path) -> Shown:
-    """The heads that carry language or meaning over, and every score of either effect."""
     pairs = result.examples or 0
     found = {name: part.heads for name, part in result.parts.items()}
     cautions = few_caution(pairs, "pair", "pairs of prompts")
@@ -158,15 +164,13 @@ def _show(result: PatchingResult, run: Path) -> Shown:
                 brief=True,
             ),
             Section("Heads to copy", [significant_sets(found, "control"), _clean(result)]),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "At the last token of a prompt for a word translation, the output of one head is "
                 "replaced by the one it has in a prompt for another word into another language. "
                 "Score: change in the probability of the same word in that other language "
                 "(language), or of the other word in the language asked for (concept). Chance: "
                 "the same change when the output comes from an unrelated prompt. --heads ranks "
-                "this run by the mean of both effects.",
+                "this run by the mean of both effects."
             ),
         ],
     )
@@ -197,15 +201,15 @@ def _every_head(name: str, heads: Sequence[ScoredHead], result: PatchingResult) 
 
 
 def _clean(result: PatchingResult) -> Table:
-    rows = tuple(Row(ANSWERS.get(name, name), (Cell(p),)) for name, p in result.clean.items())
-    return Table("Probability of the answers without a patch", ("mean",), rows)
+    rows = ((ANSWERS.get(name, name), p) for name, p in result.clean.items())
+    return one_column("Probability of the answers without a patch", "mean", rows)
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindPatching | str:
-    pairs = QUICK if quick else Patching.pairs
-    measure = Patching(pairs, control=not quick, seed=data.seed)
-    config = FindPatching(model, WordsChoice(data.words), measure)
-    return data.missing(model, data.words, "--words FILE") or config
+def _survey(plan: SurveyPlan) -> FindPatching | str:
+    pairs = QUICK if plan.quick else Patching.pairs
+    measure = Patching(pairs, control=not plan.quick, seed=plan.data.seed)
+    config = FindPatching(plan.model, WordsChoice(plan.data.words), measure)
+    return plan.missing(plan.data.words, "--words FILE") or config
 
 
 command = Study(FindPatching, find_patching, result=PatchingResult, show=_show, survey=_survey)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
@@ -12,25 +12,22 @@ from headscope.data.questions import NeedleFile, read_needles
 from headscope.errors import InputError
 from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Cell, Column, Section, Shown, Table, table_of
+from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
-from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import POCKET, QUICK, ModelChoice, Progress
+from headscope.studies.find.head_scores import LOOKING, Scored, above_chance, scores_run
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
-    highest,
     model_facts,
-    significant,
     significant_sets,
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import QUICK, SurveyPlan
 
 COMMAND = "find retrieval"
 #: Facts of the bundled model's world, where no data is given.
@@ -72,10 +69,10 @@ class NeedlesChoice(Settings):
 
             return sample_needles("dev", self.limit or POCKET_NEEDLES, seed)
         texts = [
-            one.text
+            document.text
             for path in self.haystack
             for file in read_documents(DocumentSource(path))
-            for one in file.documents
+            for document in file.documents
         ]
         return read_needles(self.data, texts, self.limit)
 
@@ -127,7 +124,6 @@ def _with_places(result: RetrievalResult, scores: Scored) -> RetrievalResult:
 
 
 def _show(result: RetrievalResult, run: Path) -> Shown:
-    """The heads above chance, what the model answered at each place, and every score."""
     heads, prompts, left = result.heads, result.examples or 0, result.left_out_in_all
     facts = sum(int(read.get("examples") or 0) for read in result.data.values())
     elsewhere = Column("elsewhere", "Elsewhere", "peak on the same token outside the fact")
@@ -139,21 +135,14 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
             f"{count(left, 'prompt')} of {prompts + left} left out, since the model did not answer "
             "them right or copied nothing: the scores hold for the others alone."
         )
-    cautions.append(
-        "Intervals are per head and not corrected for the number of heads; looking at a token "
-        "does not prove that the model uses it (verify heads removes each head)."
-    )
+    over = f" ({count(prompts, 'prompt')}, {count(result.tokens or 0, 'copied token')})"
     return Shown(
         "Retrieval heads",
         "Which attention heads look at a hidden fact while the model copies it out?",
-        [
-            f"Retrieval heads (95\u00a0% interval above chance): {len(significant(heads))} of "
-            f"{len(heads)}. The highest score is that of {highest(heads)} "
-            f"({count(prompts, 'prompt')}, {count(result.tokens or 0, 'copied token')})."
-        ],
+        [above_chance("Retrieval heads", heads, over)],
         spread(heads, count(facts, "fact")),
         "",
-        cautions,
+        [*cautions, LOOKING],
         [
             *model_facts(result.model_name, len(heads)),
             ("facts", f"{facts:,}"),
@@ -163,13 +152,11 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
             Section("Hidden facts by place", [_places(result)], brief=True),
             Section("Retrieval heads", [significant_sets({"retrieval": heads})]),
             Section("Every head", [scores], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "A fact is hidden in a longer text and asked for. Score: of the tokens of the fact "
                 "that the model generates (with --share-of needle: of all its different tokens), "
                 "the share at which the head looks most at that same token of the hidden fact. "
-                "Chance: the same looks, were the fact hidden at every other place of its text.",
+                "Chance: the same looks, were the fact hidden at every other place of its text."
             ),
         ],
     )
@@ -188,11 +175,11 @@ def _places(result: RetrievalResult) -> Table:
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindRetrieval | str:
-    depths = (0.0, 0.5, 1.0) if quick else Retrieval.depths
-    needles = NeedlesChoice(data.needles, limit=QUICK // 2 if quick else None)
-    config = FindRetrieval(model, needles, Retrieval(depths=depths, seed=data.seed))
-    return data.missing(model, data.needles, "--needles FILE") or config
+def _survey(plan: SurveyPlan) -> FindRetrieval | str:
+    depths = (0.0, 0.5, 1.0) if plan.quick else Retrieval.depths
+    needles = NeedlesChoice(plan.data.needles, limit=QUICK // 2 if plan.quick else None)
+    config = FindRetrieval(plan.model, needles, Retrieval(depths=depths, seed=plan.data.seed))
+    return plan.missing(plan.data.needles, "--needles FILE") or config
 
 
 command = Study(FindRetrieval, find_retrieval, result=RetrievalResult, show=_show, survey=_survey)

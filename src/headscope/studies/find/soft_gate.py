@@ -16,7 +16,6 @@ from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.questions import QuestionTemplate
 from headscope.data.split import sentence_digest
-from headscope.errors import InputError
 from headscope.find.trained_gates import (
     Answers,
     Asked,
@@ -43,6 +42,7 @@ from headscope.measure.intervals import bootstrap_score
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
 from headscope.pocket.facts import TEMPLATE
+from headscope.progress import Progress
 from headscope.results.common import Leakage, ScoredHead
 from headscope.results.soft_gate import (
     Changed,
@@ -56,23 +56,21 @@ from headscope.results.soft_gate import (
     SoftGateResult,
     Training,
 )
-from headscope.runs import Run, configuration, encode
+from headscope.runs import Run, configuration
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, count, percent, signed
-from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
-from headscope.studies.leakage import FOUND_ON, known_examples
-from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
+from headscope.studies.leakage import FOUND_ON, count_leakage
+from headscope.studies.models import POCKET, ModelChoice, run_with_model, steps_of
+from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find soft-gate"
-#: Kinds of heads whose gates are trained, and of those that are set to 0.
-TRAINED = ("trained", "random", "random-layer-matched")
 OUTPUTS = "outputs"
 #: Conditions in words.
 WORDS = {
@@ -156,57 +154,60 @@ def find_soft_gate(
     """Train, answer, write the run and return the command's result; what is done is kept."""
     began = time.monotonic()
     sides = read_sides(config.questions, config.model.model, config.seed)
-    leakage = _leakage(config, sides)
+    leakage = count_leakage(
+        config.heads,
+        sides.test,
+        lambda question, known: (
+            bool(question.context) and sentence_digest(question.context) in known
+        ),
+        config.allow_overlap,
+        "test questions are on a context that these heads were found on",
+    )
     lm = config.model.load_for(out)
     usual = default_heads(lm.geometry)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)
     sets = _sets(heads, config)
-    tested = ask(lm, sides.test, template, sides.test_path, training.max_new_tokens, training.chat)
+    seeds = range(config.seed, config.seed + config.seeds)
+
+    def asked(questions: Sequence[Question], path: str) -> list[Asked]:
+        return ask(lm, questions, template, path, training.max_new_tokens, training.chat)
+
+    tested = asked(sides.test, sides.test_path)
     settings = {
         "settings": config,
         "chosen": [str(head) for head in heads],
         "rank": about_rank(heads)["rank"],
-        "leakage": encode(leakage),
+        "leakage": leakage,
     }
-
-    seeds = range(config.seed, config.seed + config.seeds)
 
     def compute(run: Run) -> SoftGateResult:
         made: dict[str, Trained] = {}
-        learned: list[tuple[Asked, ...]] = []
-        stopped: list[tuple[Asked, ...]] = []
-        for number, seed in enumerate(seeds):
-            pairs = [
-                tuple(ask(lm, part, template, sides.path, training.max_new_tokens, training.chat))
-                for part in sides.draw(config.questions, seed)
-            ]
-            learned.append(pairs[0])
-            stopped.append(pairs[1])
-            samples = [[one.sample for one in part] for part in pairs]
-            for kind, drawn in sets.items():
-                name = f"{kind}-{number}"
+        pairs = [
+            [asked(part, sides.path) for part in sides.draw(config.questions, seed)]
+            for seed in seeds
+        ]
+        for number, (seed, drawn) in enumerate(zip(seeds, pairs, strict=True)):
+            learned, stopped = ([pair.sample for pair in part] for part in drawn)
+            for kind, draws in sets.items():
+                name, steps = f"{kind}-{number}", steps_of(progress, f"{kind}, seed {seed}")
                 made[name] = train_soft_gate(
-                    lm,
-                    drawn[number].heads,
-                    samples[0],
-                    samples[1],
-                    training,
-                    seed,
-                    run,
-                    name,
-                    steps_of(progress, f"{kind}, seed {seed}"),
+                    lm, draws[number].heads, learned, stopped, training, seed, run, name, steps
                 )
         gates = _conditions(lm.geometry, heads, sets, made)
         answers = _answers(lm, run, gates, tested, training, progress)
         values = _values(answers)
         accuracy, differences = effects(
-            values, [asked.question.group for asked in tested], config.seed
+            values, [question.question.group for question in tested], config.seed
         )
         gate_seed, scores = _write_gates(run, heads, made, seeds, training)
         _write_answers(run, answers, values, tested)
-        run.write_json(FOUND_ON, {"questions": _digests([*learned, *stopped])})
-        taught = {id(one.question): one for part in learned for one in part}
+        contexts = {pair.question.context for parts in pairs for part in parts for pair in part}
+        digests = sorted(sentence_digest(context) for context in contexts if context)
+        run.write_json(FOUND_ON, {"questions": digests})
+        taught = {id(pair.question): pair for parts in pairs for pair in parts[0]}
+        digest = sides.digests["questions"]
+        test_digest = sides.digests.get("test questions", digest)
         return SoftGateResult(
             heads=ScoredHead.all_of(scores),
             selected=len(heads),
@@ -216,36 +217,26 @@ def find_soft_gate(
             differences=differences,
             gate_seed=gate_seed,
             examples=len(taught),
-            tokens=sum(len(one.sample.ids) - one.sample.start for one in taught.values()),
+            tokens=sum(len(pair.sample.ids) - pair.sample.start for pair in taught.values()),
             pairs=PairCounts(
-                len(learned[0]),
-                len(stopped[0]),
+                len(pairs[0][0]),
+                len(pairs[0][1]),
                 len(tested),
                 sides.unanswerable,
                 sides.shared,
-                sum(one.cut for one in (*taught.values(), *tested)),
+                sum(pair.cut for pair in (*taught.values(), *tested)),
             ),
             data={
-                "questions": {"path": sides.path, "digest": sides.digests["questions"]},
-                "test questions": {
-                    "path": sides.test_path,
-                    "digest": sides.digests.get("test questions", sides.digests["questions"]),
-                },
+                "questions": {"path": sides.path, "digest": digest},
+                "test questions": {"path": sides.test_path, "digest": test_digest},
             },
             template=template.text,
-            leakage=leakage,
+            leakage=Leakage(**leakage),
         )
 
+    data, seed = sides.digests, config.seed
     return run_with_model(
-        lm,
-        COMMAND,
-        out,
-        settings,
-        sides.digests,
-        compute,
-        began,
-        kind=SoftGateResult,
-        seed=config.seed,
+        lm, COMMAND, out, settings, data, compute, began, kind=SoftGateResult, seed=seed
     )
 
 
@@ -263,13 +254,11 @@ def _sets(heads: HeadSet, config: FindSoftGate) -> dict[str, list[Draw]]:
 
     Where fewer random sets exist than seeds, they are trained again under the other seeds.
     """
-    sets = {"trained": [Draw(heads, 0)]}
-    sets["random"] = draw_heads(heads, config.seeds, config.seed)
+    n, seed = config.seeds, config.seed
+    sets = {"trained": [Draw(heads, 0)], "random": draw_heads(heads, n, seed)}
     if config.layer_matched:
-        sets["random-layer-matched"] = draw_heads(
-            heads, config.seeds, config.seed, layer_matched=True
-        )
-    return {kind: list(islice(cycle(drawn), config.seeds)) for kind, drawn in sets.items()}
+        sets["random-layer-matched"] = draw_heads(heads, n, seed, layer_matched=True)
+    return {kind: list(islice(cycle(drawn), n)) for kind, drawn in sets.items()}
 
 
 def _conditions(
@@ -295,246 +284,20 @@ def _answers(
 ) -> dict[str, Answers]:
     """The answers under every gate; a condition that was answered before is read again."""
     kept = run.read_part(OUTPUTS)
-    found: dict[str, Answers] = {}
+    made: dict[str, Answers] = {}
     for done, (name, gate) in enumerate(gates.items()):
         if progress:
             progress("answers", done, len(gates))
         if name in kept:
             losses = np.array(kept[name]["losses"], dtype=np.float64)
-            found[name] = scored(kept[name]["texts"], losses, tested)
-            continue
-        found[name] = answer(lm, tested, gate, training)
-        record = {"texts": found[name].texts, "losses": found[name].losses}
-        run.append_part(OUTPUTS, name, record)
+            made[name] = scored(kept[name]["texts"], losses, tested)
+        else:
+            made[name] = answer(lm, tested, gate, training)
+            record = {"texts": made[name].texts, "losses": made[name].losses}
+            run.append_part(OUTPUTS, name, record)
     if progress:
         progress("answers", len(gates), len(gates))
-    return found
-
-
-def _leakage(config: FindSoftGate, sides: QuestionSides) -> Leakage:
-    """Test questions on contexts that the heads were found on."""
-    known = known_examples(config.heads)
-    if known is None:
-        return Leakage(known=False, overlap=None, of=len(sides.test))
-    file, digests = known
-    overlap = sum(
-        bool(one.context) and sentence_digest(one.context) in digests for one in sides.test
-    )
-    if overlap and not config.allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(sides.test)} test questions are on a context that these heads were "
-            f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=len(sides.test))
-
-
-def _digests(parts: Sequence[Sequence[Asked]]) -> list[str]:
-    contexts = {one.question.context for part in parts for one in part}
-    return sorted(sentence_digest(context) for context in contexts if context)
-
-
-def _show(result: SoftGateResult, run: Path) -> Shown:
-    """Questions answered under every condition, their differences, the gates, and training."""
-    pairs, seeds = result.pairs, len(result.seeds)
-    filled = max(
-        each.random_layer_matched.filled_up if each.random_layer_matched else 0
-        for each in result.seeds
-    )
-    cautions = leakage_caution(result.leakage, "questions")
-    if filled:
-        cautions.append(
-            f"Up to {filled} of the random heads of the same layers had to come from other layers."
-        )
-    return Shown(
-        "Soft gates",
-        f"Does {result.model_name} answer more questions with the trained gates of "
-        f"{count(len(result.gates), 'head')}, and more than with those of random heads?",
-        _finding(result),
-        f"Intervals are over {count(pairs.test, 'question')}, not over seeds; there "
-        f"{'is' if seeds == 1 else 'are'} {count(seeds, 'seed')}.",
-        "--seeds 5" if seeds < 5 else "",
-        cautions,
-        [
-            *model_facts(result.model_name, len(result.heads)),
-            ("pairs learned from", str(pairs.train)),
-            ("stopped on", str(pairs.stop)),
-            ("tested on", str(pairs.test)),
-            ("seeds", str(seeds)),
-        ],
-        [
-            Section(
-                "Questions answered",
-                [_answered(result)],
-                "A question is answered if one of its answers is, letter for letter, in the first "
-                "tokens that the model writes.",
-                brief=True,
-            ),
-            Section("Differences", [_differences(result.differences)], brief=True),
-            Section("Answers by condition", [_answer_bars(result)]),
-            Section("Gates", [_gates(result)]),
-            Section("Training", [_losses(result), _trainings(result)]),
-        ],
-    )
-
-
-def _finding(result: SoftGateResult) -> list[str]:
-    right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
-    said = [
-        f"With the trained gates the model answers {right['trained']} of the held-out questions; "
-        f"original {right['untouched']}, random heads trained alike: {right['random']} (means over "
-        f"{count(len(result.seeds), 'seed')}).",
-    ]
-    changes = {(each.condition, each.minus): each for each in result.differences}
-    found = changes.get(("trained", "random"))
-    if found is not None:
-        change, loss = found.accuracy, found.nll
-        verdict = (
-            "more than random heads"
-            if change.low > 0
-            else "less than random heads"
-            if change.high < 0
-            else "not clearly different from random heads"
-        )
-        said.append(
-            f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "
-            f"{between(100 * change.low, 100 * change.high, 1)}), above zero in "
-            f"{sum(value > 0 for value in change.by_seed)} of "
-            f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
-            f"{signed(loss.value, 3)} nats a token ({between(loss.low, loss.high, 3)})."
-        )
-    return said
-
-
-def _answered(result: SoftGateResult) -> Table:
-    return table_of(
-        "Questions answered, means over seeds",
-        _in_words(result.accuracy),
-        {
-            "answered": lambda one: Cell.of(one.accuracy, 1, "%", 100),
-            "SD over seeds": lambda one: Cell(
-                None if one.accuracy.sd is None else 100 * one.accuracy.sd, digits=1
-            ),
-            "answered, SQuAD match": lambda one: Cell.of(one.normalized, 1, "%", 100),
-            "loss, nats a token": lambda one: Cell.of(one.nll),
-        },
-        _left_out(result.pairs),
-    )
-
-
-def _in_words(measures: Mapping[str, Measures]) -> list[tuple[str, Measures]]:
-    """The conditions there are, in words."""
-    return [(words, measures[name]) for name, words in WORDS.items() if name in measures]
-
-
-def _left_out(pairs: PairCounts) -> str:
-    """What was not asked, or not with its whole context."""
-    said = []
-    if pairs.unanswerable:
-        said.append(f"{count(pairs.unanswerable, 'question')} without an answer left out")
-    if pairs.shared_contexts:
-        said.append(
-            f"{count(pairs.shared_contexts, 'pair')} not learned from: their context is tested on"
-        )
-    if pairs.cut:
-        said.append(f"{count(pairs.cut, 'context')} too long for the model, cut around the answer")
-    return "; ".join(said)
-
-
-def _differences(differences: tuple[Difference, ...]) -> Table:
-    return table_of(
-        "Differences, means over seeds",
-        (
-            (f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}", each)
-            for each in differences
-            if each.condition in WORDS and each.minus in WORDS
-        ),
-        {
-            "answered": lambda one: Cell.of(one.accuracy, 1, "pp", 100),
-            "seeds above 0": lambda one: (
-                f"{sum(value > 0 for value in one.accuracy.by_seed)} of {len(one.accuracy.by_seed)}"
-            ),
-            "loss, nats a token": lambda one: Cell.of(one.nll, 4),
-        },
-        "Paired by question; questions on one context are drawn together",
-    )
-
-
-def _answer_bars(result: SoftGateResult) -> Bars:
-    shown = {words: measures.accuracy for words, measures in _in_words(result.accuracy)}
-    return Bars(
-        "Questions answered",
-        ("held-out questions",),
-        tuple(shown),
-        (tuple(100 * each.mean for each in shown.values()),),
-        "%",
-        (tuple(100 * each.low for each in shown.values()),),
-        (tuple(100 * each.high for each in shown.values()),),
-        note="Single draws are seeds: other pairs, order and random heads",
-        draws=(
-            tuple(
-                tuple(100 * value for value in each.by_seed) if len(each.by_seed) > 1 else ()
-                for each in shown.values()
-            ),
-        ),
-        start=0.0,
-        end=100.0,
-    )
-
-
-def _gates(result: SoftGateResult) -> Bars:
-    means = {name: sum(gates) / len(gates) for name, gates in result.gates.items()}
-    ranked = sorted(means, key=lambda name: -means[name])
-    drawn = [result.gates[name] if len(result.seeds) > 1 else () for name in ranked]
-    return Bars(
-        "Trained gates, largest first",
-        tuple(ranked),
-        ("gate",),
-        tuple((means[name],) for name in ranked),
-        "gate",
-        digits=2,
-        note="1: the head as in the original model; 0: removed. Single draws are seeds. The run's "
-        f"gate/ is that of seed {result.gate_seed}, whose loss on its stopping pairs fell most",
-        draws=tuple((each,) for each in drawn),
-        end=max([1.0, *means.values(), *(value for each in drawn for value in each)]),
-    )
-
-
-def _losses(result: SoftGateResult) -> Lines:
-    series = tuple(
-        Series(
-            f"seed {seed.seed}",
-            tuple((float(look.step), look.nll) for look in seed.trained.checks),
-        )
-        for seed in result.seeds
-    )
-    note = "Every seed holds out other pairs. The gates with the lowest loss are kept"
-    return Lines("Loss on the stopping pairs", series, "step", "nats a token", note=note)
-
-
-def _trainings(result: SoftGateResult) -> Table:
-    trainings = (
-        (f"seed {seed.seed}, {words}", training)
-        for seed in result.seeds
-        for words, training in (
-            ("selected", seed.trained),
-            ("random", seed.random),
-            ("random, same layers", seed.random_layer_matched),
-        )
-        if training is not None
-    )
-    return table_of(
-        "Trainings",
-        trainings,
-        {
-            "steps": lambda one: one.steps,
-            "gates of step": lambda one: one.best_step,
-            "stopped early": lambda one: "yes" if one.stopped_early else "no",
-            "from elsewhere": lambda one: one.filled_up,
-            "heads (gates)": lambda one: " ".join(
-                f"{head.name}\u00a0({head.gate:.2f})" for head in one.heads
-            ),
-        },
-    )
+    return made
 
 
 def _seed(
@@ -592,24 +355,24 @@ def _write_answers(
 ) -> None:
     """Write what was said to every question under every gate, and its measures."""
     for name, said in answers.items():
-        measures = said.texts, said.right.tolist(), said.normalized.tolist(), said.losses.tolist()
         rows = (
             {
                 "id": asked.question.id,
                 "answers": asked.question.answers,
-                **dict(zip(("text", "right", "normalized", "nll"), row, strict=True)),
+                "text": said.texts[at],
+                "right": said.right[at],
+                "normalized": said.normalized[at],
+                "nll": said.losses[at],
             }
-            for asked, row in zip(tested, zip(*measures, strict=True), strict=True)
+            for at, asked in enumerate(tested)
         )
         run.write_jsonl(f"outputs/{name}.jsonl", rows)
-    run.write_tensors(
-        STATISTICS,
-        {
-            f"{measure}.{condition}": numbers
-            for condition, measured in values.items()
-            for measure, numbers in measured.items()
-        },
-    )
+    numbers = {
+        f"{measure}.{condition}": values[condition][measure]
+        for condition in values
+        for measure in MEASURES
+    }
+    run.write_tensors(STATISTICS, numbers)
 
 
 def _values(answers: Mapping[str, Answers]) -> Values:
@@ -694,17 +457,217 @@ def _gain(trained: Trained) -> float:
     return losses[0] - min(losses)
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindSoftGate | str:
-    if quick:
+def _show(result: SoftGateResult, run: Path) -> Shown:
+    pairs, seeds = result.pairs, len(result.seeds)
+    filled = max(
+        each.random_layer_matched.filled_up if each.random_layer_matched else 0
+        for each in result.seeds
+    )
+    cautions = leakage_caution(result.leakage, "questions")
+    if filled:
+        cautions.append(
+            f"Up to {filled} of the random heads of the same layers had to come from other layers."
+        )
+    return Shown(
+        "Soft gates",
+        f"Does {result.model_name} answer more questions with the trained gates of "
+        f"{count(len(result.gates), 'head')}, and more than with those of random heads?",
+        _finding(result),
+        f"Intervals are over {count(pairs.test, 'question')}, not over seeds; there "
+        f"{'is' if seeds == 1 else 'are'} {count(seeds, 'seed')}.",
+        "--seeds 5" if seeds < 5 else "",
+        cautions,
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("pairs learned from", str(pairs.train)),
+            ("stopped on", str(pairs.stop)),
+            ("tested on", str(pairs.test)),
+            ("seeds", str(seeds)),
+        ],
+        [
+            Section(
+                "Questions answered",
+                [_answered(result)],
+                "A question is answered if one of its answers is, letter for letter, in the first "
+                "tokens that the model writes.",
+                brief=True,
+            ),
+            Section("Differences", [_differences(result.differences)], brief=True),
+            Section("Answers by condition", [_answer_bars(result)]),
+            Section("Gates", [_gates(result)]),
+            Section("Training", [_losses(result), _trainings(result)]),
+        ],
+    )
+
+
+def _finding(result: SoftGateResult) -> list[str]:
+    right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
+    said = [
+        f"With the trained gates the model answers {right['trained']} of the held-out questions; "
+        f"original {right['untouched']}, random heads trained alike: {right['random']} (means over "
+        f"{count(len(result.seeds), 'seed')}).",
+    ]
+    changes = {(each.condition, each.minus): each for each in result.differences}
+    if (against := changes.get(("trained", "random"))) is not None:
+        change, loss = against.accuracy, against.nll
+        verdict = (
+            "more than random heads"
+            if change.low > 0
+            else "less than random heads"
+            if change.high < 0
+            else "not clearly different from random heads"
+        )
+        said.append(
+            f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "
+            f"{between(100 * change.low, 100 * change.high, 1)}), above zero in "
+            f"{sum(value > 0 for value in change.by_seed)} of "
+            f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
+            f"{signed(loss.value, 3)} nats a token ({between(loss.low, loss.high, 3)})."
+        )
+    return said
+
+
+def _answered(result: SoftGateResult) -> Table:
+    return table_of(
+        "Questions answered, means over seeds",
+        _in_words(result.accuracy),
+        {
+            "answered": lambda row: Cell.of(row.accuracy, 1, "%", 100),
+            "SD over seeds": lambda row: replace(Cell.share(row.accuracy.sd), unit=""),
+            "answered, SQuAD match": lambda row: Cell.of(row.normalized, 1, "%", 100),
+            "loss, nats a token": lambda row: Cell.of(row.nll),
+        },
+        _left_out(result.pairs),
+    )
+
+
+def _in_words(measures: Mapping[str, Measures]) -> list[tuple[str, Measures]]:
+    """The conditions there are, in words."""
+    return [(words, measures[name]) for name, words in WORDS.items() if name in measures]
+
+
+def _left_out(pairs: PairCounts) -> str:
+    """What was not asked, or not with its whole context."""
+    said = []
+    if pairs.unanswerable:
+        said.append(f"{count(pairs.unanswerable, 'question')} without an answer left out")
+    if pairs.shared_contexts:
+        said.append(
+            f"{count(pairs.shared_contexts, 'pair')} not learned from: their context is tested on"
+        )
+    if pairs.cut:
+        said.append(f"{count(pairs.cut, 'context')} too long for the model, cut around the answer")
+    return "; ".join(said)
+
+
+def _differences(differences: tuple[Difference, ...]) -> Table:
+    return table_of(
+        "Differences, means over seeds",
+        (
+            (f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}", each)
+            for each in differences
+            if each.condition in WORDS and each.minus in WORDS
+        ),
+        {
+            "answered": lambda row: Cell.of(row.accuracy, 1, "pp", 100),
+            "seeds above 0": lambda row: (
+                f"{sum(value > 0 for value in row.accuracy.by_seed)} of {len(row.accuracy.by_seed)}"
+            ),
+            "loss, nats a token": lambda row: Cell.of(row.nll, 4),
+        },
+        "Paired by question; questions on one context are drawn together",
+    )
+
+
+def _answer_bars(result: SoftGateResult) -> Bars:
+    shown = {words: measures.accuracy for words, measures in _in_words(result.accuracy)}
+    return Bars(
+        "Questions answered",
+        ("held-out questions",),
+        tuple(shown),
+        (tuple(100 * each.mean for each in shown.values()),),
+        "%",
+        (tuple(100 * each.low for each in shown.values()),),
+        (tuple(100 * each.high for each in shown.values()),),
+        note="Single draws are seeds: other pairs, order and random heads",
+        draws=(
+            tuple(
+                tuple(100 * value for value in each.by_seed) if len(each.by_seed) > 1 else ()
+                for each in shown.values()
+            ),
+        ),
+        start=0.0,
+        end=100.0,
+    )
+
+
+def _gates(result: SoftGateResult) -> Bars:
+    means = {name: sum(gates) / len(gates) for name, gates in result.gates.items()}
+    ranked = sorted(means, key=lambda name: -means[name])
+    drawn = [result.gates[name] if len(result.seeds) > 1 else () for name in ranked]
+    return Bars(
+        "Trained gates, largest first",
+        tuple(ranked),
+        ("gate",),
+        tuple((means[name],) for name in ranked),
+        "gate",
+        digits=2,
+        note="1: the head as in the original model; 0: removed. Single draws are seeds. The run's "
+        f"gate/ is that of seed {result.gate_seed}, whose loss on its stopping pairs fell most",
+        draws=tuple((each,) for each in drawn),
+        end=max([1.0, *means.values(), *(value for each in drawn for value in each)]),
+    )
+
+
+def _losses(result: SoftGateResult) -> Lines:
+    series = tuple(
+        Series(
+            f"seed {seed.seed}",
+            tuple((float(look.step), look.nll) for look in seed.trained.checks),
+        )
+        for seed in result.seeds
+    )
+    note = "Every seed holds out other pairs. The gates with the lowest loss are kept"
+    return Lines("Loss on the stopping pairs", series, "step", "nats a token", note=note)
+
+
+def _trainings(result: SoftGateResult) -> Table:
+    trainings = (
+        (f"seed {seed.seed}, {words}", training)
+        for seed in result.seeds
+        for words, training in (
+            ("selected", seed.trained),
+            ("random", seed.random),
+            ("random, same layers", seed.random_layer_matched),
+        )
+        if training is not None
+    )
+    return table_of(
+        "Trainings",
+        trainings,
+        {
+            "steps": lambda row: row.steps,
+            "gates of step": lambda row: row.best_step,
+            "stopped early": lambda row: "yes" if row.stopped_early else "no",
+            "from elsewhere": lambda row: row.filled_up,
+            "heads (gates)": lambda row: " ".join(
+                f"{head.name}\u00a0({head.gate:.2f})" for head in row.heads
+            ),
+        },
+    )
+
+
+def _survey(plan: SurveyPlan) -> FindSoftGate | str:
+    if plan.quick:
         return "several trainings take their time: without --quick they are made"
-    heads = runs / "translation-score"
+    heads = plan.runs / "translation-score"
     if not (heads / "DONE.json").exists():
         return "it needs heads that another method found, those of translation-score"
-    questions = QuestionsChoice(data=data.questions)
+    questions = QuestionsChoice(data=plan.data.questions)
     config = FindSoftGate(
-        str(heads), model=model, questions=questions, seed=data.seed, rank=data.rank
+        str(heads), model=plan.model, questions=questions, seed=plan.data.seed, rank=plan.data.rank
     )
-    return data.missing(model, data.questions, "--questions FILE") or config
+    return plan.missing(plan.data.questions, "--questions FILE") or config
 
 
 command = Study(FindSoftGate, find_soft_gate, result=SoftGateResult, show=_show, survey=_survey)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from headscope import options
 from headscope.data.pairs import PairFile
@@ -23,13 +23,14 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
 from headscope.results.translation import TranslationResult, TranslationScores
-from headscope.runs import Run, carry_out
+from headscope.runs import Run
 from headscope.runs.reading import read_object
-from headscope.settings import Part, Settings
+from headscope.settings import Nested, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
@@ -40,6 +41,7 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    method_section,
 )
 from headscope.shown.words import (
     MEAN,
@@ -53,18 +55,9 @@ from headscope.shown.words import (
 )
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
-from headscope.studies.inputs import (
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    dtype_name,
-    model_inputs,
-    model_provenance,
-    read_directions,
-    resolved_chat,
-    steps_of,
-)
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.models import ModelChoice, resolved_chat, run_with_model, steps_of
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -74,9 +67,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
-
-if TYPE_CHECKING:
-    from headscope.studies.survey_plans import SurveyData
+from headscope.studies.survey_plans import SurveyPlan
 
 COMMAND = "find translation-score"
 #: What results call links that were not made by an aligner.
@@ -96,7 +87,7 @@ class FindTranslation(Settings):
     threshold: options.Threshold = 0.1
     rank: options.Rank = "above-chance"
     inactive: options.Inactive = 0.0
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,8 +104,6 @@ def find_translation(
     directions = checked_directions(config.pairs, config.model.model, config.score)
     lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
-    settings = {"settings": config, "computed_in": dtype_name(lm)}
-    about = {**model_provenance(lm), "seed": config.score.seed}
 
     def compute(run: Run) -> TranslationResult:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
@@ -129,10 +118,9 @@ def find_translation(
         together = vars(describe_all(scores, *how))
         return TranslationResult(**together, **works, directions=parts if len(parts) > 1 else None)
 
-    inputs = model_inputs(lm, directions)
-    result = carry_out(
-        COMMAND, out, settings, inputs, compute, began, about, kind=TranslationResult
-    )
+    settings, data = {"settings": config}, pair_inputs(directions)
+    kind, seed = TranslationResult, config.score.seed
+    result = run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=kind, seed=seed)
     check_peaks(str(result.run), config.score.keep_peaks)
     return result
 
@@ -192,7 +180,6 @@ def describe(
 
 
 def _show(result: TranslationResult, run: Path) -> Shown:
-    """How many heads align tokens, which, in what directions, and every score."""
     parts: dict[str, TranslationScores] = dict(result.directions or {})
     if not parts:
         parts = {next(iter(read_object(run / "found_on.json")), MEAN): result}
@@ -236,7 +223,10 @@ def _show(result: TranslationResult, run: Path) -> Shown:
             ("directions", ", ".join(map(arrow, directions))),
             ("sentence pairs", f"{result.examples or 0:,}"),
             ("target tokens", f"{result.tokens or 0:,}"),
-            ("word links", enumeration(sorted(GIVEN.get(one, one) for one in aligners))),
+            (
+                "word links",
+                enumeration(sorted(GIVEN.get(aligner, aligner) for aligner in aligners)),
+            ),
             ("units", enumeration(sorted(units))),
         ],
         [
@@ -246,16 +236,14 @@ def _show(result: TranslationResult, run: Path) -> Shown:
                 [HeadSets("Best first", aligned), layers_map(parts, result)],
             ),
             Section("Every head", [every_head(parts, result, by)], brief=True),
-            Section(
-                "Method",
-                (),
+            method_section(
                 "Translation Score (TS): share of target tokens for which the key that the head "
                 "weighs most, at the step that predicts the token, belongs to the source word "
                 "aligned with it. Chance: the same peaks against the word links of other "
                 "sentences of similar length; in short sentences it is high. Same form and other "
                 "form: TS where the source word is spelled like the target word (names, digits), "
                 "and where it is not. Coarser units make hits easier; tokens without a link are "
-                "not counted. Of several directions, scores, intervals and counts are means.",
+                "not counted. Of several directions, scores, intervals and counts are means."
             ),
         ],
     )
@@ -363,10 +351,10 @@ def every_head(
     )
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindTranslation | str:
-    score = TranslationScore(seed=data.seed, chat=data.chat)
-    config = FindTranslation(model, data.pairs_choice(quick), score, rank=data.rank)
-    return data.missing(model, data.pairs, "--pairs en-de=FILE") or config
+def _survey(plan: SurveyPlan) -> FindTranslation | str:
+    score = TranslationScore(seed=plan.data.seed, chat=plan.data.chat)
+    config = FindTranslation(plan.model, plan.pairs(), score, rank=plan.data.rank)
+    return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
 
 
 command = Study(

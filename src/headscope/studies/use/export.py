@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
+from headscope.progress import Progress
 from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
 from headscope.results.export import (
@@ -24,15 +25,9 @@ from headscope.results.export import (
 )
 from headscope.runs import Run, carry_out, decode, encode
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
+from headscope.shown.blocks import NotMeasured, Section, Shown, Table, one_column
 from headscope.shown.words import count, number, percent
-from headscope.studies.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.use.gates import GateChoice, about, factors_section
@@ -162,7 +157,7 @@ def use_export(
             check_note=note,
         )
 
-    inputs = model_inputs(hollow, {})
+    inputs = model_inputs(hollow)
     result = carry_out(COMMAND, out, signed, inputs, compute, began, known, kind=ExportedModel)
     place = Path(str(result.run)) / PLACES[config.form]
     if not place.is_dir():
@@ -391,7 +386,6 @@ def _same_weights(adaptation: Adaptation, lm: LanguageModel) -> bool | None:
 
 
 def _show(result: ExportedModel, run: Path) -> Shown:
-    """What was written, how exact it is, and which heads it changes."""
     gate, base, proof = result.gate, result.base, result.check
     words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them by 0 (removed)"
     if gate.feed_forward:
@@ -464,8 +458,7 @@ def _written(result: ExportedModel) -> Table:
         else "The factors are vectors before the attention output projections; stock PEFT loads "
         "them around the base model, whose weights are not changed"
     )
-    made = tuple(Row(name, (Cell(words),)) for name, words in rows.items())
-    return Table("The export", ("",), made, note=note)
+    return one_column("The export", "", rows.items(), note)
 
 
 def _comparison(result: ExportedModel) -> Table | NotMeasured:
@@ -479,11 +472,11 @@ def _comparison(result: ExportedModel) -> Table | NotMeasured:
         "tokens compared": number(proof.positions),
         "same most likely token": percent(proof.same_choice, 1),
     }
-    return Table(
+    return one_column(
         "Logits of the export",
-        ("",),
-        tuple(Row(name, (Cell(value),)) for name, value in rows.items()),
-        note="The export was loaded as anybody would load it. Multiplied weights are rounded to "
+        "",
+        rows.items(),
+        "The export was loaded as anybody would load it. Multiplied weights are rounded to "
         f"{proof.rounded_to}; factors of 0 and 1 are exact",
     )
 

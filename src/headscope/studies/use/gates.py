@@ -13,7 +13,7 @@ from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 from headscope.results.adapt import AppliedGate, GateNumbers
 from headscope.results.common import ModelFacts
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Block, Cell, HeadMap, HeadMaps, HeadSets, Row, Section, Table
+from headscope.shown.blocks import Block, HeadMap, HeadMaps, HeadSets, Section, one_column
 from headscope.shown.words import number
 from headscope.studies.shows import named_places
 
@@ -118,14 +118,12 @@ def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Sect
         sets = {f"times {number(of)}": named_places(heads) for of, heads in by_factor.items()}
         blocks += [HeadSets("Heads by factor", sets)] if sets else []
     else:
-        rows = tuple(
-            Row(head, (Cell(number(of)),)) for of, heads in by_factor.items() for head in heads
-        )
-        blocks.append(Table("Heads by factor", ("factor",), rows))
+        rows = ((head, number(of)) for of, heads in by_factor.items() for head in heads)
+        blocks.append(one_column("Heads by factor", "factor", rows))
     if applied.feed_forward:
-        layers = _by_factor(applied.feed_forward)
-        rows = tuple(Row(f"times {number(of)}", (Cell(", ".join(layers[of])),)) for of in layers)
-        blocks.append(Table("Feed-forward parts by factor", ("layers",), rows))
+        layers = _by_factor(applied.feed_forward).items()
+        rows = ((f"times {number(of)}", ", ".join(names)) for of, names in layers)
+        blocks.append(one_column("Feed-forward parts by factor", "layers", rows))
     lead = "Everything that is not named here is multiplied by 1."
     return [Section("What was applied", blocks, lead)] if blocks else []
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.results.mixture import (
     Count,
     LanguageMix,
@@ -28,24 +29,20 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     Histogram,
-    Histograms,
     Section,
     Shown,
     Table,
-    Text,
     grid,
 )
 from headscope.shown.words import count, fixed, number, percent
-from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
+from headscope.studies.use.rate import DIGITS, histograms_section, texts_section
 from headscope.use.mixing.mixture import mix_in_run
 from headscope.use.mixing.plan import Amount, MixPlan
 from headscope.use.mixing.reading import LANGUAGE, rated_paths, read_lines
 
-#: Languages whose documents a page shows, and how many of them stand open.
-WITH_TEXTS, OPEN = 60, 8
-#: Decimals of scores.
-DIGITS = 4
+#: Languages whose documents a page shows.
+WITH_TEXTS = 60
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,6 @@ TITLES = {
 
 
 def _show(result: MixedCorpus, run: Path) -> Shown:
-    """What was selected, every language's share before and after, and texts at the cut."""
     files = run / "manifest.json", run / "summary.json"
     with naming(files[0], "a mixture"):
         manifest: MixManifest = decode(MixManifest, read_object(files[0]), "manifest")
@@ -266,39 +262,27 @@ def _scores(
             cut = languages[code].threshold
             note = "" if cut is None else f"selected from {fixed(cut, DIGITS)}"
             panels.append(Histogram(code, held.edges, held.counts, note, cut))
-    if not panels:
-        return []
     note = "Documents to the right of the upright line are selected"
-    shown = Histograms("Scores of the baseline", tuple(panels), "score, nats a token", note=note)
-    return [Section("Scores and the cut", [shown])]
+    return histograms_section("Scores and the cut", "Scores of the baseline", panels, note)
 
 
 def _texts(documents: Mapping[str, Sequence[ShownDocument]]) -> list[Section]:
-    held = {code: several for code, several in documents.items() if several}
-    blocks = [
-        Text(
-            code,
-            tuple(
-                (
-                    f"{fixed(one.score, DIGITS)} \u00b7 {one.place} \u00b7 {one.id}",
-                    one.text + ("\u2026" if one.cut else ""),
-                )
-                for one in several
-            ),
-            folded=at >= OPEN,
-        )
-        for at, (code, several) in enumerate(list(held.items())[:WITH_TEXTS])
-    ]
-    if not blocks:
-        return []
+    texts = {
+        code: [
+            (
+                f"{fixed(document.score, DIGITS)} \u00b7 {document.place} \u00b7 {document.id}",
+                document.text + ("\u2026" if document.cut else ""),
+            )
+            for document in several
+        ]
+        for code, several in documents.items()
+    }
     lead = (
         "The highest scores of each language's baseline, and the documents just above and below "
         "the cut, at most 400 characters each. The selection goes by rank, whether or not a "
         "language has documents that need the heads: read the texts at the cut."
     )
-    if left := len(held) - len(blocks):
-        lead += f" {count(left, 'more language')}: see summary.json of the run."
-    return [Section("Documents at the top and at the cut", blocks, lead)]
+    return texts_section("Documents at the top and at the cut", texts, WITH_TEXTS, lead)
 
 
 command = Study(UseMix, use_mix, result=MixedCorpus, show=_show, loads=False)

@@ -15,8 +15,8 @@ from headscope.data.rows import ID, Field, check_unicode, open_rows, text_cell
 from headscope.data.tables import ABSENT
 from headscope.errors import InputError, naming
 from headscope.heads import Gate
+from headscope.progress import Progress
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.studies.inputs import Progress
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

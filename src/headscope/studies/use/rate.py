@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.heads import Amount, about_rank, resolve_heads
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts, Ranking
 from headscope.results.rating import (
     RatedCorpus,
@@ -31,16 +32,15 @@ from headscope.shown.blocks import (
     HeadSets,
     Histogram,
     Histograms,
-    Row,
     Section,
     Shown,
-    Table,
     Text,
+    one_column,
+    table_of,
 )
 from headscope.shown.words import between, count, enumeration, fixed, percent
-from headscope.studies.inputs import (
+from headscope.studies.models import (
     ModelChoice,
-    Progress,
     about_model,
     dtype_name,
     model_inputs,
@@ -153,7 +153,7 @@ def use_rate(
         **({} if reference is None else {"reference text": reference.digest}),
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
-    inputs = {**model_inputs(lm, {}), **digests}
+    inputs = {**model_inputs(lm), **digests}
 
     def compute(run: Run) -> RatingResult:
         nonlocal lm
@@ -244,7 +244,6 @@ class _Watch:
 
 
 def _show(result: RatingResult, run: Path) -> Shown:
-    """Scores by language, how they are spread, the highest documents, and what was rejected."""
     facts = [
         *model_facts(result.model_name, result.model.heads if result.model else None),
         ("heads removed", str(len(result.heads))),
@@ -260,7 +259,7 @@ def _show(result: RatingResult, run: Path) -> Shown:
     assert isinstance(result, RatedCorpus)
     with naming(run / SUMMARY, "a rated corpus"):
         summary: RatingSummary = decode(RatingSummary, read_object(run / SUMMARY), "summary")
-    rated = sorted(summary.languages.items(), key=lambda one: (-one[1].scores.documents, one[0]))
+    rated = sorted(summary.languages.items(), key=lambda item: (-item[1].scores.documents, item[0]))
     languages = {_named(code): language for code, language in rated}
     few = [code for code, each in languages.items() if each.scores.documents < FEW]
     cautions = [
@@ -336,24 +335,23 @@ def _mean(language: RatedLanguage) -> Estimate:
 
 
 def _scores(languages: Mapping[str, RatedLanguage]) -> list[Block]:
-    rows = tuple(
-        Row(
-            code,
-            (
-                Cell(each.scores.documents),
-                Cell(each.scores.tokens),
-                Cell.of(_mean(each), DIGITS),
-                Cell(each.top[0].score if each.top else None, digits=DIGITS),
+    table = table_of(
+        "Scores by language, nats a token",
+        languages.items(),
+        {
+            "documents": lambda language: language.scores.documents,
+            "tokens": lambda language: language.scores.tokens,
+            "mean score": lambda language: Cell.of(_mean(language), DIGITS),
+            "highest score": lambda language: Cell(
+                language.top[0].score if language.top else None, digits=DIGITS
             ),
-        )
-        for code, each in languages.items()
+        },
     )
-    columns = ("documents", "tokens", "mean score", "highest score")
-    return [Table("Scores by language, nats a token", columns, rows)]
+    return [table]
 
 
 def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
-    panels = tuple(
+    panels = (
         Histogram(
             code,
             each.histogram.edges,
@@ -363,34 +361,41 @@ def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
         for code, each in languages.items()
         if sum(each.histogram.counts)
     )
-    if not panels:
-        return []
-    shown = Histograms("Scores of all documents", panels, "score, nats a token", "document")
-    return [Section("How the scores are spread", [shown])]
+    return histograms_section("How the scores are spread", "Scores of all documents", panels)
+
+
+def histograms_section(
+    heading: str, title: str, panels: Iterable[Histogram], note: str = ""
+) -> list[Section]:
+    """The scores of documents, a panel a language; nothing without panels."""
+    shown = Histograms(title, tuple(panels), "score, nats a token", note=note)
+    return [Section(heading, [shown])] if shown.panels else []
 
 
 def _highest(languages: Mapping[str, RatedLanguage]) -> list[Section]:
-    with_texts = {code: each for code, each in languages.items() if each.top}
-    blocks = [
-        Text(
-            code,
-            tuple(
-                (f"{fixed(document.score, DIGITS)} \u00b7 {document.id}", cut(document.text))
-                for document in each.top
-            ),
-            folded=at >= OPEN,
-        )
-        for at, (code, each) in enumerate(list(with_texts.items())[:WITH_TEXTS])
-    ]
-    if not blocks:
-        return []
+    texts = {
+        code: [(f"{fixed(top.score, DIGITS)} \u00b7 {top.id}", cut(top.text)) for top in each.top]
+        for code, each in languages.items()
+    }
     lead = (
         f"The highest scores of each language, at most 20, with the first {EXCERPT} characters of "
         "the text. They are extremes, not typical documents."
     )
-    if (left := len(with_texts) - len(blocks)) > 0:
+    return texts_section("Highest scores", texts, WITH_TEXTS, lead)
+
+
+def texts_section(
+    heading: str, texts: Mapping[str, Sequence[tuple[str, str]]], most: int, lead: str
+) -> list[Section]:
+    """Named texts of at most so many languages; nothing without texts."""
+    held = {code: tuple(several) for code, several in texts.items() if several}
+    blocks = [
+        Text(code, several, folded=at >= OPEN)
+        for at, (code, several) in enumerate(list(held.items())[:most])
+    ]
+    if left := len(held) - len(blocks):
         lead += f" {count(left, 'more language')}: see summary.json of the run."
-    return [Section("Highest scores", blocks, lead)]
+    return [Section(heading, blocks, lead)] if blocks else []
 
 
 def cut(text: str) -> str:
@@ -401,15 +406,14 @@ def cut(text: str) -> str:
 def _rejects(figures: RatedFigures, reasons: Mapping[str, int]) -> list[Section]:
     if not figures.rejected:
         return []
-    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    rows = tuple(Row(reason, (Cell(records),)) for reason, records in ordered)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     share = figures.rejected / (figures.rejected + figures.documents)
     note = (
         f"{percent(share, 1)} of all records; each is in rejects.jsonl with its file, line and "
         "reason"
     )
-    return [Section("Rejected records", [Table("Reasons", ("records",), rows, note=note)],
-                    brief=True)]  # fmt: skip
+    table = one_column("Reasons", "records", ordered, note)
+    return [Section("Rejected records", [table], brief=True)]
 
 
 command = Study(UseRate, use_rate, result=RatedCorpus, show=_show)

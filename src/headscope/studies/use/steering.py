@@ -27,19 +27,14 @@ from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted
+from headscope.progress import Progress
 from headscope.results.common import Ranking as Ranked
 from headscope.results.writing import Steering
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    read_directions,
-    run_with_model,
-)
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.gates import GateChoice, about
 from headscope.studies.use.prompts import (
     OneLine,
@@ -164,7 +159,7 @@ class Steer(Settings):
         if len(set(self.factors)) != len(self.factors) or 1 in self.factors:
             raise InputError(
                 "factors are given once each, and 1 is the model as it is, which is always there; "
-                f"these are {', '.join(f'{one:g}' for one in self.factors)}"
+                f"these are {', '.join(f'{given:g}' for given in self.factors)}"
             )
         super().__post_init__()
 
@@ -175,7 +170,8 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
     and prompt, with the identified language) and `statistics.safetensors`.
     """
-    asked = _asked_for(config)
+    read = _asked_for(config)
+    asked = {code: prompts for code, (_, prompts) in read.items()}
     if config.gate is not None:
         config.gate.check()
     lm = config.model.load_for(out)
@@ -203,7 +199,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     ranking = decode(Ranked, about_rank(*heads.values()))
     settings = {
         "settings": config,
-        "steering": arms_settings((one.name, one.arms) for one in groups),
+        "steering": arms_settings((group.name, group.arms) for group in groups),
         "applied": None if base is None else base.as_dict(),
         "rank": ranking.rank,
     }
@@ -217,16 +213,16 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
         statistics(run, numbers)
         kinds = dict.fromkeys(
-            arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+            arm.name.kind for group in groups for arm in group.arms[1:] if arm.name.draw is None
         )
         tested = {kind: f"{kind}-" for kind in kinds}
         whole, parts = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
         parts = with_languages(parts, groups, named)
         if plain:  # how far the gate, rather than the prompt, is what leads astray
-            bare = [replace(one, arms=one.arms[:1]) for one in groups]
+            bare = [replace(group, arms=group.arms[:1]) for group in groups]
             before, _ = _answer_numbers(bare, plain)
-            for code, one in evidence(before, MEASURES, {}, config.seed)[1].items():
-                parts[code] = replace(parts[code], without_gate=one.baseline)
+            for code, compared in evidence(before, MEASURES, {}, config.seed)[1].items():
+                parts[code] = replace(parts[code], without_gate=compared.baseline)
         return Steering(
             steer=config.languages,
             away=config.away,
@@ -238,7 +234,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
             gate=None if base is None else about(base),
             data={
                 code: {
-                    "path": _path_of(config, code),
+                    "path": read[code][0],
                     "digest": data[code],
                     "prompts": len(prompts),
                 }
@@ -341,54 +337,44 @@ def _written(
     if base is None:
         return texts, []
     plain = iter(written(lm, every, "without the gate", how, limit, run, progress))
-    return texts, [[list(islice(plain, len(one.prompts)))] for one in groups]
+    return texts, [[list(islice(plain, len(group.prompts)))] for group in groups]
 
 
-def _asked_for(config: Steer) -> dict[str, list[Given]]:
-    """The prompts of each language."""
-    codes = config.languages
+def _asked_for(config: Steer) -> dict[str, tuple[str, list[Given]]]:
+    """Of each language where its prompts come from, in words, and the prompts."""
+    codes, choice = config.languages, config.prompts
     if len(set(codes)) != len(codes):
         raise InputError("--steer names a language twice; name each once")
-    choice = config.prompts
     if config.data:
-        named = dict(one.partition("=")[::2] for one in config.data)
-        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in named:
-            return {codes[0]: replace(choice, data=config.data[0]).read()}
-        if sorted(named) != sorted(codes) or len(config.data) != len(named):
+        files = dict(file.partition("=")[::2] for file in config.data)
+        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in files:
+            files = {codes[0]: config.data[0]}
+        elif sorted(files) != sorted(codes) or len(config.data) != len(files):
             raise InputError(
                 f"prompts are needed for {', '.join(codes)}, each in a file of its own; write "
                 + " ".join(f"--data {code}=FILE" for code in codes)
             )
-        return {code: replace(choice, data=named[code]).read() for code in codes}
+        return {code: (files[code], replace(choice, data=files[code]).read()) for code in codes}
     if choice.prompt:
         if len(codes) > 1:
             raise InputError("--prompt is for one language; with several give --data LANG=FILE")
-        return {codes[0]: choice.read()}
+        return {codes[0]: ("--prompt", choice.read())}
     if config.model.model != POCKET:
         raise InputError(
             f"no prompts are given; add --data FILE with prompts that ask for an answer in "
             f"{language_name(codes[0])}, or --prompt TEXT"
         )
-    return {code: _of_pocket(code, choice.limit or PROMPTS, config.seed) for code in codes}
-
-
-def _path_of(config: Steer, code: str) -> str:
-    """Where a language's prompts come from, in words."""
-    if config.data:
-        return next(
-            (one.partition("=")[2] for one in config.data if one.startswith(f"{code}=")),
-            config.data[0],
-        )
-    return "--prompt" if config.prompts.prompt else "pocket (test)"
+    number = choice.limit or PROMPTS
+    return {code: ("pocket (test)", _of_pocket(code, number, config.seed)) for code in codes}
 
 
 def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
     """Translation prompts into a language of the pocket model, from each of its others in turn."""
     from headscope.pocket.world.languages import CODES
 
-    others = [one for one in CODES if one != code]
+    others = [other for other in CODES if other != code]
     each = -(-number // len(others))
-    pairs = PairsChoice(tuple(f"{one}-{code}" for one in others), limit=each)
+    pairs = PairsChoice(tuple(f"{other}-{code}" for other in others), limit=each)
     found = []
     for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
         names = language_name(file.source_language), language_name(file.target_language)

@@ -14,6 +14,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Estimate, Mean, known
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.attention import (
     AttendedCondition,
     AttendedTask,
@@ -26,12 +27,12 @@ from headscope.results.attention import (
 from headscope.results.common import Leakage
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
-from headscope.settings import UNSIGNED, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import interval, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
@@ -63,7 +64,7 @@ class VerifyAttention(Settings):
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 def verify_attention(

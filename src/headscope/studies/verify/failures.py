@@ -33,7 +33,7 @@ from headscope.results.removal import Label, RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
 from headscope.runs.reading import damaged_line, read_object, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
-from headscope.studies.inputs import Progress, steps_of
+from headscope.studies.models import steps_of
 from headscope.studies.study import Study
 from headscope.studies.verify.failures_show import show
 from headscope.verify.failure.classify import GOOD, LOSS, Case, Row, Rules, classify, shares

@@ -22,8 +22,8 @@ from headscope.shown.blocks import (
     Bars,
     Block,
     Cell,
+    HeadPlace,
     HeadSets,
-    Place,
     Reference,
     Row,
     Section,
@@ -276,7 +276,7 @@ def _evidence(case: FailedText) -> list[str]:
     return words
 
 
-def _rules(result: FailuresResult, heads: Sequence[Place]) -> list[Block]:
+def _rules(result: FailuresResult, heads: Sequence[HeadPlace]) -> list[Block]:
     meaning = tuple(Row(kind, (Cell(MEANING[kind]),)) for kind in KINDS)
     blocks: list[Block] = [Table("What the kinds mean", ("an output is of it if",), meaning)]
     if heads:

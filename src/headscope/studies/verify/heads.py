@@ -23,13 +23,14 @@ from headscope.measure.ranking import rank_correlations
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode, encode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import between, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
+from headscope.studies.models import ModelChoice, resolved_chat
+from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -40,6 +41,7 @@ from headscope.studies.shows import (
     spread,
 )
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
@@ -49,7 +51,6 @@ from headscope.verify.translation.single import single_removal
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.
@@ -70,7 +71,7 @@ class VerifyHeads(Settings):
     # How translations are prompted.
     removal: Annotated[
         Removal,
-        Part(
+        Nested(
             without=(
                 "gates",
                 "measure",
@@ -91,7 +92,7 @@ class VerifyHeads(Settings):
             metavar="RUN",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(
         default_factory=Rules, metadata=UNSIGNED
     )
 
@@ -336,14 +337,14 @@ def _named(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> VerifyHeads | str:
-    if quick:
+def _survey(plan: SurveyPlan) -> VerifyHeads | str:
+    if plan.quick:
         return "it reads the sentences twice for every head: without --quick it is run"
-    pairs = data.pairs_choice(quick)
-    if not data.pairs:  # twenty directions, each sentence read 193 times
+    pairs = plan.pairs()
+    if not plan.data.pairs:  # twenty directions, each sentence read 193 times
         pairs = replace(pairs, limit=10)
-    config = VerifyHeads(model, pairs, Removal(seed=data.seed, chat=data.chat))
-    return data.missing(model, data.pairs, "--pairs en-de=FILE") or config
+    config = VerifyHeads(plan.model, pairs, Removal(seed=plan.data.seed, chat=plan.data.chat))
+    return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
 
 
 command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show, survey=_survey)

@@ -12,13 +12,14 @@ from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.results.language_texts import Level, Text, TextWithoutHeads, TextWithoutLayers
 from headscope.runs import Run
 from headscope.shown.blocks import Cell, Row, Table
 from headscope.shown.words import count, enumeration
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import POCKET, Progress
 from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
+from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (

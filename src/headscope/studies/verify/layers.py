@@ -15,13 +15,14 @@ from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
+from headscope.progress import Progress
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import (
     against_cells,
     draws_remedy,
@@ -78,7 +79,7 @@ class VerifyLayers(Settings):
     # The random heads of a layer come from the whole model.
     removal: Annotated[
         LanguageRemoval,
-        Part(without=("layer_matched", "pool", "threshold"), make=_LayerRemoval),
+        Nested(without=("layer_matched", "pool", "threshold"), make=_LayerRemoval),
     ] = field(default_factory=_LayerRemoval)
 
 

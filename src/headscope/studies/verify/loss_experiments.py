@@ -27,10 +27,12 @@ from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, CONTROLS, Label
 from headscope.runs import Run, encode
 from headscope.studies.baseline import check_translations
-from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs
 from headscope.studies.verify.removal import STATISTICS, VerifyRemoval, opened
 from headscope.verify.translation import Condition, Removal, conditions
 from headscope.verify.translation.conditions import reference_alignment, reference_losses
@@ -115,7 +117,15 @@ def verify_copying(
         }
 
     return run_with_model(
-        lm, COPYING, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+        lm,
+        COPYING,
+        out,
+        settings,
+        pair_inputs(directions),
+        compute,
+        began,
+        kind=dict,
+        seed=removal.seed,
     )
 
 
@@ -266,5 +276,13 @@ def verify_together(
         }
 
     return run_with_model(
-        lm, PAIRS, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+        lm,
+        PAIRS,
+        out,
+        settings,
+        pair_inputs(directions),
+        compute,
+        began,
+        kind=dict,
+        seed=removal.seed,
     )

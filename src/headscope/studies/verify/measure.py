@@ -8,11 +8,11 @@ from typing import Annotated
 
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.removal import RemovalResult, removal_of
 from headscope.runs import Run, carry_out_again
 from headscope.settings import Option, Settings
 from headscope.studies.baseline import judge_translations
-from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import COMMAND, describe_conditions, read_losses
 from headscope.studies.verify.removal_show import show_removal

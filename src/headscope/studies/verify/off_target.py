@@ -20,23 +20,18 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Leakage, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
 from headscope.runs import decode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    read_directions,
-    run_with_model,
-)
 from headscope.studies.leakage import check_document_leakage, check_leakage
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import (
@@ -102,10 +97,12 @@ class VerifyOffTarget(Settings):
         "translate"
     )
     # Those of what is not asked for are left aside.
-    pairs: Annotated[PairsChoice, Part(changed={"data": DATA})] = field(default_factory=PairsChoice)
-    documents: Annotated[DocumentsChoice, Part(changed={"data": DATA, "limit": options.LIMIT})] = (
-        field(default_factory=DocumentsChoice)
+    pairs: Annotated[PairsChoice, Nested(changed={"data": DATA})] = field(
+        default_factory=PairsChoice
     )
+    documents: Annotated[
+        DocumentsChoice, Nested(changed={"data": DATA, "limit": options.LIMIT})
+    ] = field(default_factory=DocumentsChoice)
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
@@ -124,7 +121,7 @@ class VerifyOffTarget(Settings):
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     ablate: options.Ablate = "zero"
     # None: of sentence pairs some are set aside, else pocket's own.
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)

@@ -22,23 +22,16 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Leakage
 from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, MadeBy, Option, Part, Settings
+from headscope.settings import UNSIGNED, MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_tasks, check_translations
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    pair_inputs,
-    read_directions,
-    resolved_chat,
-    run_with_model,
-)
 from headscope.studies.leakage import check_leakage
-from headscope.studies.masked_tasks import MaskedTask, mask_result
+from headscope.studies.masked_tasks import TaskForMask, mask_result
+from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
 from headscope.studies.verify.one_by_one_show import show
@@ -160,7 +153,7 @@ class OneByOne(Settings):
     random_orders: Annotated[int, MadeBy(_random_orders)] = field(default=0, metadata=UNSIGNED)
     seed: options.Seed = field(default=0, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     ablate: options.Ablate = "zero"
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
@@ -262,7 +255,7 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
     return HeadSet(lm.geometry, tuple(head for head, _ in ranked), origin)
 
 
-def _task(config: OneByOne) -> MaskedTask | None:
+def _task(config: OneByOne) -> TaskForMask | None:
     """The task to walk with: one that is named, or that of a mask run without a prompt."""
     asked = config.tasks
     if config.prompt is not None or config.target is not None:

@@ -18,6 +18,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.language_texts import (
     LanguageSet,
@@ -27,11 +28,11 @@ from headscope.results.language_texts import (
     WithoutHeads,
 )
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Bars, Block, Cell, HeadSets, Heatmap, Row, Section, Shown, Table
 from headscope.shown.words import between, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import (
     against_table,
     compared,
@@ -107,7 +108,7 @@ class VerifyPerplexity(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: Annotated[LanguageRemoval, Part(without=("layer_matched",))] = field(
+    removal: Annotated[LanguageRemoval, Nested(without=("layer_matched",))] = field(
         default_factory=LanguageRemoval
     )
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)

@@ -18,8 +18,8 @@ from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
 from headscope.results.common import ReferenceText
 from headscope.results.removal import Ablate
-from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import check_reference
+from headscope.studies.models import POCKET, ModelChoice
 from headscope.verify.translation.conditions import Translating
 
 if TYPE_CHECKING:

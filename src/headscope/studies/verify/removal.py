@@ -28,6 +28,7 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.removal import (
     BASELINE,
@@ -41,19 +42,11 @@ from headscope.results.removal import (
     Shown,
 )
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.studies.baseline import check_translations
-from headscope.studies.inputs import (
-    POCKET,
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    pair_inputs,
-    read_directions,
-    resolved_chat,
-    run_with_model,
-)
 from headscope.studies.leakage import check_leakage
+from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal_show import show_removal
@@ -105,7 +98,7 @@ class VerifyRemoval(Settings):
     pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Annotated[
         Removal,
-        Part(
+        Nested(
             without=("layer_matched",),
             changed={"draws": options.DRAWS_OF_MEASURE},
             make=_removal,
@@ -113,7 +106,7 @@ class VerifyRemoval(Settings):
     ] = field(default_factory=Removal)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
 
 class Opened(NamedTuple):

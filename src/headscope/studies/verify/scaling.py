@@ -13,21 +13,17 @@ from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run
-from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table
 from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
-from headscope.studies.inputs import (
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    read_directions,
-    run_with_model,
-)
 from headscope.studies.leakage import apart, check_task_leakage
+from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import against_cells, compared, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
@@ -106,11 +102,11 @@ class VerifyScaling(Settings):
     # Shuffled masks.
     draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
     seed: options.Seed = 0
-    asking: Annotated[Asking, Part(make=partial(Asking, paragraphs=True))] = field(
+    asking: Annotated[Asking, Nested(make=partial(Asking, paragraphs=True))] = field(
         default_factory=lambda: Asking(paragraphs=True)
     )
     allow_overlap: options.AllowOverlap = False
-    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     # How many draws are tried at every α; None: all.
     grid_draws: int | None = field(default=None, metadata=GIVEN)
 

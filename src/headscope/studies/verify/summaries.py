@@ -22,15 +22,16 @@ from headscope.heads import (
 )
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
+from headscope.progress import Progress
 from headscope.results.common import Leakage, Ranking
 from headscope.results.writing import Summaries
 from headscope.runs import decode
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
-from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
@@ -93,7 +94,7 @@ class VerifySummaries(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     texts: Annotated[
         DocumentsChoice,
-        Part(
+        Nested(
             without=("split",),
             changed={
                 "data": Option(

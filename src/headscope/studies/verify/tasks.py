@@ -14,6 +14,7 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
@@ -21,6 +22,7 @@ from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_leakage
+from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
@@ -65,7 +67,7 @@ class VerifyTasks(Settings):
     limit: options.Limit = None
     removal: Annotated[
         Removal,
-        Part(
+        Nested(
             without=("template", "measure", "chat", "max_new_tokens"),
             changed={
                 "layer_matched": Option(
@@ -81,7 +83,7 @@ class VerifyTasks(Settings):
     ] = False
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Part(without=("examples", "off_target", "unfinished"))] = field(
+    baseline: Annotated[Rules, Nested(without=("examples", "off_target", "unfinished"))] = field(
         default_factory=Rules
     )
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)

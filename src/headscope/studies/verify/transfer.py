@@ -13,6 +13,7 @@ from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.progress import Progress
 from headscope.results.writing import LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
@@ -28,7 +29,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import enumeration, number, percent
-from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
+from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents

@@ -17,10 +17,11 @@ from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet, resolve_heads
+from headscope.progress import Progress
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
-from headscope.studies.inputs import ModelChoice, Progress
-from headscope.studies.masked_tasks import MaskedTask, mask_result, read_masked_task
+from headscope.studies.masked_tasks import TaskForMask, mask_result, read_task_for_mask
+from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, answers
 from headscope.verify.successive import Prepared, Seen, Step, Subject, Walk, order_gates, walk
 
@@ -43,12 +44,12 @@ def read_walked_task(
     example: str | None,
     seed: int,
     allow_overlap: bool,
-) -> MaskedTask:
+) -> TaskForMask:
     """The task to walk with, cut to the examples that are walked over.
 
-    Raises `InputError` as `read_masked_task` does, or if there is no example of that id.
+    Raises `InputError` as `read_task_for_mask` does, or if there is no example of that id.
     """
-    chosen = read_masked_task(heads, tasks, model, seed, allow_overlap)
+    chosen = read_task_for_mask(heads, tasks, model, seed, allow_overlap)
     every = chosen.task.examples
     kept = every[:examples] if example is None else tuple(one for one in every if one.id == example)
     if example is not None and not kept:
@@ -60,7 +61,7 @@ def read_walked_task(
 
 
 def task_subjects(
-    lm: LanguageModel, chosen: MaskedTask, max_new_tokens: int | None
+    lm: LanguageModel, chosen: TaskForMask, max_new_tokens: int | None
 ) -> dict[str, list[Subject]]:
     """The bare prompt of every example, its answer, and the instructed prompt as the reference."""
     from headscope.lm.prompting import uses_chat, wrap_prompts

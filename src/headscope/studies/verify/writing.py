@@ -11,13 +11,13 @@ from headscope.errors import InputError
 from headscope.estimates import Against
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
+from headscope.progress import Progress
 from headscope.results.common import Ablation
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of, signed
-from headscope.studies.inputs import Progress
 from headscope.studies.shows import (
     ablation_facts,
     against_table,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.progress import Progress
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import RatedFile, RatedRecord, read_records
 
-Progress = Callable[[str, int, int], None]
 U64 = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 

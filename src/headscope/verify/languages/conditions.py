@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
-Progress = Callable[[str, int, int], None]
 Means = NDArray[np.float32]
 
 

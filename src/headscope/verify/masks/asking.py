@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
 
 
-Progress = Callable[[str, int, int], None]
 Kind = Literal[
     "as-is",
     "instructed",

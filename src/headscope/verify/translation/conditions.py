@@ -9,7 +9,7 @@ linked word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -33,6 +33,7 @@ from headscope.data.words import membership, within
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
 from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from headscope.lm.shared_losses import AnswerRow
 
 
-Progress = Callable[[str, int, int], None]
 Made = TypeVar("Made")
 
 #: Sentences that are kept together once they are translated: what a killed run can lose.

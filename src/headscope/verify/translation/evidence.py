@@ -19,6 +19,7 @@ from headscope.measure.intervals import FromStatistics
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Trial
+from headscope.progress import Progress
 from headscope.results.removal import (
     CONTROLS,
     Baseline,
@@ -43,7 +44,6 @@ from headscope.verify.translation.measures import UNKNOWN, Measures
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 RATES = ("off_target", "source_copy", "comet", "bleurt", "empty")
 LINKED_MINUS_UNLINKED = "linked_minus_unlinked"
 #: The NLL of all tokens and of each kind, in the order of a sentence's statistics.

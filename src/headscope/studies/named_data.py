@@ -1,4 +1,4 @@
-"""Digests of the files and folders that were named as data, for a run's signature."""
+"""What people name as data, as a place or as `NAME=PLACE`, and its digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headscope.errors import InputError
 from headscope.runs import file_digest
 
 
-def place_digests(places: Iterable[str]) -> dict[str, str]:
+def data_digests(places: Iterable[str]) -> dict[str, str]:
     """A content hash for each place, given as a path or as `NAME=PATH`.
 
     A folder's is that of the names and contents of its files; what is no path here, such as a
@@ -35,6 +35,18 @@ def _digest(path: Path, place: str) -> str:
     if not path.is_dir():
         return place
     total = hashlib.sha256()
-    for file in sorted(one for one in path.rglob("*") if one.is_file()):
+    for file in sorted(inside for inside in path.rglob("*") if inside.is_file()):
         total.update(f"{file.relative_to(path)}\0{file_digest(file)}\n".encode())
     return total.hexdigest()
+
+
+def split_named(data: Iterable[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """What is written as `NAME=DATA`, with its name, and what is data without one."""
+    named, plain = [], []
+    for given in data:
+        name, equals, place = given.partition("=")
+        if equals and "/" not in name and not Path(given).exists():
+            named.append((name, place))
+        else:
+            plain.append(given)
+    return named, plain

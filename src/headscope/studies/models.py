@@ -1,0 +1,322 @@
+"""Which model, and runs of studies with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
+
+from headscope.errors import InputError, MissingExtra, ModelError
+from headscope.progress import Progress, Steps
+from headscope.results.common import ModelFacts, ModelResult
+from headscope.runs.codec import decode
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
+
+if TYPE_CHECKING:
+    from headscope.data.prompts import Template
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+POCKET = "pocket"
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+AnyResult = TypeVar("AnyResult")
+#: The model that `kept_model` keeps, under its choice; None outside.
+_KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
+#: The model that `given_model` stands for, with its choice.
+_GIVEN: ContextVar[tuple[ModelChoice, LanguageModel] | None] = ContextVar("given", default=None)
+_MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
+#: For commands whose subject is the model: it is named by its place.
+MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
+DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
+
+
+@dataclass(frozen=True)
+class ModelChoice(Settings):
+    """Which model, and how it is loaded (see `headscope.load`)."""
+
+    model: Annotated[str, _MODEL] = POCKET
+    revision: Annotated[str | None, Option("Branch, tag or commit of a Hub model.")] = None
+    device: Annotated[
+        str | None, Option("Such as cpu or cuda:1; without it the first GPU, or CPU.")
+    ] = field(default=None, metadata=UNSIGNED)
+    dtype: Annotated[DtypeName, DTYPE] = "auto"
+    device_map: Annotated[str | None, Option("Placement over several devices, such as auto.")] = (
+        field(default=None, metadata=UNSIGNED)
+    )
+    max_memory: Annotated[
+        tuple[str, ...],
+        Option(
+            "With --device-map auto: weights a device takes at most, such as 0=20GiB or "
+            "cpu=64GiB; repeatable. What fits nowhere waits on disk.",
+            metavar="DEVICE=SIZE",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    offload_folder: Annotated[
+        str | None,
+        Option(
+            "With --device-map: where weights wait that cannot be read from the checkpoint as "
+            "they are; removed at the end.",
+            metavar="DIR",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    quantise: Annotated[
+        Literal["8bit", "4bit"] | None,
+        Option("Load the weights of an ordinary checkpoint in 8 bits (LLM.int8) or 4 (NF4)."),
+    ] = field(default=None, metadata=GIVEN)
+    # What it reads is in every signature, so where it lies need not be.
+    tokenizer: Annotated[
+        str | None,
+        Option(
+            "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.", metavar="MODEL"
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+
+    def load(self) -> LanguageModel:
+        """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
+
+        Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
+        """
+        from headscope.lm import load
+        from headscope.lm.weights import memory_limits
+
+        kept, given = _KEPT.get(), _GIVEN.get()
+        if given is not None and self == given[0]:
+            return given[1]
+        if kept is not None and self in kept:
+            return kept[self]
+        if kept is not None:
+            kept.clear()  # before the next one is loaded: there may be no room for both
+        try:
+            lm = load(
+                self.model,
+                self.revision,
+                self.device,
+                self.dtype,
+                self.device_map,
+                max_memory=memory_limits(self.max_memory) or None,
+                offload_folder=self.offload_folder,
+                quantise=self.quantise,
+                tokenizer=self.tokenizer,
+            )
+        except MissingExtra:
+            raise
+        except InputError as error:
+            raise ModelError(str(error)) from error
+        if kept is not None:
+            kept[self] = lm
+        return lm
+
+    def load_for(self, out: Path | None) -> LanguageModel:
+        """The model of a run in the folder `out`, or in one of its own in `runs`.
+
+        Where a finished run may hold the answer already, its weights are read when they are first
+        needed: files say all that decides which run it is.
+        """
+        from headscope.lm.loading import waiting_model
+
+        folders = Path("runs").glob("*") if out is None else [Path(out)]
+        named = ModelChoice(
+            self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
+        )
+        done = any((folder / "DONE.json").exists() for folder in folders)
+        loaded = self in (_KEPT.get() or ()) or self == (_GIVEN.get() or (None,))[0]
+        if self == named and not loaded and done:
+            lm = waiting_model(
+                self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
+            )
+            if lm is not None:
+                return lm
+        return self.load()
+
+
+@contextmanager
+def kept_model() -> Iterator[None]:
+    """Keep the model that was loaded last, so that commands in a row load it only once.
+
+    Gates and recordings are contexts that put everything back, so a model is the same for each of
+    them as if it had been loaded anew.
+    """
+    before = _KEPT.set({} if _KEPT.get() is None else _KEPT.get())
+    try:
+        yield
+    finally:
+        _KEPT.reset(before)
+
+
+@contextmanager
+def given_model(lm: Any) -> Iterator[dict[str, str]]:
+    """Let commands take a loaded model where they ask for one of its name and revision.
+
+    Gives the options that name it; none, where `lm` is no loaded model.
+    """
+    if not hasattr(lm, "gated"):
+        yield {}
+        return
+    named = {"model": lm.name} | ({"revision": lm.revision} if lm.revision else {})
+    before = _GIVEN.set((ModelChoice(**named), lm))
+    try:
+        yield named
+    finally:
+        _GIVEN.reset(before)
+
+
+def kin(model: str, others: Iterable[str], part: str) -> tuple[str, ...]:
+    """Those of other models whose names differ from this one's in a part alone, a pattern of it."""
+
+    def name(other: str) -> str:
+        return re.sub("^meta-", "", other.rstrip("/").rpartition("/")[2].casefold())
+
+    own, rest = name(model), re.sub(part, "", name(model))
+    return tuple(
+        other for other in others if name(other) != own and re.sub(part, "", name(other)) == rest
+    )
+
+
+def model_inputs(lm: LanguageModel) -> dict[str, str]:
+    """Content hashes of the model, for a run's signature.
+
+    The weights are not the whole model: the same ones read other tokens, or attend otherwise,
+    under another tokenizer or configuration.
+    """
+    return {
+        "model": lm.digest,
+        "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
+        "tokenizer": _digest(_tokenizer(lm.tokenizer)),
+        "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
+    }
+
+
+def _settled(config: Any) -> Any:
+    """A configuration without names, versions, and the dtype, which a run notes by itself."""
+    if isinstance(config, dict):
+        passing = ("transformers_version", "dtype", "torch_dtype", "use_cache")
+        return {
+            str(name): _settled(value)
+            for name, value in config.items()
+            if not str(name).startswith("_") and name not in passing
+        }
+    return [_settled(item) for item in config] if isinstance(config, list | tuple) else config
+
+
+def _tokenizer(tokenizer: Any) -> Any:
+    """What decides a tokenizer's tokens; padding and cutting are settings of single calls."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return sorted(tokenizer.get_vocab().items())
+    settings: dict[str, Any] = json.loads(backend.to_str())
+    return {name: settings[name] for name in settings if name not in ("padding", "truncation")}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+class Prompted(Protocol):
+    """Settings that say how translations are prompted."""
+
+    @property
+    def template(self) -> Template: ...
+    @property
+    def chat(self) -> bool | None: ...
+
+
+PromptedSettings = TypeVar("PromptedSettings", bound=Prompted)
+
+
+def resolved_chat(lm: LanguageModel, settings: PromptedSettings) -> PromptedSettings:
+    """The settings with what `chat` comes to for this model, as its signature has to say.
+
+    Raises `InputError` if a chat template is wanted of a tokenizer without one.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    chat = uses_chat(lm, settings.chat, settings.template.text)
+    return cast(PromptedSettings, dataclasses.replace(cast(Any, settings), chat=chat))
+
+
+def model_provenance(lm: LanguageModel) -> dict[str, Any]:
+    """What a result tells about its model."""
+    return {"model": lm.name, "weights": lm.digest, **_as_loaded(lm)}
+
+
+def dtype_name(lm: LanguageModel) -> str:
+    """What the model computes in, such as `float32`."""
+    return str(lm.dtype).removeprefix("torch.")
+
+
+def about_model(lm: LanguageModel) -> dict[str, Any]:
+    """What a result says about its model."""
+    from headscope.lm.geometry import key_value_heads
+
+    return {
+        "name": lm.name,
+        "digest": lm.digest,
+        "parameters": lm.parameters,
+        **_as_loaded(lm),
+        "heads": lm.geometry.total,
+        "geometry": lm.geometry.as_dict(),
+        "key_value_heads": list(key_value_heads(lm)),
+        "architecture": type(lm.model).__name__,
+    }
+
+
+def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
+    """`noise`: how far repeated passes lie apart, in standard deviations of the logits."""
+    return {
+        "revision": lm.revision,
+        "dtype": dtype_name(lm),
+        "quantised": lm.quantised,
+        "dequantised": lm.dequantised,
+        "device": str(lm.device),
+        "noise": None if lm.noise is None else lm.noise.largest,
+    }
+
+
+def run_with_model(
+    lm: LanguageModel,
+    command: str,
+    out: Path | None,
+    settings: Mapping[str, Any],
+    data: Mapping[str, str],
+    compute: Callable[[Run], AnyResult],
+    began: float | None = None,
+    *,
+    kind: type[AnyResult],
+    **known: Any,
+) -> AnyResult:
+    """`carry_out` of a command with a model, which counts in its signature.
+
+    A result that has a place for its model, or is a dictionary, tells of it. `data` maps names to
+    content hashes of what else is read; `known` adds to the provenance.
+    """
+    from headscope.runs import carry_out
+
+    def with_model(run: Run) -> Any:
+        computed: Any = compute(run)
+        if isinstance(computed, ModelResult):
+            facts = computed.model or decode(ModelFacts, about_model(lm))
+            return dataclasses.replace(computed, model=facts)
+        return {"model": about_model(lm), **computed} if isinstance(computed, dict) else computed
+
+    config = {"computed_in": dtype_name(lm), **settings}
+    inputs = {**model_inputs(lm), **data}
+    about = {**model_provenance(lm), **known}
+    typed: Any = None if kind is dict else kind
+    result: AnyResult = carry_out(
+        command, out, config, inputs, with_model, began, about, kind=typed
+    )
+    return result
+
+
+def steps_of(progress: Progress | None, title: str) -> Steps | None:
+    """What a method that knows no title calls; None where nobody listens."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(title, done, total)

@@ -1,0 +1,378 @@
+"""Which sentence pairs: from directions and files that people name to pairs, shots and halves."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from headscope import options
+from headscope.data.languages import language_name, parse_direction, same_language
+from headscope.data.pairs import PairFile, PairSource, SentencePair, direction_of, read_pairs
+from headscope.data.split import (
+    draw_reference,
+    draw_shots,
+    halves,
+    known_digests,
+    leakage,
+    text_digests,
+)
+from headscope.errors import InputError, naming
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.models import POCKET
+from headscope.studies.named_data import split_named
+
+#: What `--split` calls the two halves of a single file.
+HALVES = ("find", "verify")
+
+
+@dataclass(frozen=True)
+class PairsChoice(Settings):
+    """Which sentence pairs: directions, and files for them.
+
+    `pair` holds directions such as `en-de`; `all` stands for every direction of the pocket model.
+    `data` holds one file (or folder, or dataset) for one direction, a FLORES folder or dataset
+    for several, or `PAIR=FILE` for each. Without data the pocket model's own sentences are taken.
+
+    `shots` examples stand before every sentence of a direction, drawn once by the seed: from
+    `shots_data`, named as `data` is, else from sentences of the data that no direction then uses
+    for anything else. `language_names` hold `zh=Simplified Chinese`: what prompts call a language.
+    """
+
+    pair: options.Pairs = ()
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset; with several "
+            "pairs PAIR=DATA, repeatable. May be left out for pocket.",
+            metavar="DATA",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    source_language: options.SourceLanguage = None
+    target_language: options.TargetLanguage = None
+    source_column: options.SourceColumn = "source"
+    target_column: options.TargetColumn = "target"
+    links_column: options.LinksColumn = None
+    split: options.Split = None
+    limit: options.Limit = None
+    shots: options.Shots = 0
+    shots_data: options.ShotsData = field(default=(), metadata=UNSIGNED)
+    language_names: options.LanguageNames = ()
+
+
+def read_directions(
+    choice: PairsChoice,
+    model: str,
+    split: Literal["dev", "test"],
+    limit: int | None = None,
+    seed: int = 0,
+    reference: int = 0,
+) -> dict[str, PairFile]:
+    """The sentence pairs of each direction, by direction as `source-target`.
+
+    For the pocket model without data: `limit` sentences (default 200) of its own `split`, and
+    shots of its train split. Raises `InputError` for data that cannot be read, too few sentences
+    for the shots, or shots that stand in the data.
+
+    `reference`: so many pairs a direction, at most a quarter of its data, are set aside for mean
+    ablation (see `PairFile.reference`); for the pocket model without data those of its train split.
+
+    Of a single file `choice.split` may be one of `HALVES`. Shots are drawn from the whole file, so
+    they are the same for both halves; reference pairs from the half alone, since those of the other
+    are found on or tested on.
+    """
+    if choice.split and not choice.data:
+        raise InputError(
+            f"--split {choice.split} is for --data; {model} takes its own sentences, to find on "
+            "dev and to test on test"
+        )
+    if choice.split in HALVES and choice.data and _all_files(choice):
+        whole = dataclasses.replace(choice, split=None, limit=None)
+        both = _in_halves(read_directions(whole, model, split, limit, seed))
+        drawn = dataclasses.replace(choice, shots=0, shots_data=())
+        half = both[HALVES.index(choice.split)]
+        return _with_examples(half, drawn, model, seed, reference)
+    directions = _read_all(choice, model, split, limit, seed, reference)
+    if choice.language_names:
+        directions = _named(directions, choice.language_names)
+    if choice.shots_data and not choice.shots:
+        raise InputError("--shots-data needs --shots N, the number of examples to take from it")
+    if not choice.shots and not reference:
+        return directions
+    return _with_examples(directions, choice, model, seed, reference)
+
+
+def _read_all(
+    choice: PairsChoice,
+    model: str,
+    split: Literal["dev", "test"],
+    limit: int | None,
+    seed: int,
+    reference: int = 0,
+    option: str = "--data",
+) -> dict[str, PairFile]:
+    if not choice.data:
+        if model != POCKET:
+            near = difflib.get_close_matches(model, [POCKET], cutoff=0.7)
+            hint = f"did you mean {POCKET}? Else " if near and not Path(model).exists() else ""
+            raise InputError(
+                f"no data given for the model {model}; {hint}add --data FILE and --pair, such as "
+                "--data pairs.tsv --pair en-de"
+            )
+        return _pocket_directions(choice, split, limit or 200, seed)
+    # Drawn from the whole of a file, so that examples do not depend on the limit.
+    apart = reference + (0 if choice.shots_data else choice.shots)
+    found = {}
+    for pair, name in _files(choice, option):
+        most = choice.limit
+        if apart and most is not None:
+            most = None if Path(name).exists() else most + apart
+        source = PairSource(
+            name,
+            pair,
+            choice.source_language,
+            choice.target_language,
+            choice.source_column,
+            choice.target_column,
+            choice.links_column,
+            choice.split,
+            most,
+        )
+        direction = direction_of(source)
+        found[f"{direction.source}-{direction.target}"] = read_pairs(source)
+    return found
+
+
+def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str, PairFile]:
+    """The directions with other names of their languages."""
+    given: dict[str, str] = {}
+    for written in names:
+        code, _, name = written.partition("=")
+        if code.strip() in given:
+            raise InputError(f"--language-name names {code.strip()} twice; give each once")
+        if not code.strip() or not name.strip():
+            raise InputError(
+                f"--language-name {written} names no language; write CODE=NAME, such as "
+                'zh="Simplified Chinese"'
+            )
+        given[code.strip()] = name.strip()
+    codes = {
+        code
+        for pairs in directions.values()
+        for code in (pairs.source_language, pairs.target_language)
+    }
+    name_of: dict[str, str] = {}
+    for code, name in given.items():
+        fitting = [known for known in codes if same_language(known, code)]
+        if not fitting:
+            raise InputError(
+                f"--language-name {code}={name}: no direction has the language {code}; there are "
+                f"{', '.join(sorted(codes))}"
+            )
+        name_of |= dict.fromkeys(fitting, name)
+    named = {}
+    for pair, pairs in directions.items():
+        source, target = pairs.language_names
+        names_of_pair = (
+            name_of.get(pairs.source_language, source),
+            name_of.get(pairs.target_language, target),
+        )
+        named[pair] = dataclasses.replace(pairs, names=names_of_pair)
+    return named
+
+
+def _with_examples(
+    directions: dict[str, PairFile], choice: PairsChoice, model: str, seed: int, reference: int
+) -> dict[str, PairFile]:
+    """The directions with shots and reference pairs, and without any sentence of these."""
+    from headscope.pocket.sample import sample_pairs
+
+    shots = {pair: pairs.shots for pair, pairs in directions.items()}
+    pools = directions
+    if choice.shots and choice.shots_data:
+        examples = dataclasses.replace(choice, data=choice.shots_data, limit=None)
+        pools = _read_all(examples, model, "dev", None, seed, option="--shots-data")
+        for pair in directions:
+            if pair not in pools:
+                raise InputError(
+                    f"--shots-data has no sentences for {pair}; add --shots-data {pair}=FILE"
+                )
+    elif choice.shots and not choice.data:
+        pools = {pair: sample_pairs(pair, "train", choice.shots, seed) for pair in directions}
+    if choice.shots:
+        shots = {
+            pair: draw_shots(pools[pair].pairs, choice.shots, seed, pools[pair].path)
+            for pair in directions
+        }
+    kept = _without(directions, shots)
+    for pair, pairs in directions.items():
+        if choice.shots_data and len(kept[pair]) < len(pairs.pairs):
+            raise InputError(
+                f"{pairs.path} holds {len(pairs.pairs) - len(kept[pair])} pairs with a sentence of "
+                f"the shots that were drawn from {pools[pair].path}; give other examples as "
+                "--shots-data"
+            )
+        if not kept[pair]:
+            raise InputError(
+                f"{pairs.path} has no sentences left beside {choice.shots} shots; give fewer shots "
+                "or more sentences"
+            )
+    apart: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
+    if reference and choice.data:
+        paths = {pair: pairs.path for pair, pairs in directions.items()}
+        apart = draw_reference(kept, reference, seed, paths)
+    elif reference:
+        more = reference + choice.shots
+        train = {pair: sample_pairs(pair, "train", more, seed) for pair in directions}
+        apart = {pair: rows[:reference] for pair, rows in _without(train, shots).items()}
+    kept = _without(directions, {name: (*shots[name], *apart[name]) for name in directions})
+    found = {}
+    for pair, pairs in directions.items():
+        if not kept[pair]:
+            raise InputError(
+                f"{pairs.path} has no sentences left beside those set aside for mean ablation; "
+                "give more sentences"
+            )
+        rows = kept[pair][: choice.limit]
+        found[pair] = dataclasses.replace(
+            pairs, pairs=rows, shots=shots[pair], reference=apart[pair]
+        )
+    return found
+
+
+def _without(
+    directions: Mapping[str, PairFile], taken: Mapping[str, tuple[SentencePair, ...]]
+) -> dict[str, tuple[SentencePair, ...]]:
+    """The pairs of each direction that share no sentence with what any direction has taken."""
+    known = known_digests({pair: text_digests(rows) for pair, rows in taken.items()})
+    return {
+        pair: tuple(row for row in pairs.pairs if not leakage(known, [row]))
+        for pair, pairs in directions.items()
+    }
+
+
+def find_and_check(
+    choice: PairsChoice, model: str, check: int, seed: int = 0, reference: int = 0
+) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
+    """The sentences to find heads on, and at most `check` of each direction to check them on.
+
+    Of the data given, two halves that share no sentence in any direction; for the pocket model
+    without data, sentences of its dev and of its test split. `reference`: see `read_directions`.
+    """
+    if choice.split in HALVES and choice.data and _all_files(choice):
+        raise InputError(
+            "this command takes both halves of the data, one to find and one to verify; leave "
+            f"--split {choice.split} out"
+        )
+    directions = read_directions(choice, model, "dev", limit=100, seed=seed, reference=reference)
+    if not choice.data:
+        limited = dataclasses.replace(choice, limit=check)
+        return directions, read_directions(limited, model, "test", seed=seed, reference=reference)
+    first, second = _in_halves(directions)
+    return first, {
+        name: dataclasses.replace(pairs, pairs=pairs.pairs[:check])
+        for name, pairs in second.items()
+    }
+
+
+def _in_halves(
+    directions: dict[str, PairFile],
+) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
+    """Two halves of all directions, by a hash of the source, that share no sentence."""
+    every = [pair for pairs in directions.values() for pair in pairs.pairs]
+    beside = every if len(directions) > 1 else []
+    first, second = {}, {}
+    for name, pairs in directions.items():
+        with naming(pairs.path):
+            one, other = halves(pairs.pairs, beside)
+        first[name] = dataclasses.replace(pairs, pairs=one)
+        second[name] = dataclasses.replace(pairs, pairs=other)
+    return first, second
+
+
+def _all_files(choice: PairsChoice) -> bool:
+    return all(Path(name).is_file() for _, name in _files(choice))
+
+
+def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None, str]]:
+    """Each direction asked for with its data."""
+    pairs, plain = split_named(choice.data)
+    named: dict[str, str] = {}
+    for pair, name in pairs:
+        direction = parse_direction(pair)
+        for other in map(parse_direction, named):
+            if same_language(direction.source, other.source) and same_language(
+                direction.target, other.target
+            ):
+                raise InputError(f"{option} names {pair} twice; give one file a direction")
+        named[pair] = name
+    if named and plain:
+        raise InputError(
+            f"{option} {plain[0]} says no direction while another does; write all as PAIR=FILE"
+        )
+    if named:
+        missing = [pair for pair in choice.pair if pair not in named]
+        if missing:
+            raise InputError(f"--pair {missing[0]} has no data; add {option} {missing[0]}=FILE")
+        return [(pair, named[pair]) for pair in choice.pair or named]
+    if len(plain) > 1:
+        raise InputError(f"several {option} need a direction each; write {option} en-de=FILE")
+    if "all" in choice.pair:
+        raise InputError("--pair all is for the pocket model's own sentences; name the directions")
+    asked = list(dict.fromkeys(choice.pair))
+    several = len(asked) > 1
+    if several and Path(plain[0]).is_file():
+        raise InputError(
+            f"{plain[0]} is one file for {len(asked)} directions; give each its own by "
+            f"{option} PAIR=FILE"
+        )
+    return [(pair, plain[0]) for pair in asked or (None,)]
+
+
+def _pocket_directions(
+    choice: PairsChoice, split: Literal["dev", "test"], limit: int, seed: int
+) -> dict[str, PairFile]:
+    from headscope.pocket.sample import sample_pairs
+    from headscope.pocket.world.languages import CODES, DIRECTIONS
+
+    asked = choice.pair
+    if not asked and choice.source_language and choice.target_language:
+        asked = (f"{choice.source_language}-{choice.target_language}",)
+    if not asked and (choice.source_language or choice.target_language):
+        raise InputError(
+            "one language alone is given; add --pair en-de, or both --source-language and "
+            "--target-language"
+        )
+    if not asked or "all" in asked:
+        asked = DIRECTIONS
+    for pair in asked:
+        direction = parse_direction(pair)
+        for said, code in (
+            (choice.source_language, direction.source),
+            (choice.target_language, direction.target),
+        ):
+            if said and not same_language(said, code):
+                raise InputError(f"--pair {pair} contradicts the language {said}; give one of them")
+        for code in (direction.source, direction.target):
+            if code not in CODES:
+                raise InputError(
+                    f"the pocket model does not speak {language_name(code)} ({code}); it knows "
+                    f"{', '.join(CODES)}"
+                )
+        if direction.source == direction.target:
+            raise InputError(f"--pair {pair} names one language twice")
+    return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in asked}
+
+
+def pair_inputs(
+    directions: Mapping[str, PairFile], checked_on: Mapping[str, PairFile] | None = None
+) -> dict[str, str]:
+    """Content hashes of each direction's sentences and shots, and of those heads are checked on."""
+    return {
+        **{pair: pairs.digest for pair, pairs in directions.items()},
+        **{f"{pair} shots": pairs.shots_digest for pair, pairs in directions.items()},
+        **{f"{pair} (check)": pairs.digest for pair, pairs in (checked_on or {}).items()},
+    }
