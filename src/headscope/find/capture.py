@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart, unfinished
+from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating
+from headscope.progress import Steps
 from headscope.runs.folder import read_shards
 
 if TYPE_CHECKING:

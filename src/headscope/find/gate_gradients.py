@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
-from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart, unfinished
+from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
 from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.losses import answer_batch, checkpointed, frozen, row_losses
 from headscope.lm.prompting import Answered
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

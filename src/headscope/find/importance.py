@@ -145,7 +145,7 @@ def _gradients(
     documents: DocumentFile,
     config: Lahis | FirstOrder,
     run: Run | None,
-    progress: Progress | None,
+    progress: Steps | None,
 ) -> tuple[Arrays, dict[str, Any]]:
     """What is kept of every document (see `GateGradients`), and what was counted."""
     from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients, texts_of

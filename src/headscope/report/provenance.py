@@ -100,7 +100,7 @@ def _run_facts(result: _AnyResult, provenance: Mapping[str, Any], path: Path) ->
         "started": _time(started[0] if isinstance(started, list) and started else started),
         "ended": _time(provenance.get("ended")),
         "seconds": result.seconds,
-        "draws": few_draws(result),
+        "draws": few_draws(encode(result)),
     }
 
 

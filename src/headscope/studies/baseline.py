@@ -11,8 +11,8 @@ from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
 from headscope.estimates import Baseline
 from headscope.measure.baseline import Rules, answers_right, translates
+from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
-from headscope.studies.inputs import Progress
 from headscope.verify.translation.conditions import Translating, continuations
 
 if TYPE_CHECKING:

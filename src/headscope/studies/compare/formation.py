@@ -41,6 +41,7 @@ from headscope.heads import (
 )
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Ranking
 from headscope.results.formation import (
     CheckpointRow,
@@ -51,7 +52,7 @@ from headscope.results.formation import (
 )
 from headscope.runs import Run, carry_out, decode, encode
 from headscope.runs.folder import read_records
-from headscope.settings import MadeBy, Option, Part, Settings
+from headscope.settings import MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import Works, check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation

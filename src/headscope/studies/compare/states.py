@@ -104,9 +104,12 @@ def compare_states(
         run.write_tensors("states.safetensors", tensors)
         kept = {**encode(mask.about()), "place": config.heads}
         return ComparedStates(
-            **about
-            | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)},
             **works,
+            task=task.name,
+            prompts={"bare": task.bare, "instructed": task.instruction},
+            data=chosen.data(),
+            mask=decode(KeptHeads, kept),
+            leakage=Leakage(**chosen.leakage),
             states=describe(tensors),
             lens=_lens(lm, task, shown, tensors),
         )

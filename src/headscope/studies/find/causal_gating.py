@@ -73,7 +73,6 @@ from headscope.studies.tasks import (
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
-    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find causal-gating"
 METHOD = "causal-gating"
@@ -222,7 +221,6 @@ def _scores(
     fits: Sequence[CausalGates],
     fit: CausalGating,
     run: Run,
-    examples: int,
     learned: Sequence[Answered],
 ) -> HeadScores:
     gates = {push: np.array([getattr(gates, push) for gates in fits]) for push in GATES}

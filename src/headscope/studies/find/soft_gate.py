@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.prompts import TemplateField
-from headscope.data.questions import QuestionTemplate
+from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.find.trained_gates import (
     Answers,

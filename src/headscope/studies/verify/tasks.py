@@ -18,9 +18,8 @@ from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
-from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import Works, about_baseline
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.study import Study

@@ -17,6 +17,7 @@ import numpy as np
 from headscope.data.tables import descend
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.progress import Progress
 from headscope.results.mixture import (
     Count,
     MixedCorpus,
@@ -31,7 +32,7 @@ from headscope.runs.codec import decode
 from headscope.runs.plain import dump_json, plain
 from headscope.use.corpus.records import valid_unicode
 from headscope.use.mixing.choose import Choice, Cuts, choose, score_places
-from headscope.use.mixing.index import Index, Progress, SameTexts, build_index
+from headscope.use.mixing.index import Index, SameTexts, build_index
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, rated_files
 from headscope.use.mixing.writing import write_mixture

@@ -23,7 +23,7 @@ from headscope.heads.store import write_bytes
 from headscope.progress import Progress
 from headscope.results.mixture import WrittenFile
 from headscope.use.corpus.records import JSONL_ENDINGS, compressed
-from headscope.use.mixing.index import Index, Progress, mixed
+from headscope.use.mixing.index import Index, mixed
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
 from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
+from headscope.progress import Progress
 from headscope.results.mask_tests import MaskFacts
 from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings

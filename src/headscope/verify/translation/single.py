@@ -27,7 +27,6 @@ from headscope.runs.plain import plain
 from headscope.verify.translation.conditions import (
     CLASSES,
     Condition,
-    Progress,
     ReferenceLosses,
     Removal,
     reference_losses,

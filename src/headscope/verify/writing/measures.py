@@ -38,6 +38,7 @@ from headscope.measure.metrics import chrf_from_statistics, rouge_l
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group as TrialGroup
 from headscope.measure.trial import Side, Trial
+from headscope.progress import Progress
 from headscope.results.writing import Comparison, Condition, Control, Effect, Written
 from headscope.verify.languages.conditions import NAMED, LanguageHeads
 from headscope.verify.translation.measures import Distinct, Translations, measure
@@ -48,7 +49,6 @@ from headscope.verify.writing.texts import (
     Arm,
     Group,
     Name,
-    Progress,
     Texts,
     as_is,
     beside,

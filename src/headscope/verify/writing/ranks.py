@@ -18,7 +18,7 @@ from headscope.lm.states import states
 from headscope.progress import Progress
 from headscope.results.writing import LensCondition, LensLayer
 from headscope.verify.translation.conditions import Pass, kept_blocks
-from headscope.verify.writing.texts import Arm, Progress
+from headscope.verify.writing.texts import Arm
 
 if TYPE_CHECKING:
     import numpy as np
