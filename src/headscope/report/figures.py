@@ -7,7 +7,7 @@ from math import nan
 from typing import Any
 
 from headscope.errors import InputError, need
-from headscope.report.drawing.figures import marks_of
+from headscope.report.drawing.charts import marks_of
 from headscope.shown.blocks import (
     Bars,
     HeadMap,

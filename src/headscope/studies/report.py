@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
-from headscope.report.page import render
-from headscope.report.shown import page_of
+from headscope.report.page import page_of, render
 from headscope.runs import Signature, file_digest
 from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import Option, Settings

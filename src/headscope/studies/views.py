@@ -11,7 +11,7 @@ from headscope.errors import InputError
 from headscope.report.figures import figure_of
 from headscope.report.frames import frames_of
 from headscope.report.notebook import page_in_frame
-from headscope.report.shown import page_of
+from headscope.report.page import page_of
 from headscope.runs import Result
 from headscope.runs.reading import naming, read_object, result_of
 from headscope.shown.blocks import Shown
