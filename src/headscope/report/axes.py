@@ -73,6 +73,8 @@ def scale(
         chosen = _powers(bare, values)
     else:
         chosen = rounds(bare.low, bare.high)
+        if not from_zero and all(float(value).is_integer() for value in values):  # such as layers
+            chosen = [value for value in chosen if float(value).is_integer()]
     words = [
         (labels or {}).get(value) or said for value, said in zip(chosen, _said(chosen), strict=True)
     ]

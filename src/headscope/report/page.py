@@ -14,7 +14,7 @@ from typing import Any
 
 from headscope.report.drawing.blocks import draw
 from headscope.report.html import Child, Html, embed_json, join, tag
-from headscope.report.parts import COLOURS, bdi, section
+from headscope.report.parts import COLOURS, bdi, named, section
 from headscope.report.provenance import about_run
 from headscope.shown.blocks import Shown
 from headscope.shown.words import MEAN, arrow, unbroken
@@ -54,7 +54,8 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
             name,
             join(tag("span", each.kicker, class_="elements") if each.kicker else None, each.title),
             tag("p", with_flags(each.lead), class_="found") if each.lead else None,
-            [block.html for block in blocks],
+            # What has the title of its section does not say it again.
+            [Html(block.html.replace(f"{named(each.title)} ", "", 1)) for block in blocks],
             [tag("p", with_flags(words), class_="note") for words in each.after],
             tag("p", each.traced, class_="traced") if each.traced else None,
             class_="experiment" if each.compact else None,

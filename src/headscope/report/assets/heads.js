@@ -9,27 +9,29 @@
     const { heads, columns, parts, ranked, threshold, significant, classes, highs, shown } = data[box.id];
     const first = columns[0][0], shade = find(".shade", box);
     const titles = new Map(columns.map(([key, title]) => [key, title]));
-    const digits = new Map(columns.map(([key, , many]) => [key, many]));
+    const ways = new Map(columns.map(([key, , digits, factor]) => [key, { digits, factor }]));
     const state = { part: Object.keys(parts)[0], key: ranked, ascending: false, all: false };
     const share = (value, high = highs[first]) => Math.min(1, Math.max(0, value / high));
     const values = () => parts[state.part];
     const at = (key, index) => (values()[key] ? values()[key][index] : null);
     const by = (index) => at(ranked, index) || 0;
-    const said = (key, index) => fixed(at(key, index), digits.get(key));
+    // A number as its column writes it: with so many decimals, times a factor.
+    const write = (key, value) => fixed(value === null ? null : value * ways.get(key).factor, ways.get(key).digits);
+    const said = (key, index) => write(key, at(key, index));
     const classOf = (index) => (classes.find(([, above]) => above === null || by(index) > above) || [""])[0];
     const dotted = (index) => (threshold !== null ? by(index) > threshold :
       significant && at("low", index) !== null && at("low", index) > Math.max(at("chance", index) || 0, 0));
     const between = (index) => {
       const ends = [at("low", index), at("high", index)];
       if (ends[0] === null) return NONE;
-      return ends.map((end) => fixed(end, digits.get(first))).join(Math.min(...ends) < 0 ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
+      return ends.map((end) => write(first, end)).join(Math.min(...ends) < 0 ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
     };
 
     const cells = all(".heatmap .cell", box), dots = find(".heatmap .dots", box);
     const bar = find(".heatmap .rampbar", box), pointer = find(".pointer", bar), most = bar.lastChild.textContent;
     function paint() {
       const key = shade ? shade.value : first, own = highs[key] !== highs[first];
-      bar.lastChild.textContent = own ? fixed(highs[key], digits.get(key)) : most;
+      bar.lastChild.textContent = own ? write(key, highs[key]) : most;
       if (pointer) pointer.hidden = own;
       cells.forEach((cell, index) => {
         const value = at(key, index), chosen = cell.classList.contains("chosen-head");
@@ -63,7 +65,7 @@
         const ends = [numbers.reduce((sum, value) => sum + value, 0) / numbers.length, Math.max(...numbers)];
         ends.forEach((end, place) => {
           find(".bar", row).style.setProperty(place ? "--h" : "--v", share(end));
-          (place ? highest : mean).textContent = fixed(end, digits.get(first));
+          (place ? highest : mean).textContent = write(first, end);
         });
         if (many) many.textContent = own.filter(dotted).length;
       });

@@ -11,12 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil, isfinite
+from typing import TypeVar
 
 from headscope.report.axes import Scale, Tick, scale
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import Drawn, bdi, caption, figure, folded, var_style
 from headscope.shown.blocks import Bars, Histogram, Histograms, Lines, Series
 from headscope.shown.words import between, count, enumeration, fixed, number, percent
+
+Look = TypeVar("Look")
 
 MARKS = ("key-top", "key-base", "key-s9", "key-rose", "key-ochre", "key-violet", "key-low",
          "key-random", "key-matched", "key-off")  # fmt: skip
@@ -38,7 +41,7 @@ SHAPES, DASHES = 8, 6
 """How many shapes (`p0` \u2026) and dashes (`d0` \u2026) the style sheet has."""
 
 SHAPE = {"key-base": 0, "key-top": 1, "key-random": 2, "key-ta": 3, "key-low": 4, "key-matched": 5}
-"""What a mark looks like unless an earlier series of the chart has taken that shape."""
+"""The shape of a mark unless an earlier series of the chart has it."""
 
 MARKED, SPOKEN = 16, 100
 """How many marks a line shows, and how many of its points can be pointed at, evenly spread."""
@@ -55,13 +58,19 @@ PANELS = 8
 
 def marks_of(names: Sequence[str]) -> list[str]:
     """The colour of each series: of what it is, unless an earlier one has it, or a free one."""
-    marks: list[str] = []
-    meant = [next((mark for word, mark in MEANT.items() if word in name), "") for name in names]
-    free = [mark for mark in MARKS if mark not in meant]
-    for mark in meant:
-        own = mark if mark and mark not in marks else free.pop(0) if free else ""
-        marks.append(own or MARKS[len(marks) % len(MARKS)])
-    return marks
+    meant = [next((mark for word, mark in MEANT.items() if word in name), None) for name in names]
+    return _each_its_own(meant, MARKS)
+
+
+def _each_its_own(meant: Sequence[Look | None], looks: Sequence[Look]) -> list[Look]:
+    """What is meant where no earlier one has it, else one that none means, as long as there are."""
+    given: list[Look] = []
+    free = [look for look in looks if look not in meant]
+    for place, look in enumerate(meant):
+        if look is None or look in given:
+            look = free.pop(0) if free else looks[place % len(looks)]
+        given.append(look)
+    return given
 
 
 def _plot(
@@ -132,7 +141,7 @@ def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> 
     ]
     across = scale(finite[0], log=block.logarithmic, labels=dict(block.labels) or None)
     up = scale(finite[1], log=block.logarithmic_y, from_zero=True, rounded=True)
-    shapes = _shapes(marks)
+    shapes = _each_its_own([SHAPE.get(mark) for mark in marks], range(SHAPES))
     bands = [_band(each, mark, across, up) for each, mark in zip(series, marks, strict=True)]
     lines = [
         _line(each, f"{mark} d{place % DASHES}", across, up)
@@ -149,16 +158,6 @@ def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> 
     title = f"{block.title}: {said}."
     chart = _plot(title, [bands, lines], spots, across, up, block.x, block.y)
     return join(chart, _key(series, shapes, marks) if len(series) > 1 else None)
-
-
-def _shapes(marks: Sequence[str]) -> list[int]:
-    """A shape for each series, its usual one where no earlier one has it."""
-    shapes: list[int] = []
-    for place, mark in enumerate(marks):
-        free = [shape for shape in range(SHAPES) if shape not in shapes]
-        usual = SHAPE.get(mark, -1)
-        shapes.append(usual if usual in free else free[0] if free else place % SHAPES)
-    return shapes
 
 
 def _line(series: Series, look: str, across: Scale, up: Scale) -> Html | None:

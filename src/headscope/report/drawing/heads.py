@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from dataclasses import dataclass
+from math import floor, isfinite, log10
 
 from headscope.report.drawing.maps import head_axes
 from headscope.report.html import Child, Html, join, tag
@@ -26,10 +27,48 @@ from headscope.shown.words import between, count, fixed, number
 ROWS = 30
 #: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.
 DIGITS = 6
+#: Digits of a power of ten.
+RAISED = str.maketrans(
+    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
 #: Of more layers the table of layers is set small.
 MANY_LAYERS = 12
 
 Numbers = Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """How numbers of a column are written: with so many decimals, times a factor in its title."""
+
+    title: str
+    digits: int
+    factor: float = 1.0
+
+    def __call__(self, value: float | None) -> str:
+        return fixed(None if value is None else value * self.factor, self.digits)
+
+    def between(self, low: float | None, high: float | None) -> str:
+        """An interval."""
+        if low is None or high is None:
+            return between(None, None, self.digits)
+        return between(low * self.factor, high * self.factor, self.digits)
+
+
+def written(block: HeadTable) -> dict[str, Written]:
+    """How each column is written: in powers of ten where its decimals would show next to nothing.
+
+    Columns that are compared with the first one have its power.
+    """
+    columns = {}
+    for column in block.columns:
+        high = _high(block, column.key)
+        power = 3 * floor(log10(high) / 3)
+        columns[column.key] = Written(column.title, column.digits)
+        if high < 10.0 ** (1 - column.digits) and power < 0:
+            title = f"{column.title} (10{str(power).translate(RAISED)})"
+            columns[column.key] = Written(title, 3, 10.0**-power)
+    return columns
 
 
 def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
@@ -40,18 +79,18 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
     }
     values = next(iter(parts.values()))
     shades = [column for column in block.columns if column.key not in ("low", "high")]
-    highs = {column.key: _high(block, parts, column.key) for column in shades}
-    high, ranked = highs[shades[0].key], block.ranked()
+    highs = {column.key: _high(block, column.key) for column in shades}
+    high, ranked, written_as = highs[shades[0].key], block.ranked(), written(block)
     body = tag(
         "div",
-        tag("div", _map(identifier, block, values, shades, high, ranked),
-            _profile(block, values, shades[0], high), class_="pair"),
-        _ranking(block, values, shades, ranked, high),
+        tag("div", _map(identifier, block, values, shades, high, ranked, written_as),
+            _profile(block, values, written_as[shades[0].key], high), class_="pair"),
+        _ranking(block, values, shades, ranked, high, written_as),
         class_="head-table", id=identifier,
     )  # fmt: skip
     data = {
         "heads": block.heads,
-        "columns": [[column.key, column.title, column.digits] for column in block.columns],
+        "columns": [[key, how.title, how.digits, how.factor] for key, how in written_as.items()],
         "parts": parts,
         "ranked": block.ranked_by,
         "threshold": block.threshold,
@@ -71,6 +110,7 @@ def _map(
     shades: Sequence[Column],
     high: float,
     ranked: Sequence[int],
+    written_as: Mapping[str, Written],
 ) -> Html:
     first, dots = shades[0], block.dots(next(iter(block.parts)))
     known = [None if value is None else max(0.0, value) for value in values[first.key]]
@@ -81,7 +121,7 @@ def _map(
     layers, width = (1 + max(places) for places in zip(*block.heads, strict=True))
     pitch = max(9, min(28, 720 // width))
     best = ", ".join(
-        f"{_place(block.heads[at])} ({fixed(values[first.key][at], first.digits)})"
+        f"{_place(block.heads[at])} ({written_as[first.key](values[first.key][at])})"
         for at in ranked[:5]
     )
     words = (
@@ -89,7 +129,11 @@ def _map(
         "heads; the table below holds every number."
     )
     picture = matrix(cells, *head_axes(layers, width, pitch), pitch, words, data_heads=True)
-    choice = tag("select", [tag("option", c.title, value=c.key) for c in shades], class_="shade")
+    choice = tag(
+        "select",
+        [tag("option", written_as[c.key].title, value=c.key) for c in shades],
+        class_="shade",
+    )
     said = None
     if block.threshold is not None:
         by_title = next(c.title for c in block.columns if c.key == block.ranked_by)
@@ -115,7 +159,8 @@ def _map(
     )
 
 
-def _profile(block: HeadTable, values: Numbers, first: Column, high: float) -> Html:
+def _profile(block: HeadTable, values: Numbers, write: Written, high: float) -> Html:
+    first = block.columns[0]
     dots = block.dots(next(iter(block.parts)))
     header = ["Layer", "", "Mean", "Highest"]
     if block.threshold is not None:
@@ -132,7 +177,7 @@ def _profile(block: HeadTable, values: Numbers, first: Column, high: float) -> H
         shares = (None if end is None else end / high for end in ends)
         style = var_style(v=next(shares), h=next(shares))
         bar = tag("span", tag("b"), tag("i"), class_="bar", style=style, aria_hidden="true")
-        numbers = [fixed(end, first.digits) for end in ends]
+        numbers = [write(end) for end in ends]
         row: list[Child] = [layer, bar, *numbers, sum(dots[at] for at in own)]
         rows.append(row[: len(header)])
     look = "profile dense" if len(members) > MANY_LAYERS else "profile"
@@ -146,6 +191,7 @@ def _ranking(
     shades: Sequence[Column],
     ranked: Sequence[int],
     high: float,
+    written_as: Mapping[str, Written],
 ) -> Html:
     first, interval, chance = block.columns[0], "low" in values, "chance" in values
     heading = [
@@ -154,7 +200,7 @@ def _ranking(
         _heading("range", ""),
     ]
     for column in shades:
-        button = tag("button", column.title, data_sort=column.key)
+        button = tag("button", written_as[column.key].title, data_sort=column.key)
         falling = "descending" if column.key == block.ranked_by else None
         heading.append(
             _heading(column.key, button, title=column.meaning or None, aria_sort=falling)
@@ -170,10 +216,10 @@ def _ranking(
         style = var_style(**{mark: v / high for mark, v in known.items() if v is not None})
         cells: list[Html] = []
         for column in shades:
-            cells.append(tag("td", fixed(values[column.key][at], column.digits)))
+            cells.append(tag("td", written_as[column.key](values[column.key][at])))
             if column is first and interval:
-                ends = between(values["low"][at], values["high"][at], first.digits)
-                cells.append(tag("td", ends))
+                ends = values["low"][at], values["high"][at]
+                cells.append(tag("td", written_as[first.key].between(*ends)))
         if block.classes:
             cells.append(tag("td", class_of(block, values[block.ranked_by][at]), class_="said"))
         name = _place(block.heads[at])
@@ -231,14 +277,14 @@ def _known(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
-def _high(block: HeadTable, parts: Mapping[str, Numbers], key: str) -> float:
+def _high(block: HeadTable, key: str) -> float:
     """The end of the colours: of the first column, and of what is compared with it, one for all."""
     first = block.columns[0].key
-    if key in (first, "chance", "above_chance"):
+    if key in (first, "low", "high", "chance", "above_chance"):
         if block.high is not None:
             return block.high
         key = first
-    known = [value for part in parts.values() for value in part[key] if value is not None]
+    known = [_known(value) or 0.0 for part in block.parts.values() for value in part[key]]
     return max([*known, 0.0]) or 1.0
 
 

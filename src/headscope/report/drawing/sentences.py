@@ -18,6 +18,9 @@ from headscope.report.parts import Drawn, folded, legend
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.shown.words import arrow, count, enumeration, fixed, languages_of, sentence_of
 
+CHRF, SIMILARITY = "chrF++", "similarity to the reference"
+DIGITS = {CHRF: 1, SIMILARITY: 2}
+
 SHOWN, OF_A_KIND = 10, 60
 """Sentences shown at a time, and of one kind."""
 
@@ -71,26 +74,25 @@ def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser
     shown = {
         key: words for key, words in labels.items() if any(key in s.outputs for s in sentences)
     }
-    stored = all(BASELINE in s.chrf and TOP in s.chrf for s in sentences)
-    scores = [_scores(sentence, stored) for sentence in sentences]
+    measure, scores, ranked = by_loss(sentences)
     directions = list(dict.fromkeys(sentence.direction for sentence in sentences))
     rows = [
         _row(place, sentence, score, directions, tuple(shown))
         for place, (sentence, score) in enumerate(zip(sentences, scores, strict=True))
     ]
     kept = _fitting(sentences, [len(dump_json(row).encode()) + 1 for row in rows])
-    order = sorted(kept, key=lambda place: (scores[place][1] - scores[place][0], place))
+    order = [place for place in ranked if place in kept]
     return Browser(
         sentences=tuple(sentences[place] for place in order),
         scores=tuple(scores[place] for place in order),
         labels=shown,
-        measure="chrF++" if stored else "similarity to the reference",
+        measure=measure,
         left_out=len(sentences) - len(kept),
         data={
             "directions": directions,
             "languages": [_languages(name) for name in directions],
             "conditions": list(shown),
-            "digits": 1 if stored else 2,
+            "digits": DIGITS[measure],
             "rows": [rows[place] for place in order],
         },
     )
@@ -134,7 +136,7 @@ def _words(shown: Browser, block: Sentences) -> Iterator[str]:
         f"{count(len(shown.sentences), 'sentence')}, those that lost most first, so the first ones "
         f"are the worst and not typical; {same or 'none'} of them kept their output to the letter."
     )
-    if shown.measure != "chrF++":
+    if shown.measure == SIMILARITY:
         yield (
             "The order goes by similarity to the reference, the share of character pairs in "
             "common (Dice): a rough guide, no measure of quality."
@@ -234,16 +236,25 @@ def _text(
     return tag("div", tag("dt", label), shown, class_=f"text {kind}")
 
 
-def _scores(sentence: Sentence, stored: bool) -> tuple[float, float]:
-    if stored:
-        return sentence.chrf[BASELINE], sentence.chrf[TOP]
-    before, after = (
-        bigram_similarity(sentence.outputs[kind], sentence.reference) for kind in (BASELINE, TOP)
-    )
-    return before, after
+def by_loss(
+    sentences: Sequence[Sentence],
+) -> tuple[str, list[tuple[float, float]], list[int]]:
+    """What sentences are measured by, before and after, and their places, most lost first."""
+    stored = all(BASELINE in s.chrf and TOP in s.chrf for s in sentences)
+    scores = [
+        (s.chrf[BASELINE], s.chrf[TOP])
+        if stored
+        else (
+            bigram_similarity(s.outputs[BASELINE], s.reference),
+            bigram_similarity(s.outputs[TOP], s.reference),
+        )
+        for s in sentences
+    ]
+    order = sorted(range(len(scores)), key=lambda place: scores[place][1] - scores[place][0])
+    return CHRF if stored else SIMILARITY, scores, order
 
 
-def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> list[int]:
+def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> set[int]:
     """The places of the sentences that fit: one of each direction by turns, while there is room."""
     by_direction: dict[str, list[int]] = {}
     for place, sentence in enumerate(sentences):
@@ -255,7 +266,7 @@ def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> list[int]:
         if room < 0 and kept:
             break
         kept += round_
-    return sorted(kept)
+    return set(kept)
 
 
 def _row(
