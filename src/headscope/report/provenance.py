@@ -13,17 +13,8 @@ from headscope.report.parts import bdi, folded, scroll, section, table
 from headscope.runs.reading import read_object, read_result
 from headscope.shown.words import arrow
 
-PACKAGES = (
-    "headscope",
-    "python",
-    "torch",
-    "transformers",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "sacrebleu",
-    "platform",
-)
+PACKAGES = ("headscope", "python", "torch", "transformers", "numpy", "safetensors", "tokenizers",
+            "sacrebleu", "platform")  # fmt: skip
 
 COLUMNS = {
     "path": "File",

@@ -21,6 +21,7 @@ from headscope.shown.blocks import (
     Histograms,
     Lines,
     NotMeasured,
+    Row,
     Sentences,
     Shown,
     Table,
@@ -121,15 +122,15 @@ def _sentences(block: Sentences) -> list[str]:
     return lines
 
 
-def _table(block: Table) -> list[str]:
+def _table(block: Table, corner: str = "", band: str = "95 % interval") -> list[str]:
     """A line a row; a column of intervals after each column that has any."""
-    header, starts = [""], list[int]()
+    header, starts = [corner], list[int]()
     for at, column in enumerate(block.columns):
         cells = [row.cells[at] for row in block.rows]
         if not column.startswith(TOGETHER):
             starts.append(len(header))
         header.append(column)
-        header += ["95 % interval"] * any(cell.low is not None for cell in cells)
+        header += [band] * any(cell.low is not None for cell in cells)
         header += ["published"] * any(cell.published is not None for cell in cells)
     rows = []
     for row in block.rows[:ROWS]:
@@ -173,27 +174,24 @@ def _cell(cell: Cell) -> str:
 
 
 def _head_table(block: HeadTable) -> list[str]:
-    part = next(iter(block.parts))
-    values = block.parts[part]
+    """The first heads of a ranking, of the first part alone."""
+    part, values = next(iter(block.parts.items()))
     columns = {key: how for key, how in written(block).items() if key not in ("low", "high")}
-    first = block.columns[0].key
-    header, starts, interval = ["head"], list[int](), "low" in values
-    for key, write in columns.items():
-        starts.append(len(header))
-        header.append(write.title)
-        header += [block.band] * (interval and key == first)
+    first, interval = block.columns[0].key, "low" in values
     rows = []
     for at in block.ranked()[:HEADS]:
-        line = [f"{block.heads[at][0]}.{block.heads[at][1]}"]
-        for key, write in columns.items():
-            line.append(write(values[key][at]))
-            if interval and key == first:
-                line.append(write.between(values["low"][at], values["high"][at]))
-        rows.append(line)
+        cells = []
+        for key, how in columns.items():
+            keys = [key, "low", "high"] if interval and key == first else [key]
+            known = (values[each][at] for each in keys)
+            value, *ends = (None if each is None else each * how.factor for each in known)
+            low, high = ends or (None, None)
+            cells.append(Cell(value, low, high, digits=how.digits))
+        rows.append(Row(".".join(map(str, block.heads[at])), tuple(cells)))
     name = f", {part}" if len(block.parts) > 1 else ""
     title = f"{block.title}{name}: the first {len(rows)} of {count(len(block.heads), 'head')}"
-    tables = _narrow([header, *rows], starts)
-    return [title, *(line for table in tables for line in _aligned(table))]
+    table = Table(title, tuple(how.title for how in columns.values()), tuple(rows))
+    return [title, *_table(table, "head", block.band)]
 
 
 def _bars(block: Bars) -> list[str]:

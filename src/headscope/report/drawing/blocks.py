@@ -5,41 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headscope.report.drawing.charts import draw_bars, draw_histograms, draw_lines
-from headscope.report.drawing.heads import draw_head_sets, draw_head_table
-from headscope.report.drawing.key_text import draw_key_text
-from headscope.report.drawing.maps import draw_head_maps, draw_heatmap
-from headscope.report.drawing.sentences import draw_sentences
-from headscope.report.drawing.tables import draw_table
+from headscope.report.drawing import charts, heads, key_text, maps, sentences, tables
 from headscope.report.html import tag
 from headscope.report.parts import Drawn, bdi, caption, figure, folded
-from headscope.shown.blocks import (
-    Bars,
-    Block,
-    HeadMaps,
-    HeadSets,
-    HeadTable,
-    Heatmap,
-    Histograms,
-    KeyText,
-    Lines,
-    NotMeasured,
-    Sentences,
-    Table,
-    Text,
-)
+from headscope.shown import blocks
 from headscope.shown.words import count, sentence_of
 
 OPEN, FEW = 5, 8
 """So many texts of more than the second stand open."""
 
 
-def draw(identifier: str, block: Block) -> Drawn:
+def draw(identifier: str, block: blocks.Block) -> Drawn:
     """A block; `identifier` is that of its element, and names its data."""
     return DRAWN[type(block)](identifier, block)
 
 
-def _text(identifier: str, block: Text) -> Drawn:
+def _text(identifier: str, block: blocks.Text) -> Drawn:
     rows = []
     for name, words in block.texts:
         shown = words if words.strip() else tag("em", "(nothing)")
@@ -52,23 +33,23 @@ def _text(identifier: str, block: Text) -> Drawn:
     return Drawn(figure(identifier, caption(block.title, block.note), *parts))
 
 
-def _not_measured(identifier: str, block: NotMeasured) -> Drawn:
+def _not_measured(identifier: str, block: blocks.NotMeasured) -> Drawn:
     title = tag("strong", block.title, ": ")
     words = tag("p", title, "not measured. ", sentence_of(block.why), id=identifier, class_="note")
     return Drawn(words)
 
 
-DRAWN: dict[type[Block], Callable[[str, Any], Drawn]] = {
-    Table: draw_table,
-    Heatmap: draw_heatmap,
-    Lines: draw_lines,
-    Bars: draw_bars,
-    HeadTable: draw_head_table,
-    HeadMaps: draw_head_maps,
-    HeadSets: draw_head_sets,
-    Histograms: draw_histograms,
-    Sentences: draw_sentences,
-    KeyText: draw_key_text,
-    Text: _text,
-    NotMeasured: _not_measured,
+DRAWN: dict[type[blocks.Block], Callable[[str, Any], Drawn]] = {
+    blocks.Table: tables.draw_table,
+    blocks.Heatmap: maps.draw_heatmap,
+    blocks.Lines: charts.draw_lines,
+    blocks.Bars: charts.draw_bars,
+    blocks.HeadTable: heads.draw_head_table,
+    blocks.HeadMaps: maps.draw_head_maps,
+    blocks.HeadSets: heads.draw_head_sets,
+    blocks.Histograms: charts.draw_histograms,
+    blocks.Sentences: sentences.draw_sentences,
+    blocks.KeyText: key_text.draw_key_text,
+    blocks.Text: _text,
+    blocks.NotMeasured: _not_measured,
 }

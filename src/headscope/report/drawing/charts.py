@@ -140,7 +140,7 @@ def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> 
         [value for value in axis if isfinite(value)] for axis in zip(*points, *ends, strict=True)
     ]
     across = scale(finite[0], log=block.logarithmic, labels=dict(block.labels) or None)
-    up = scale(finite[1], log=block.logarithmic_y, from_zero=True, rounded=True)
+    up = scale(finite[1], log=block.logarithmic_y, from_zero=True)
     shapes = _each_its_own([SHAPE.get(mark) for mark in marks], range(SHAPES))
     bands = [_band(each, mark, across, up) for each, mark in zip(series, marks, strict=True)]
     lines = [

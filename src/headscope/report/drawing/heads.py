@@ -49,7 +49,6 @@ class Written:
         return fixed(None if value is None else value * self.factor, self.digits)
 
     def between(self, low: float | None, high: float | None) -> str:
-        """An interval."""
         if low is None or high is None:
             return between(None, None, self.digits)
         return between(low * self.factor, high * self.factor, self.digits)
@@ -77,43 +76,36 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
         name: {key: [_known(value) for value in column] for key, column in numbers.items()}
         for name, numbers in block.parts.items()
     }
-    values = next(iter(parts.values()))
-    shades = [column for column in block.columns if column.key not in ("low", "high")]
-    highs = {column.key: _high(block, column.key) for column in shades}
-    high, ranked, written_as = highs[shades[0].key], block.ranked(), written(block)
-    body = tag(
-        "div",
-        tag("div", _map(identifier, block, values, shades, high, ranked, written_as),
-            _profile(block, values, written_as[shades[0].key], high), class_="pair"),
-        _ranking(block, values, shades, ranked, high, written_as),
-        class_="head-table", id=identifier,
+    values, writes = next(iter(parts.values())), written(block)
+    pair = tag(
+        "div", _map(identifier, block, values, writes), _profile(block, values, writes),
+        class_="pair",
     )  # fmt: skip
+    body = tag("div", pair, _ranking(block, values, writes), class_="head-table", id=identifier)
     data = {
         "heads": block.heads,
-        "columns": [[key, how.title, how.digits, how.factor] for key, how in written_as.items()],
+        "columns": [[key, how.title, how.digits, how.factor] for key, how in writes.items()],
         "parts": parts,
         "ranked": block.ranked_by,
         "threshold": block.threshold,
         "significant": block.significant,
         "classes": block.classes,
-        "highs": highs,
+        "highs": {key: _high(block, key) for key in writes},
         "shown": ROWS,
     }
     choices = tuple(parts) if len(parts) > 1 else ()
     return Drawn(body, {identifier: data}, ("heads.js",), choices)
 
 
-def _map(
-    identifier: str,
-    block: HeadTable,
-    values: Numbers,
-    shades: Sequence[Column],
-    high: float,
-    ranked: Sequence[int],
-    written_as: Mapping[str, Written],
-) -> Html:
-    first, dots = shades[0], block.dots(next(iter(block.parts)))
-    known = [None if value is None else max(0.0, value) for value in values[first.key]]
+def _shades(block: HeadTable) -> list[Column]:
+    """The columns that cells can be coloured by."""
+    return [column for column in block.columns if column.key not in ("low", "high")]
+
+
+def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
+    first, shades, dots = block.columns[0].key, _shades(block), block.dots(next(iter(block.parts)))
+    high = _high(block, first)
+    known = [None if value is None else max(0.0, value) for value in values[first]]
     cells = [
         Cell(layer, head, ramp_class(known[at], high), marked=dots[at])
         for at, (layer, head) in enumerate(block.heads)
@@ -121,26 +113,23 @@ def _map(
     layers, width = (1 + max(places) for places in zip(*block.heads, strict=True))
     pitch = max(9, min(28, 720 // width))
     best = ", ".join(
-        f"{_place(block.heads[at])} ({written_as[first.key](values[first.key][at])})"
-        for at in ranked[:5]
+        f"{_place(block.heads[at])} ({writes[first](values[first][at])})"
+        for at in block.ranked()[:5]
     )
     words = (
         f"{block.title}: {count(len(block.heads), 'head')}, highest {best}. Arrow keys read single "
         "heads; the table below holds every number."
     )
     picture = matrix(cells, *head_axes(layers, width, pitch), pitch, words, data_heads=True)
-    choice = tag(
-        "select",
-        [tag("option", written_as[c.key].title, value=c.key) for c in shades],
-        class_="shade",
-    )
+    options = [tag("option", writes[column.key].title, value=column.key) for column in shades]
+    choice = tag("select", options, class_="shade")
     said = None
     if block.threshold is not None:
         by_title = next(c.title for c in block.columns if c.key == block.ranked_by)
         said = f"A dot: {by_title} above {fixed(block.threshold, 2)}. "
     elif block.significant:
         said = f"A dot: the whole 95\u00a0% interval is above {_floor(values)}. "
-    negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[first.key])
+    negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[first])
     mark = None if block.threshold is None else block.threshold / high
     mark = None if mark is None or mark > 1 else mark
     return figure(
@@ -159,9 +148,9 @@ def _map(
     )
 
 
-def _profile(block: HeadTable, values: Numbers, write: Written, high: float) -> Html:
-    first = block.columns[0]
-    dots = block.dots(next(iter(block.parts)))
+def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
+    first, dots = block.columns[0].key, block.dots(next(iter(block.parts)))
+    high = _high(block, first)
     header = ["Layer", "", "Mean", "Highest"]
     if block.threshold is not None:
         header.append(f"> {fixed(block.threshold, 2)}")
@@ -172,35 +161,28 @@ def _profile(block: HeadTable, values: Numbers, write: Written, high: float) -> 
         members.setdefault(layer, []).append(at)
     rows: list[list[Child]] = []
     for layer, own in members.items():
-        known = [value for at in own if (value := values[first.key][at]) is not None]
+        known = [value for at in own if (value := values[first][at]) is not None]
         ends = (sum(known) / len(known), max(known)) if known else (None, None)
         shares = (None if end is None else end / high for end in ends)
         style = var_style(v=next(shares), h=next(shares))
         bar = tag("span", tag("b"), tag("i"), class_="bar", style=style, aria_hidden="true")
-        numbers = [write(end) for end in ends]
-        row: list[Child] = [layer, bar, *numbers, sum(dots[at] for at in own)]
+        row: list[Child] = [layer, bar, *map(writes[first], ends), sum(dots[at] for at in own)]
         rows.append(row[: len(header)])
     look = "profile dense" if len(members) > MANY_LAYERS else "profile"
     words = join(named("By layer"), " Bar: mean over the heads of a layer; tick: its highest head.")
     return figure(None, words, scroll("By layer", table("By layer", header, rows, class_=look)))
 
 
-def _ranking(
-    block: HeadTable,
-    values: Numbers,
-    shades: Sequence[Column],
-    ranked: Sequence[int],
-    high: float,
-    written_as: Mapping[str, Written],
-) -> Html:
+def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, interval, chance = block.columns[0], "low" in values, "chance" in values
+    shades, high = _shades(block), _high(block, block.columns[0].key)
     heading = [
         _heading("rank", "#"),
         _heading("head", tag("button", "Head", data_sort="head")),
         _heading("range", ""),
     ]
     for column in shades:
-        button = tag("button", written_as[column.key].title, data_sort=column.key)
+        button = tag("button", writes[column.key].title, data_sort=column.key)
         falling = "descending" if column.key == block.ranked_by else None
         heading.append(
             _heading(column.key, button, title=column.meaning or None, aria_sort=falling)
@@ -210,16 +192,16 @@ def _ranking(
     if block.classes:
         heading.append(_heading("class", "Class", class_="said"))
     rows = []
-    for rank, at in enumerate(ranked[:ROWS], 1):
+    for rank, at in enumerate(block.ranked()[:ROWS], 1):
         marks = {"v": first.key, "lo": "low", "hi": "high", "c": "chance"}
         known = {mark: values[key][at] for mark, key in marks.items() if key in values}
         style = var_style(**{mark: v / high for mark, v in known.items() if v is not None})
         cells: list[Html] = []
         for column in shades:
-            cells.append(tag("td", written_as[column.key](values[column.key][at])))
+            cells.append(tag("td", writes[column.key](values[column.key][at])))
             if column is first and interval:
                 ends = values["low"][at], values["high"][at]
-                cells.append(tag("td", written_as[first.key].between(*ends)))
+                cells.append(tag("td", writes[first.key].between(*ends)))
         if block.classes:
             cells.append(tag("td", class_of(block, values[block.ranked_by][at]), class_="said"))
         name = _place(block.heads[at])

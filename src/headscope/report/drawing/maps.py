@@ -32,7 +32,9 @@ SIGNED = 17
 """How far cells are apart, at least, where they hold signs: a wide map scrolls in its box."""
 
 
-def _ends(block: Heatmap | HeadMaps, rows: Sequence[Sequence[float | None]]) -> tuple[float, float]:
+def ends_of(
+    block: Heatmap | HeadMaps, rows: Sequence[Sequence[float | None]]
+) -> tuple[float, float]:
     """The ends of the colours."""
     known = [value for row in rows for value in row if value is not None]
     low = min(known, default=0.0) if block.low is None else block.low
@@ -56,7 +58,7 @@ def draw_heatmap(identifier: str, block: Heatmap) -> Drawn:
     known = [value for row in block.values for value in row if value is not None]
     cells = len(block.rows) * len(block.columns)
     empty = cells - len(known)
-    ends = _ends(block, block.values)
+    ends = ends_of(block, block.values)
     written = len(block.columns) <= WRITTEN and cells <= WIDE
     spoken = cells <= SPOKEN and (not written or bool(block.lowest))
     drawn = []
@@ -143,7 +145,7 @@ def _said(block: Heatmap, known: Sequence[float], by_row: str, by_column: str) -
 def draw_head_maps(identifier: str, block: HeadMaps) -> Drawn:
     """Maps with one ramp for all of them."""
     rows = [row for each in block.maps for row in each.values]
-    low, high = _ends(block, rows)
+    low, high = ends_of(block, rows)
     signed = any(each.signs for each in block.maps)
     small = not signed and (len(block.maps) > LARGE or sum(map(len, rows)) > HEADS)
     width = max(map(len, rows))
