@@ -11,8 +11,7 @@ import pytest
 import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
 from command_runs import CommandRun
-from headscope.report.page import render
-from headscope.report.shown import page_of
+from headscope.report.page import page_of, render
 from headscope.runs import carry_out
 from headscope.shown.blocks import (
     Bars,
@@ -244,6 +243,21 @@ def test_a_head_in_the_address_is_marked_everywhere(browser: Any, report: Path) 
         assert page.value("location.hash") == "" and marked.count() == 0
 
 
+def test_a_set_of_heads_is_copied_as_the_option_takes_it(browser: Any, report: Path) -> None:
+    with visit(browser, report) as page:
+        page.value("navigator.clipboard.writeText = async text => { window.copied = text }")
+        copied = {}
+        for button in page.page.locator(".head-set .copy").all():
+            words = button.inner_text()
+            button.click()
+            copied[words] = page.value("window.copied")
+    assert copied == {
+        "copy for --heads": "4.3,0.11",
+        "CSV": "layer,head\n4,3\n0,11\n",
+        "Python": "[(4, 3), (0, 11)]",
+    }
+
+
 # ---- figures and tables --------------------------------------------------------------------------
 def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
@@ -260,7 +274,7 @@ def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) 
 
 def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
-        table = page.page.locator("table.told")
+        table = page.page.locator("table.values")
         heading = table.locator("thead th").nth(1)
         read = [table.locator("tbody td:nth-child(2)").all_inner_texts()]
         for _ in range(3):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headscope.report.drawing.marked import marked
+from headscope.report.drawing.sentences import marked
 from headscope.report.html import join
 from headscope.report.provenance import facts_list
 from headscope.results.one_by_one import OneByOneResult, Removed, Untouched

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.report.drawing.histograms import draw_histograms
+from headscope.report.drawing.charts import draw_histograms
 from headscope.results.rating import RatingSummary
 from headscope.runs import decode
 from headscope.runs.reading import result_of

@@ -47,36 +47,33 @@ class Scale:
 
 def scale(
     values: Sequence[float],
-    limits: tuple[float, float] | None = None,
     log: bool = False,
     from_zero: bool = False,
     labels: Mapping[float, str] | None = None,
-    rounded: bool = False,
 ) -> Scale:
-    """An axis that covers finite `values`, or exactly `limits`.
+    """An axis that covers finite `values`.
 
-    `from_zero` begins it at 0 where no value is negative and ends it at a round number; else it
-    ends where the values do. With `rounded` a logarithmic axis begins and ends at 1, 2 or 5 times
-    a power of ten and names such numbers alone. ValueError for a negative value on a logarithmic
-    axis.
+    `from_zero` begins it at 0 where no value is negative and ends it at a round number, a
+    logarithmic one at 1, 2 or 5 times powers of ten; else it ends where the values do. ValueError
+    for a negative value on a logarithmic axis.
     """
     if log and any(value < 0 for value in values):
         raise ValueError("a logarithmic axis has no place for negative values")
-    if log and rounded and values:
+    if log and from_zero and values:
         values = [*values, *_around([value for value in values if value > 0] or [1.0])]
-    bare = _logarithmic(values) if log else _linear(values, limits, from_zero)
+    bare = _logarithmic(values) if log else _linear(values, from_zero)
     if labels:
         chosen = sorted(labels)[:: ceil(len(labels) / MOST)]
-    elif log and rounded:
-        chosen = _fine(bare)
     elif log:
-        chosen = _powers(bare, values)
+        chosen = _powers(bare, sorted({value for value in values if value > 0}), from_zero)
     else:
         chosen = rounds(bare.low, bare.high)
-    words = [
-        (labels or {}).get(value) or said for value, said in zip(chosen, _said(chosen), strict=True)
-    ]
-    ticks = tuple(Tick(bare.share(value), said) for value, said in zip(chosen, words, strict=True))
+        if not from_zero and all(float(value).is_integer() for value in values):  # such as layers
+            chosen = [value for value in chosen if float(value).is_integer()]
+    ticks = tuple(
+        Tick(bare.share(value), (labels or {}).get(value) or words)
+        for value, words in zip(chosen, _said(chosen), strict=True)
+    )
     return Scale(bare.low, bare.high, log, bare.zero, ticks, labels)
 
 
@@ -101,9 +98,7 @@ def rounds(low: float, high: float, most: int = 6) -> list[float]:
     return [round(place * step, 12) for place in range(first, last + 1)]
 
 
-def _linear(values: Sequence[float], limits: tuple[float, float] | None, from_zero: bool) -> Scale:
-    if limits is not None:
-        return Scale(*limits)
+def _linear(values: Sequence[float], from_zero: bool) -> Scale:
     low, high = min(values, default=0.0), max(values, default=1.0)
     if from_zero:
         low = min(low, 0.0)
@@ -126,36 +121,23 @@ def _logarithmic(values: Sequence[float]) -> Scale:
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
     """The numbers 1, 2 or 5 times a power of ten next to the values, two different ones."""
-    steps = [
-        many * 10.0**power
-        for power in range(floor(log10(min(values))), ceil(log10(max(values))) + 2)
-        for many in (1, 2, 5)
-    ]
+    steps = _steps(log10(min(values)), log10(max(values)) + 1)
     low = max(step for step in steps if step <= min(values) * (1 + 1e-9))
     return low, min(step for step in steps if step >= max(max(values), low * 1.5) * (1 - 1e-9))
 
 
-def _fine(axis: Scale) -> list[float]:
-    """Powers of ten, with 2 and 5 times them where there are few; and 0 if it is there."""
-    steps = [
-        (many, many * 10.0**power)
-        for power in range(floor(axis.low), ceil(axis.high) + 1)
-        for many in (1, 2, 5)
-    ]
-    inside = [
-        (many, step) for many, step in steps if axis.low - 1e-9 <= log10(step) <= axis.high + 1e-9
-    ]
-    powers = [step for many, step in inside if many == 1]
-    chosen = powers if len(powers) > 2 else [step for _, step in inside]
-    return [0.0, *chosen] if axis.zero else chosen
+def _steps(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten between two exponents."""
+    powers = range(floor(low), ceil(high) + 1)
+    return [many * 10.0**power for power in powers for many in (1, 2, 5)]
 
 
-def _powers(axis: Scale, values: Sequence[float]) -> list[float]:
-    """Powers of ten, or all the values there are where these are few; and 0 if it is there."""
-    known = sorted({value for value in values if value > 0})
-    powers = [
-        10.0**power
-        for power in range(ceil(min(map(log10, known), default=0)), floor(axis.high) + 1)
-    ]
-    chosen = powers if len(powers) > 2 or len(known) > MOST else known
-    return [0.0, *chosen] if axis.zero else chosen
+def _powers(axis: Scale, known: Sequence[float], rounded: bool) -> list[float]:
+    """Powers of ten, and 0 if it is there; where there are few of them, with 2 and 5 times them,
+    or all the `known` values."""
+    low = log10(known[0]) if known else 0.0
+    steps = [s for s in _steps(low, axis.high) if low - 1e-9 <= log10(s) <= axis.high + 1e-9]
+    powers = [step for step in steps if round(log10(step), 9).is_integer()]
+    few = len(powers) < 3 and (rounded or len(known) <= MOST)
+    chosen = powers if not few else steps if rounded else known
+    return [0.0, *chosen] if axis.zero else list(chosen)

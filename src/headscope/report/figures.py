@@ -7,7 +7,8 @@ from math import nan
 from typing import Any
 
 from headscope.errors import InputError, need
-from headscope.report.drawing.figures import marks_of
+from headscope.report.drawing.charts import marks_of
+from headscope.report.drawing.maps import ends_of
 from headscope.shown.blocks import (
     Bars,
     HeadMap,
@@ -99,17 +100,6 @@ def _colours(diverging: bool) -> Any:
     return colours.with_extremes(bad="#ffffff00")
 
 
-def _ends(
-    low: float | None, high: float | None, values: Sequence[float], diverging: bool
-) -> dict[str, float]:
-    low = min(values, default=0.0) if low is None else low
-    high = max(values, default=1.0) if high is None else high
-    if diverging:
-        high = max(abs(low), abs(high)) or 1.0
-        low = -high
-    return {"vmin": low, "vmax": high}
-
-
 def _as_maps(table: HeadTable) -> HeadMaps:
     """The maps of a table of heads: what they are ranked by, of each part."""
     layers = 1 + max(layer for layer, _ in table.heads)
@@ -127,12 +117,8 @@ def _as_maps(table: HeadTable) -> HeadMaps:
 
 
 def _maps(block: HeadMaps) -> Any:
-    known = [v for each in block.maps for row in each.values for v in row if v is not None]
-    ends = _ends(block.low, block.high, known, block.diverging)
-    wide, tall = (
-        max(len(row) for each in block.maps for row in each.values),
-        len(block.maps[0].values),
-    )
+    rows = [row for each in block.maps for row in each.values]
+    ends, wide, tall = ends_of(block, rows), max(map(len, rows)), len(block.maps[0].values)
     figure, axes = _panels(len(block.maps), size=(6.4, 1.2 + 5.2 * tall / wide))
     for each, axis in zip(block.maps, axes, strict=True):
         width = max(map(len, each.values))
@@ -147,18 +133,17 @@ def _maps(block: HeadMaps) -> Any:
 
 
 def _image(
-    axis: Any, rows: Sequence[Sequence[Any]], ends: dict[str, float], diverging: bool
+    axis: Any, rows: Sequence[Sequence[Any]], ends: tuple[float, float], diverging: bool
 ) -> Any:
     values = [[nan if value is None else value for value in row] for row in rows]
     axis.set_facecolor("#eceff1")
-    return axis.imshow(values, cmap=_colours(diverging), aspect="equal", **ends)
+    low, high = ends
+    return axis.imshow(values, cmap=_colours(diverging), aspect="equal", vmin=low, vmax=high)
 
 
 def _heatmap(block: Heatmap) -> Any:
-    known = [value for row in block.values for value in row if value is not None]
     figure, (axis,) = _panels(1)
-    ends = _ends(block.low, block.high, known, block.diverging)
-    image = _image(axis, block.values, ends, block.diverging)
+    image = _image(axis, block.values, ends_of(block, block.values), block.diverging)
     axis.set_xticks(range(len(block.columns)), block.columns, rotation=45, ha="right")
     axis.set_yticks(range(len(block.rows)), block.rows)
     axis.set(xlabel=block.column_axis, ylabel=block.row_axis)

@@ -12,6 +12,7 @@ VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
 # HTML has no way to write these: control characters are shown by their pictures (U+2400 on), and
 # halves of a surrogate pair, which are no characters and cannot be encoded, by U+FFFD.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_SPECIAL = re.compile("[&<>\"'\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _UNSAFE = re.compile("[<>&\x7f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
@@ -29,12 +30,17 @@ def escape(text: object) -> Html:
     """`text` as HTML that shows it literally, in element content and in quoted attributes."""
     if isinstance(text, Html):
         return text
-    return Html(_escape(_UNWRITABLE.sub(_picture, str(text)), quote=True))
+    plain = str(text)
+    if not _SPECIAL.search(plain):
+        return Html(plain)
+    return Html(_escape(_UNWRITABLE.sub(_picture, plain), quote=True))
 
 
 def join(*children: Child) -> Html:
     """The children one after the other."""
-    return Html("".join(_flat(children)))
+    parts: list[str] = []
+    _add(children, parts)
+    return Html("".join(parts))
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
@@ -69,14 +75,12 @@ def embed_json(identifier: str, value: Mapping[str, Any]) -> Html:
     return Html(f"{opening}{dump_json(value)}</script>")
 
 
-def _flat(children: Iterable[Child]) -> Iterable[str]:
+def _add(children: Iterable[Child], parts: list[str]) -> None:
     for child in children:
-        if child is None:
-            continue
         if isinstance(child, (str, int)):
-            yield escape(child)
-        else:
-            yield from _flat(child)
+            parts.append(escape(child))
+        elif child is not None:
+            _add(child, parts)
 
 
 def _picture(match: re.Match[str]) -> str:

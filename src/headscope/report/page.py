@@ -1,28 +1,35 @@
-"""The document around the sections: head, style, script, the bar with the choice of direction."""
+"""A page: the finding first, then sections of blocks, last where the numbers are from."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from headscope.report.html import Html, embed_json, join, tag
+from headscope.report.drawing.blocks import draw
+from headscope.report.html import Child, Html, embed_json, join, tag
+from headscope.report.parts import COLOURS, bdi, named, section
+from headscope.report.provenance import about_run
+from headscope.shown.blocks import Shown
+from headscope.shown.words import MEAN, arrow, unbroken
 
-STYLES, SCRIPTS = ("report.css", "charts.css"), ("report.js",)
-"""The assets of every page."""
+FLAG = re.compile(r"(--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?)")
+RULE = re.compile(r"(@media[^{]+)\{|([^{}]+)\{([^{}]*)\}|\}")
 
 
 @dataclass(frozen=True)
 class Page:
     """A page before it becomes a document.
 
-    `sections` are pairs of a title for the navigation (empty: not in it) and HTML with an id;
-    `data` is what the scripts need; `choices` are the value and words of the page's one selector.
-    `scripts` and `styles` name files among the assets that this page needs beside those of all
-    pages, such as `atlas.js`; they come after them, in this order.
+    `sections` are an id, a title for the navigation (empty: not in it) and HTML; `choices` are the
+    value and words of the page's one selector; `data` is what the scripts need, which `scripts`
+    name among the assets beside the one of all pages.
     """
 
     title: str
@@ -31,13 +38,100 @@ class Page:
     choices: Sequence[tuple[str, str]] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     scripts: Sequence[str] = ()
-    styles: Sequence[str] = ()
+    kind: str | None = None
+
+
+def page_of(shown: Shown, run: Path, command: str) -> Page:
+    """The page of a run in this folder."""
+    sections = [("summary", "", _finding(shown))]
+    data: dict[str, Any] = {}
+    scripts: list[str] = []
+    parts: list[str] = []
+    names = _slugs(each.title for each in shown.sections)
+    for name, each in zip(names, shown.sections, strict=True):
+        blocks = [draw(f"{name}-{at}", block) for at, block in enumerate(each.blocks, 1)]
+        html = section(
+            name,
+            join(tag("span", each.kicker, class_="elements") if each.kicker else None, each.title),
+            tag("p", with_flags(each.lead), class_="found") if each.lead else None,
+            # What has the title of its section does not say it again.
+            [Html(block.html.replace(f"{named(each.title)} ", "", 1)) for block in blocks],
+            [tag("p", with_flags(words), class_="note") for words in each.after],
+            tag("p", each.traced, class_="traced") if each.traced else None,
+            class_="experiment" if each.compact else None,
+        )
+        sections.append((name, each.kicker or each.title, html))
+        for block in blocks:
+            data |= block.data
+            scripts += block.scripts
+            parts += block.parts
+    parts = list(dict.fromkeys(parts))
+    many = len(parts) - (MEAN in parts)
+    named_parts = [(part, f"mean of {many}" if part == MEAN else arrow(part)) for part in parts]
+    return Page(
+        f"{shown.title} \u00b7 headscope",
+        _masthead(shown, command),
+        [*sections, ("provenance", "Provenance", about_run(run))],
+        named_parts if len(parts) > 1 else (),
+        data,
+        tuple(dict.fromkeys(scripts)),
+        "paper" if any(each.compact for each in shown.sections) else None,
+    )
+
+
+def _masthead(shown: Shown, command: str) -> Html:
+    facts: list[Child] = []
+    for name, words in shown.facts:
+        if words:
+            facts += [" \u00b7 ", tag("span", f"{name}: " if name else None, bdi(words))]
+    return tag(
+        "header",
+        tag("p", f"headscope {command}", class_="kicker"),
+        tag("h1", bdi(shown.title)),
+        tag("p", shown.lead, class_="lead"),
+        tag("p", facts[1:], class_="facts") if facts else None,
+        class_="masthead",
+    )
+
+
+def with_flags(words: str) -> list[Child]:
+    """Words with the command line's flags in them set as code."""
+    parts = FLAG.split(unbroken(words))
+    return [tag("code", part) if at % 2 else part for at, part in enumerate(parts)]
+
+
+def _finding(shown: Shown) -> Html:
+    answer, *more = shown.finding or ("Nothing was found to say.",)
+    remedy = [" ", tag("code", shown.remedy)] if shown.remedy else None
+    sure = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
+    cautions = [tag("li", with_flags(words)) for words in shown.cautions]
+    return tag(
+        "section",
+        tag("h2", "Finding", id="summary-title", class_="unseen"),
+        tag("p", unbroken(answer), class_="answer"),
+        [tag("p", unbroken(words)) for words in more],
+        sure if shown.uncertainty else None,
+        tag("ul", cautions, class_="cautions") if cautions else None,
+        id="summary",
+        aria_labelledby="summary-title",
+    )
+
+
+def _slugs(titles: Iterator[str]) -> Iterator[str]:
+    """Identifiers made of titles, each once."""
+    taken = {"summary", "provenance", "data", "tip", "direction", "search", "earlier", "later"}
+    for title in titles:
+        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "part"
+        name, number = slug, 2
+        while name in taken:
+            name, number = f"{slug}-{number}", number + 1
+        taken.add(name)
+        yield name
 
 
 def render(page: Page) -> str:
     """The whole document. It loads nothing, and its policy forbids it to."""
-    style = "\n".join(_asset(name) for name in (*STYLES, *page.styles))
-    scripts = [_asset(name) for name in (*SCRIPTS, *page.scripts)]
+    scripts = [_script(name) for name in ("report.js", *page.scripts)]
     # Text is escaped wherever it goes in; should a script slip in all the same, the browser runs
     # none but those with these digests, and connects to nothing.
     policy = (
@@ -45,6 +139,17 @@ def render(page: Page) -> str:
         "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     )
     start = page.sections[0][0] if page.sections else "data"
+    body = tag(
+        "body",
+        tag("a", "Skip to the report", href=f"#{start}", class_="skip"),
+        page.masthead,
+        _toolbar(page),
+        tag("main", [html for _, _, html in page.sections], class_=page.kind),
+        tag("footer", "Made by headscope. This file is complete and needs no network."),
+        tag("div", id="tip", role="status", aria_live="polite", hidden=True),
+        embed_json("data", page.data),
+        [Html(f"<script>{script}</script>") for script in scripts],
+    )
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -53,27 +158,13 @@ def render(page: Page) -> str:
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="generator", content="headscope"),
         tag("title", page.title),
-        Html(f"<style>\n{style}</style>"),
-    )
-    tip = tag("div", id="tip", role="status", aria_live="polite", hidden=True)
-    body = tag(
-        "body",
-        tag("a", "Skip to the report", href=f"#{start}", class_="skip"),
-        page.masthead,
-        _bar(page),
-        tag("main", [html for _, _, html in page.sections]),
-        tag("footer", "Made by headscope. This file is complete and needs no network."),
-        tip,
-        embed_json("data", page.data),
-        [Html(f"<script>{script}</script>") for script in scripts],
+        Html(f"<style>{_style(body)}</style>"),
     )
     return join(Html("<!DOCTYPE html>\n"), tag("html", head, body, lang="en")) + "\n"
 
 
-def _bar(page: Page) -> Html:
-    links = [
-        tag("a", title, href=f"#{identifier}") for identifier, title, _ in page.sections if title
-    ]
+def _toolbar(page: Page) -> Html:
+    links = [tag("a", title, href=f"#{name}") for name, title, _ in page.sections if title]
     options = [tag("option", words, value=value) for value, words in page.choices]
     choice = tag(
         "label", tag("span", "Show"), tag("select", options, id="direction"), class_="script"
@@ -84,6 +175,56 @@ def _bar(page: Page) -> Html:
         tag("nav", links, aria_label="Parts of the report"),
         class_="toolbar",
     )
+
+
+# ---- assets --------------------------------------------------------------------------------------
+def _style(html: str) -> str:
+    """The style sheet as far as the page needs it: rules of its classes, colours of these rules."""
+    named_by = r'(?:class|id)="([^"]*)"|class(?:List\.\w+\(|Name = )"([\w-]+)'
+    names = {
+        name for pair in re.findall(named_by, html) for words in pair for name in words.split()
+    }
+    made: dict[str, list[tuple[str, str]]] = {}
+    for media, selectors, declarations in _rules():
+        kept = ",".join(selector for selector, needed in selectors if needed <= names)
+        if kept:
+            made.setdefault(media, []).append((kept, declarations))
+    used = set(re.findall(r"var\((--[\w-]+)", f"{html}{made}"))
+
+    def written(selector: str, declarations: str) -> str:
+        if selector == ":root":
+            single = declarations.split(";")
+            declarations = ";".join(d for d in single if d[:2] != "--" or d.split(":")[0] in used)
+        return f"{selector}{{{declarations}}}"
+
+    blocks = {media: "".join(written(*rule) for rule in rules) for media, rules in made.items()}
+    return "".join(f"{media}{{{rules}}}" if media else rules for media, rules in blocks.items())
+
+
+@cache
+def _rules() -> list[tuple[str, list[tuple[str, set[str]]], str]]:
+    """The rules of the style sheet: @media, selectors with the names in them, declarations."""
+    sheet = re.sub(r"/\*.*?\*/", "", _asset("report.css"), flags=re.DOTALL)
+    sheet += "".join(f".{name}{{fill:var(--{name});background:var(--{name})}}" for name in COLOURS)
+    found: list[tuple[str, list[tuple[str, set[str]]], str]] = []
+    media = ""
+    for at_media, selectors, declarations in RULE.findall(re.sub(r"\s+", " ", sheet)):
+        if at_media or not selectors:
+            media = at_media.strip()
+            continue
+        listed = [each.strip() for each in re.split(r",(?![^()]*\))", selectors)]
+        # What stands in brackets, as in `:is(.a, .b)`, does not say which names are needed.
+        needed = [set(re.findall(r"[.#]([\w-]+)", re.sub(r"\(.*\)", "", each))) for each in listed]
+        brief = re.sub(r" ?([:;,]) ?", r"\1", declarations).strip(" ;")
+        found.append((media, list(zip(listed, needed, strict=True)), brief))
+    return found
+
+
+@cache
+def _script(name: str) -> str:
+    """A script without comments, which have lines of their own, and without indentation."""
+    lines = (line.strip() for line in _asset(name).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def _digest(script: str) -> str:

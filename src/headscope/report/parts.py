@@ -1,16 +1,44 @@
-"""Pieces that several sections share."""
+"""Pieces that several blocks share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from headscope.report.html import Child, Html, tag
+from headscope.report.html import Child, Html, join, tag
+from headscope.shown.words import sentence_of
 
 RAMP = 16
-"""The colour ramp has the steps 0 to RAMP, the classes `s0` to `s16` of the style sheet."""
+"""The colour ramp has the steps 0 to RAMP, the classes `s0` to `s16`."""
+
+DIVERGING = [*(f"n{step}" for step in range(RAMP // 2, 0, -1)), "m0",
+             *(f"q{step}" for step in range(1, RAMP // 2 + 1))]  # fmt: skip
+"""The classes of the ramp with two sides, from its lower end to its upper end."""
+
+COLOURS = [*(f"s{step}" for step in range(RAMP + 1)), *DIVERGING]
 
 
-def section(identifier: str, title: str, *children: Child, class_: str | None = None) -> Html:
+@dataclass(frozen=True)
+class Drawn:
+    """A block as HTML.
+
+    `data` is what its scripts read, by the identifier of the block; `scripts` name files among the
+    assets; `parts` are what the page's choice can change in it, such as directions.
+    """
+
+    html: Html
+    data: Mapping[str, Any] = field(default_factory=dict)
+    scripts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+
+
+def bdi(words: str) -> Html | str:
+    """A name whose letters may run from right to left, kept apart from the words around it."""
+    return words if words.isascii() else tag("bdi", words)
+
+
+def section(identifier: str, title: Child, *children: Child, class_: str | None = None) -> Html:
     """A part of the page with its heading; `identifier` is what links point to."""
     heading = tag("h2", title, id=f"{identifier}-title")
     labelled = {"id": identifier, "aria_labelledby": f"{identifier}-title"}
@@ -19,14 +47,25 @@ def section(identifier: str, title: str, *children: Child, class_: str | None = 
 
 def named(title: str) -> Html:
     """The title at the beginning of a caption."""
-    return tag("strong", title if title.endswith("?") else title.rstrip(".") + ".", " ")
+    return tag("strong", title if title.endswith("?") else title.rstrip(".") + ".")
 
 
-def figure(identifier: str, caption: Child, *children: Child, class_: str | None = None) -> Html:
-    """A figure and, below it, the words that say what was measured and how sure it is."""
-    name = f"{identifier}-caption"
-    below = tag("figcaption", caption, id=name)
-    return tag("figure", *children, below, id=identifier, class_=class_, aria_labelledby=name)
+def caption(title: str, note: str, *more: Child) -> Html:
+    """The title of a figure, its note as a sentence, and what else there is to say."""
+    parts: list[Child] = [named(title), sentence_of(note), *more]
+    return join([[part, " "] for part in parts if part])
+
+
+def figure(
+    identifier: str | None, caption: Child, *children: Child, class_: str | None = None
+) -> Html:
+    """A figure below the words that say what was measured and how sure it is."""
+    return tag("figure", tag("figcaption", caption), *children, id=identifier, class_=class_)
+
+
+def folded(words: str, *children: Child, **attributes: object) -> Html:
+    """What is read only where it is asked for."""
+    return tag("details", tag("summary", words), *children, **attributes)
 
 
 def scroll(label: str, *children: Child) -> Html:
@@ -43,8 +82,8 @@ def table(
 ) -> Html:
     """A table whose first column names the row.
 
-    `said` are the columns (from 0) that hold words in a table of the class `numbers`, in which
-    all but the first else stand at the right.
+    `said` are the columns (from 0) that hold words in a table of numbers, in which all but the
+    first else stand at the right.
     """
 
     def kind(column: int) -> str | None:
@@ -74,29 +113,23 @@ def legend(*entries: tuple[str, str]) -> Html:
     return tag("ul", items, class_="legend")
 
 
-def ramp_class(value: float | None, scale: float) -> str:
-    """The class of the colour that stands for `value` on a ramp from 0 to `scale`."""
+def ramp_class(value: float | None, scale: float, diverging: bool = False) -> str:
+    """The class of the colour of `value` on a ramp from 0, or from -`scale`, to `scale`."""
     if value is None:
         return "na"
-    return f"s{min(RAMP, max(0, round(value / scale * RAMP)))}"
+    if diverging:
+        return DIVERGING[_step(value, scale, RAMP // 2, -RAMP // 2) + RAMP // 2]
+    return f"s{_step(value, scale, RAMP, 0)}"
 
 
-def diverging_class(value: float | None, scale: float) -> str:
-    """The class of the colour of `value` on a ramp from -`scale` over 0 to `scale`.
-
-    Its two sides, `n1` to `n8` and `q1` to `q8`, are of the style sheet `paper.css`.
-    """
-    if value is None:
-        return "na"
-    half = RAMP // 2
-    step = min(half, max(-half, round(value / scale * half)))
-    return f"q{step}" if step > 0 else f"n{-step}" if step < 0 else "m0"
+def _step(value: float, scale: float, most: int, least: int) -> int:
+    return min(most, max(least, round(value / scale * most)))
 
 
 def var_style(**variables: float | None) -> str:
     """A style attribute of custom properties, shares of a width: `--v:0.25`."""
     return ";".join(
-        f"--{name}:{min(1.0, max(0.0, value)):.4f}"
+        f"--{name}:{round(min(1.0, max(0.0, value)), 4):g}"
         for name, value in variables.items()
         if value is not None
     )

@@ -9,24 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.heads import rank_words
 from headscope.report.html import Html, tag
-from headscope.report.parts import scroll, section, table
-from headscope.results.common import ModelResult, few_draws
+from headscope.report.parts import bdi, folded, scroll, section, table
+from headscope.results.common import ModelResult
 from headscope.runs import encode
 from headscope.runs.reading import read_object, result_of
 from headscope.shown.words import arrow
 
-PACKAGES = (
-    "headscope",
-    "python",
-    "torch",
-    "transformers",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "sacrebleu",
-)
+PACKAGES = ("headscope", "python", "torch", "transformers", "numpy", "safetensors", "tokenizers",
+            "sacrebleu", "platform")  # fmt: skip
 
 COLUMNS = {
     "path": "File",
@@ -61,31 +52,26 @@ def about_run(path: Path) -> Html:
     """
     run, provenance = read_object(path / "run.json"), read_object(path / "provenance.json")
     result = result_of(path, _AnyResult, "a run")
-    described = encode(result.model) or {}
-    for name, key in (("name", "model"), ("digest", "weights")):
-        described[name] = described.get(name) or provenance.get(key)
-    for name in ("revision", "dtype", "device"):
-        described[name] = described.get(name) or provenance.get(name)
-    data = _data_table(result.data)
     inputs = run.get("inputs")
+    # The configuration the run was keyed by; where that is lacking, what its result says.
+    config = run.get("config") or result.config
+    software = {name: provenance.get(name) for name in PACKAGES}
+    read = facts_list("What was read (SHA-256)", inputs if isinstance(inputs, Mapping) else {})
     return section(
         "provenance",
         "Where the numbers come from",
-        tag(
-            "div",
+        _grid(
             facts_list("Run", _run_facts(result, provenance, path)),
-            facts_list("Model", _model_facts(described)),
-            class_="facts-grid",
+            facts_list("Model", _model_facts(encode(result.model) or {}, provenance)),
         ),
-        data,
-        tag(
-            "div",
-            facts_list("Software", _software_facts(provenance)),
-            facts_list("What was read (SHA-256)", inputs if isinstance(inputs, Mapping) else {}),
-            class_="facts-grid",
-        ),
-        _configuration(run.get("config") or result.config),
+        _data_table(result.data),
+        _grid(facts_list("Software", software), read),
+        tag("div", tag("h3", "Configuration"), tag("pre", _json(config), tabindex=0)),
     )
+
+
+def _grid(*facts: Html | None) -> Html:
+    return tag("div", *facts, class_="facts-grid")
 
 
 def _run_facts(result: _AnyResult, provenance: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -94,29 +80,20 @@ def _run_facts(result: _AnyResult, provenance: Mapping[str, Any], path: Path) ->
     started = provenance.get("started") or []
     return {
         "signature": result.signature,
-        "heads ranked by": rank_words(encode(result)),
         "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command),
         "run folder": result.run or str(path),
         "started": _time(started[0] if isinstance(started, list) and started else started),
         "ended": _time(provenance.get("ended")),
         "seconds": result.seconds,
-        "draws": few_draws(encode(result)),
     }
 
 
-def _software_facts(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """The versions of what took part."""
-    return {name: provenance.get(name) for name in (*PACKAGES, "platform")}
-
-
-def _configuration(config: Any) -> Html:
-    """A configuration as it is stored."""
-    return tag("div", tag("h3", "Configuration"), tag("pre", _json(config), tabindex=0))
-
-
-def _model_facts(model: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says of its model, ready to be shown."""
+def _model_facts(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result and its run say of the model, ready to be shown."""
     facts = dict(model)
+    known = {"name": "model", "digest": "weights", "revision": "revision", "dtype": "dtype",
+             "device": "device"}  # fmt: skip
+    facts |= {name: facts.get(name) or provenance.get(key) for name, key in known.items()}
     geometry = facts.get("geometry")
     counts = geometry.get("counts") if isinstance(geometry, Mapping) else None
     if isinstance(counts, list) and counts:
@@ -140,41 +117,35 @@ def facts_list(title: str, facts: Mapping[str, Any]) -> Html | None:
         for name, value in facts.items()
         if value not in (None, "", [])
     ]
-    if not rows:
-        return None
     listed = tag("dl", rows, class_="facts")
     if len(rows) > MOST:
-        listed = tag("details", tag("summary", f"All {len(rows)}"), listed)
-    return tag("div", tag("h3", title), listed)
+        listed = folded(f"All {len(rows)}", listed)
+    return tag("div", tag("h3", title), listed) if rows else None
 
 
 def _data_table(data: Any) -> Html | None:
     """The data of every direction as a result holds it; None where it holds none."""
     if not isinstance(data, Mapping) or not data:
         return None
-    parts = [part for part in data.values() if isinstance(part, Mapping)]
-    columns = {name: words for name, words in COLUMNS.items() if any(name in p for p in parts)}
+    parts = {str(name): part for name, part in data.items() if isinstance(part, Mapping)}
+    columns = [key for key in COLUMNS if any(key in part for part in parts.values())]
     rows = [
-        (
-            tag("bdi", arrow(str(name))),
-            *(_cell(part.get(key)) for key in columns),
-        )
-        for name, part in data.items()
-        if isinstance(part, Mapping)
+        (bdi(arrow(name)), *(_cell(part.get(key)) for key in columns))
+        for name, part in parts.items()
     ]
-    return scroll("Data", table("Data", ("Data", *columns.values()), rows, class_="data"))
+    header = ("Data", *(COLUMNS[key] for key in columns))
+    return scroll("Data", table("Data", header, rows, class_="data"))
 
 
 def _time(stamp: Any) -> str:
     return str(stamp or "").replace("T", " ").replace("+00:00", " UTC")
 
 
-def _cell(value: Any) -> Html:
-    if value is None:
-        return tag("span", "\u2013")
-    text = str(value)
-    short = f"{text[:12]}\u2026" if len(text) >= 32 and text.isalnum() else text
-    return tag("bdi", short, title=text if short != text else None)
+def _cell(value: Any) -> Html | str:
+    text = "\u2013" if value is None else str(value)
+    if len(text) < 32 or not text.isalnum():
+        return bdi(text)
+    return tag("bdi", f"{text[:12]}\u2026", title=text)
 
 
 def _json(value: Any) -> str:

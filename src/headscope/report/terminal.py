@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from headscope.report.drawing.heads import written
+from headscope.report.drawing.sentences import DIGITS, by_loss
 from headscope.shown.blocks import (
     Bars,
     Block,
@@ -19,12 +21,13 @@ from headscope.shown.blocks import (
     Histograms,
     Lines,
     NotMeasured,
+    Row,
     Sentences,
     Shown,
     Table,
     Text,
 )
-from headscope.shown.words import between, count, fixed, number, unbroken
+from headscope.shown.words import arrow, between, count, fixed, number, unbroken
 
 #: Columns of a line of sentences, and of a table; wider ones are set as several.
 WIDTH, TABLE = 100, 120
@@ -32,6 +35,8 @@ WIDTH, TABLE = 100, 120
 TOGETHER = ("p ", "its ", "random, same layers")
 #: Rows of a table, and heads of a ranking, that a terminal shows.
 ROWS, HEADS = 40, 10
+#: Sentences that a terminal shows, and characters of each of their texts.
+EXAMPLES, LONGEST = 2, 160
 LIST = re.compile(r"[0-9.]+ [0-9]")
 
 
@@ -42,8 +47,8 @@ def text_of(shown: Shown, run: str | None = None, report: str | None = None) -> 
         lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))])
     lines += _wrapped(f"Caution: {words}" for words in shown.cautions)
     for each in shown.sections:
-        if each.brief:
-            for block in each.blocks:
+        for block in each.blocks:
+            if each.brief or isinstance(block, Sentences):
                 lines += ["", *_block(block)]
     places = {"run": run, "report": report}
     lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
@@ -87,21 +92,45 @@ def _block(block: Block) -> list[str]:
             return [f"{name}: {_plain(words) or '(nothing)'}" for name, words in block.texts]
         case NotMeasured():
             return [f"{block.title}: not measured, {block.why}"]
-        case HeadMaps() | Histograms() | Sentences():
+        case Sentences():
+            return _sentences(block)
+        case HeadMaps() | Histograms():
             return [f"{block.title}: see the report"]
         case _:
             return []
 
 
-def _table(block: Table) -> list[str]:
+def _sentences(block: Sentences) -> list[str]:
+    """How many there are, and the first of those that lost most."""
+    if not block.sentences:
+        return [f"{block.title}: none"]
+    measure, scores, order = by_loss(block.sentences)
+    lines = [
+        f"{block.title}: {count(len(block.sentences), 'sentence')}, those that lost most {measure}:"
+    ]
+    for place in order[:EXAMPLES]:
+        sentence, digits = block.sentences[place], DIGITS[measure]
+        before, after = (fixed(score, digits) for score in scores[place])
+        kind = f", {sentence.kind}" if sentence.kind else ""
+        lines.append(f"{arrow(sentence.direction)} {sentence.id}{kind}: {before} \u2192 {after}")
+        texts = {"Source": sentence.source, "Reference": sentence.reference}
+        texts |= {name: sentence.outputs.get(key, "-") for key, name in block.labels.items()}
+        lines += _aligned(
+            [(name, textwrap.shorten(text, LONGEST, placeholder=" \u2026") or "(nothing)")
+             for name, text in texts.items()]
+        )  # fmt: skip
+    return lines
+
+
+def _table(block: Table, corner: str = "", band: str = "95 % interval") -> list[str]:
     """A line a row; a column of intervals after each column that has any."""
-    header, starts = [""], list[int]()
+    header, starts = [corner], list[int]()
     for at, column in enumerate(block.columns):
         cells = [row.cells[at] for row in block.rows]
         if not column.startswith(TOGETHER):
             starts.append(len(header))
         header.append(column)
-        header += ["95 % interval"] * any(cell.low is not None for cell in cells)
+        header += [band] * any(cell.low is not None for cell in cells)
         header += ["published"] * any(cell.published is not None for cell in cells)
     rows = []
     for row in block.rows[:ROWS]:
@@ -145,26 +174,24 @@ def _cell(cell: Cell) -> str:
 
 
 def _head_table(block: HeadTable) -> list[str]:
-    part = next(iter(block.parts))
-    values = block.parts[part]
-    columns = [column for column in block.columns if column.key not in ("low", "high")]
-    header, starts, interval = ["head"], list[int](), "low" in values
-    for column in columns:
-        starts.append(len(header))
-        header.append(column.title)
-        header += [block.band] * (interval and column is columns[0])
+    """The first heads of a ranking, of the first part alone."""
+    part, values = next(iter(block.parts.items()))
+    columns = {key: how for key, how in written(block).items() if key not in ("low", "high")}
+    first, interval = block.columns[0].key, "low" in values
     rows = []
     for at in block.ranked()[:HEADS]:
-        line = [f"{block.heads[at][0]}.{block.heads[at][1]}"]
-        for column in columns:
-            line.append(fixed(values[column.key][at], column.digits))
-            if interval and column is columns[0]:
-                line.append(between(values["low"][at], values["high"][at], column.digits))
-        rows.append(line)
+        cells = []
+        for key, how in columns.items():
+            keys = [key, "low", "high"] if interval and key == first else [key]
+            known = (values[each][at] for each in keys)
+            value, *ends = (None if each is None else each * how.factor for each in known)
+            low, high = ends or (None, None)
+            cells.append(Cell(value, low, high, digits=how.digits))
+        rows.append(Row(".".join(map(str, block.heads[at])), tuple(cells)))
     name = f", {part}" if len(block.parts) > 1 else ""
     title = f"{block.title}{name}: the first {len(rows)} of {count(len(block.heads), 'head')}"
-    tables = _narrow([header, *rows], starts)
-    return [title, *(line for table in tables for line in _aligned(table))]
+    table = Table(title, tuple(how.title for how in columns.values()), tuple(rows))
+    return [title, *_table(table, "head", block.band)]
 
 
 def _bars(block: Bars) -> list[str]:

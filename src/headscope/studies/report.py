@@ -13,8 +13,7 @@ from headscope.heads.store import write_bytes
 from headscope.report.figures import figure_of
 from headscope.report.frames import frames_of
 from headscope.report.notebook import page_in_frame
-from headscope.report.page import render
-from headscope.report.shown import page_of
+from headscope.report.page import page_of, render
 from headscope.runs import Result, Signature, file_digest
 from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import Option, Settings

@@ -7,69 +7,75 @@
 
   all(".head-table").forEach((box) => {
     const { heads, columns, parts, ranked, threshold, significant, classes, highs, shown } = data[box.id];
-    const share = (value, high = highs[columns[0][0]]) => Math.min(1, Math.max(0, value / high));
-    const titles = new Map(columns.map(([key, title]) => [key, title]));
-    const digits = new Map(columns.map(([key, , many]) => [key, many]));
     const first = columns[0][0], shade = find(".shade", box);
+    const titles = new Map(columns.map(([key, title]) => [key, title]));
+    const ways = new Map(columns.map(([key, , digits, factor]) => [key, { digits, factor }]));
     const state = { part: Object.keys(parts)[0], key: ranked, ascending: false, all: false };
+    const share = (value, high = highs[first]) => Math.min(1, Math.max(0, value / high));
     const values = () => parts[state.part];
     const at = (key, index) => (values()[key] ? values()[key][index] : null);
-    const classOf = (index) => {
-      const found = classes.find(([, above]) => above === null || (at(ranked, index) || 0) > above);
-      return found ? found[0] : "";
-    };
-    const dotted = (index) => (threshold !== null ? (at(ranked, index) || 0) > threshold :
+    const by = (index) => at(ranked, index) || 0;
+    // A number as its column writes it: with so many decimals, times a factor.
+    const write = (key, value) => fixed(value === null ? null : value * ways.get(key).factor, ways.get(key).digits);
+    const said = (key, index) => write(key, at(key, index));
+    const classOf = (index) => (classes.find(([, above]) => above === null || by(index) > above) || [""])[0];
+    const dotted = (index) => (threshold !== null ? by(index) > threshold :
       significant && at("low", index) !== null && at("low", index) > Math.max(at("chance", index) || 0, 0));
     const between = (index) => {
       const ends = [at("low", index), at("high", index)];
       if (ends[0] === null) return NONE;
-      return ends.map((end) => fixed(end, digits.get(first))).join(Math.min(...ends) < 0 ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
+      return ends.map((end) => write(first, end)).join(Math.min(...ends) < 0 ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
     };
 
-    const cells = all(".heatmap .cell", box), dots = all(".heatmap .dot", box);
+    const cells = all(".heatmap .cell", box), dots = find(".heatmap .dots", box);
     const bar = find(".heatmap .rampbar", box), pointer = find(".pointer", bar), most = bar.lastChild.textContent;
     function paint() {
-      const key = shade ? shade.value : first, numbers = values()[key] || [], high = highs[key];
-      const own = high !== highs[first];
-      bar.lastChild.textContent = own ? fixed(high, digits.get(key)) : most;
+      const key = shade ? shade.value : first, own = highs[key] !== highs[first];
+      bar.lastChild.textContent = own ? write(key, highs[key]) : most;
       if (pointer) pointer.hidden = own;
       cells.forEach((cell, index) => {
-        const value = numbers[index];
-        cell.classList.remove(...Array.from(cell.classList).filter((name) => /^(s\d+|na)$/.test(name)));
-        cell.classList.add(value === null || value === undefined ? "na" : `s${Math.round(share(value, high) * STEPS)}`);
-        dots[index].setAttribute("class", dotted(index) ? "dot" : "dot off");
+        const value = at(key, index), chosen = cell.classList.contains("chosen-head");
+        const colour = value === null ? "na" : `s${Math.round(share(value, highs[key]) * STEPS)}`;
+        cell.setAttribute("class", `cell ${colour}${chosen ? " chosen-head" : ""}`);
       });
+      dots.replaceChildren(...heads.filter((_, index) => dotted(index)).map(([layer, head]) => {
+        const dot = document.createElementNS(dots.namespaceURI, "circle");
+        dot.setAttribute("class", "dot");
+        dot.setAttribute("cx", head);
+        dot.setAttribute("cy", layer);
+        return dot;
+      }));
     }
-    const describe = (index) => {
+    cells.forEach((cell, index) => headscope.describers.set(cell, () => {
       const lines = [`head ${heads[index].join(".")}${classes.length ? `: ${classOf(index)}` : ""}`];
       titles.forEach((title, key) => {
         if (key === "low" || key === "high") return;
         const ends = key === first && at("low", index) !== null ? ` (${between(index)})` : "";
-        lines.push(`${title} ${fixed(at(key, index), digits.get(key))}${ends}`);
+        lines.push(`${title} ${said(key, index)}${ends}`);
       });
       return lines.join("\n");
-    };
-    cells.forEach((cell) => headscope.describers.set(cell, describe));
+    }));
 
     function profile() {
       all(".profile tbody tr", box).forEach((row) => {
-        const own = heads.map((_, index) => index).filter((index) => heads[index][0] === Number(row.dataset.layer));
+        const [layer, , mean, highest, many] = row.cells;
+        const own = heads.map((_, index) => index).filter((index) => heads[index][0] === Number(layer.textContent));
         const numbers = own.map((index) => at(first, index)).filter((value) => value !== null);
         if (!numbers.length) return;
-        const mean = numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
-        const highest = Math.max(...numbers), told = all(".number", row), bar = find(".bar", row);
-        bar.style.setProperty("--v", share(mean));
-        bar.style.setProperty("--h", share(highest));
-        told[0].textContent = fixed(mean, digits.get(first));
-        told[1].textContent = fixed(highest, digits.get(first));
-        if (told[2]) told[2].textContent = own.filter(dotted).length;
+        const ends = [numbers.reduce((sum, value) => sum + value, 0) / numbers.length, Math.max(...numbers)];
+        ends.forEach((end, place) => {
+          find(".bar", row).style.setProperty(place ? "--h" : "--v", share(end));
+          (place ? highest : mean).textContent = write(first, end);
+        });
+        if (many) many.textContent = own.filter(dotted).length;
       });
     }
 
     const table = find(".ranking", box), more = find(".more", box), pattern = table.tBodies[0].rows[0];
+    const keys = all("thead th", table).map((heading) => heading.dataset.c);
+    keys.forEach((key, column) => { pattern.cells[column].dataset.c = key; });
     function rank() {
       const indices = heads.map((_, index) => index);
-      const by = (index) => at(ranked, index) || 0;
       const order = [...indices].sort((a, b) => by(b) - by(a) || a - b);
       const place = new Map(order.map((index, position) => [index, position + 1]));
       const value = (index) => (state.key === "head" ? index : at(state.key, index));
@@ -82,25 +88,22 @@
       const some = state.all ? indices : indices.slice(0, shown);
       table.tBodies[0].replaceChildren(...some.map((index) => fill(index, place.get(index))));
       all("thead th", table).forEach((heading) => {
-        if (heading.dataset.c === state.key) {
-          heading.setAttribute("aria-sort", state.ascending ? "ascending" : "descending");
-        } else heading.removeAttribute("aria-sort");
+        if (heading.dataset.c !== state.key) heading.removeAttribute("aria-sort");
+        else heading.setAttribute("aria-sort", state.ascending ? "ascending" : "descending");
       });
       headscope.mark();
     }
     function fill(index, position) {
       const row = pattern.cloneNode(true), name = heads[index].join(".");
-      row.dataset.head = name;
       const texts = { rank: position, head: name, interval: between(index), class: classOf(index) };
-      titles.forEach((_, key) => { texts[key] = fixed(at(key, index), digits.get(key)); });
-      all("[data-c]", row).forEach((cell) => {
-        if (cell.dataset.c in texts) cell.textContent = texts[cell.dataset.c];
+      row.dataset.head = name;
+      keys.forEach((key, column) => {
+        if (key !== "range") row.cells[column].textContent = key in texts ? texts[key] : said(key, index);
       });
       const marks = { v: first, lo: "low", hi: "high", c: "chance" }, style = find(".range", row).style;
       for (const [mark, key] of Object.entries(marks)) {
-        const value = at(key, index);
-        if (value === null) style.removeProperty(`--${mark}`);
-        else style.setProperty(`--${mark}`, share(value));
+        if (at(key, index) === null) style.removeProperty(`--${mark}`);
+        else style.setProperty(`--${mark}`, share(at(key, index)));
       }
       return row;
     }
@@ -118,9 +121,9 @@
       rank();
     });
     find(".csv", box).addEventListener("click", () => {
-      const keys = columns.map(([key]) => key).filter((key) => values()[key]);
-      const lines = heads.map((head, index) => [...head, ...keys.map((key) => at(key, index) ?? "")].join(","));
-      headscope.save(`${box.id}-${state.part}.csv`, [["layer", "head", ...keys].join(","), ...lines].join("\n"));
+      const known = [...titles.keys()].filter((key) => values()[key]);
+      const lines = heads.map((head, index) => [...head, ...known.map((key) => at(key, index) ?? "")]);
+      headscope.save(`${box.id}-${state.part}.csv`, [["layer", "head", ...known], ...lines].join("\n"));
     });
 
     function draw() {
@@ -131,6 +134,7 @@
     }
     if (picker) picker.addEventListener("change", draw);
     if (shade) shade.addEventListener("change", paint);
-    draw();  // a browser may have kept the choices of an earlier visit
+    // A browser may have kept the choices of an earlier visit.
+    draw();
   });
 })();

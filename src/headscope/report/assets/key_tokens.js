@@ -62,6 +62,14 @@
       const token = node.closest && node.closest(".key-token");
       return token ? Number(token.dataset.step) : null;
     };
+    const near = (step) => { state.near = step; paint(); };
+    const hold = (step) => { state.held = state.held === step ? null : step; };
+    const turn = (by) => {
+      const from = state.held === null ? (by > 0 ? -1 : tokens.length) : state.held;
+      state.held = Math.min(tokens.length - 1, Math.max(0, from + by));
+      near(null);
+    };
+    const on = (kind, react) => answer.addEventListener(kind, (event) => react(event, stepOf(event.target)));
     if (answer && tokens.length) {
       answer.setAttribute("role", "listbox");
       tokens.forEach((token, index) => {
@@ -69,63 +77,36 @@
         // One stop for the tabulator; the arrow keys walk from there.
         token.tabIndex = index ? -1 : 0;
       });
-      const hold = (step) => { state.held = state.held === step ? null : step; };
-      const go = (step) => {
-        tokens.forEach((token, index) => { token.tabIndex = index === step ? 0 : -1; });
-        tokens[step].focus();
-      };
-      const turn = (by) => {
-        const from = state.held === null ? (by > 0 ? -1 : tokens.length) : state.held;
-        state.held = Math.min(tokens.length - 1, Math.max(0, from + by));
-        state.near = null;
-        paint();
-      };
       find(".key-before", box).addEventListener("click", () => turn(-1));
       find(".key-after", box).addEventListener("click", () => turn(1));
-      answer.addEventListener("pointerover", (event) => {
-        if (event.pointerType !== "mouse") return;
-        state.near = stepOf(event.target);
-        paint();
-      });
-      answer.addEventListener("pointerleave", (event) => {
-        if (event.pointerType !== "mouse") return;
-        state.near = null;
-        paint();
-      });
-      answer.addEventListener("click", (event) => {
-        const step = stepOf(event.target);
+      on("pointerover", (event, step) => { if (event.pointerType === "mouse") near(step); });
+      on("pointerleave", (event) => { if (event.pointerType === "mouse") near(null); });
+      on("click", (event, step) => {
         if (step === null) return;
         hold(step);
-        state.near = null;
-        paint();
+        near(null);
       });
-      answer.addEventListener("focusin", (event) => {
-        // A click focuses, too, and is a choice of its own.
-        if (!event.target.matches(":focus-visible")) return;
-        state.near = stepOf(event.target);
-        paint();
-      });
-      answer.addEventListener("focusout", () => { state.near = null; paint(); });
-      answer.addEventListener("keydown", (event) => {
-        const step = stepOf(event.target);
+      // A click focuses, too, and is a choice of its own.
+      on("focusin", (event, step) => { if (event.target.matches(":focus-visible")) near(step); });
+      on("focusout", () => near(null));
+      on("keydown", (event, step) => {
         if (step === null) return;
         if (event.key === "Escape") {
           state.held = null;
-          state.near = null;
-          return paint();
+          return near(null);
         }
-        if (event.key === "Enter" || event.key === " ") {
-          event.preventDefault();
+        const last = tokens.length - 1, places = {
+          ArrowLeft: step - 1, ArrowUp: step - 1, ArrowRight: step + 1, ArrowDown: step + 1, Home: 0, End: last,
+        };
+        if (!(event.key in places) && event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        if (!(event.key in places)) {
           hold(step);
           return paint();
         }
-        const last = tokens.length - 1;
-        const next = {
-          ArrowLeft: step - 1, ArrowUp: step - 1, ArrowRight: step + 1, ArrowDown: step + 1, Home: 0, End: last,
-        }[event.key];
-        if (next === undefined) return;
-        event.preventDefault();
-        go(Math.min(last, Math.max(0, next)));
+        const next = Math.min(last, Math.max(0, places[event.key]));
+        tokens.forEach((token, index) => { token.tabIndex = index === next ? 0 : -1; });
+        tokens[next].focus();
       });
     }
     paint();

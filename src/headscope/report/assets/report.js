@@ -14,9 +14,8 @@ const headscope = (() => {
     const text = value.toFixed(digits);
     return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "\u2212");
   };
-  // `describe` makes the words of a mark that has a number (`data-i`) instead; a page may set it, or
-  // set one for single marks in `describers`.
-  const shared = { data, find, all, fixed, NONE, describe: () => "", describers: new Map(), mark, save };
+  // What makes the words of a mark that has none (`data-words`).
+  const describers = new Map();
 
   // A head that is named in the address (`#head=4.3`) is marked wherever it stands.
   function mark() {
@@ -42,38 +41,56 @@ const headscope = (() => {
     mark();
   });
   all(".copy").forEach((button) => button.addEventListener("click", async () => {
-    const words = button.textContent;
+    const words = button.textContent, listed = button.closest(".head-set").dataset.heads;
+    const heads = listed.split(",").map((head) => head.split("."));
+    const text = {
+      CSV: ["layer,head", ...heads, ""].join("\n"),
+      Python: `[${heads.map((head) => `(${head.join(", ")})`).join(", ")}]`,
+    }[words] || listed;
     try {
-      await navigator.clipboard.writeText(button.dataset.copy);
+      await navigator.clipboard.writeText(text);
       button.textContent = "copied";
-    } catch {  // a page from disk may not use the clipboard: show the text, selected
-      window.prompt("Copy:", button.dataset.copy);
+    } catch {
+      // A page from disk may not use the clipboard: show the text, selected.
+      window.prompt("Copy:", text);
     }
     setTimeout(() => { button.textContent = words; }, 1200);
   }));
   // Tables of numbers sort by a click on a heading: first down, then up, then as they were.
-  all("table.told").forEach((table) => {
-    const rows = Array.from(table.tBodies[0].rows);
+  all("table.values").forEach((table) => {
+    const rows = Array.from(table.tBodies[0].rows), headings = all("thead th", table);
     if (rows.length < 3) return;
-    const number = (cell) => {
-      const own = (cell.firstChild ? cell.firstChild.textContent : "").replace(/[\s\u202f]/g, "").replace("\u2212", "-");
-      return own && !Number.isNaN(Number(own)) ? Number(own) : null;
+    const text = (row, column) => (row.cells[column].firstChild || row.cells[column]).textContent;
+    const number = (row, column) => {
+      const own = text(row, column).replace(/\s/g, "").replace("\u2212", "-").replace(/^[<>\u2264\u2265]/, "");
+      return /^[-+]?\d+(\.\d+)?(e-?\d+)?%?$/.test(own) ? parseFloat(own) : null;
     };
-    all("thead th", table).forEach((heading, column) => {
-      heading.addEventListener("click", () => {
-        const turn = { none: "descending", descending: "ascending", ascending: "none" }[heading.getAttribute("aria-sort") || "none"];
-        all("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
-        if (turn !== "none") heading.setAttribute("aria-sort", turn);
-        const sign = turn === "ascending" ? 1 : -1;
-        const sorted = turn === "none" ? rows : [...rows].sort((a, b) => {
-          const [one, other] = [number(a.cells[column]), number(b.cells[column])];
-          if (one === null && other === null) {
-            return sign * a.cells[column].textContent.localeCompare(b.cells[column].textContent);
-          }
-          return one === null || other === null ? (one === null) - (other === null) : sign * (one - other);
-        });
-        table.tBodies[0].replaceChildren(...sorted);
-      });
+    headings.forEach((heading, column) => heading.addEventListener("click", () => {
+      const turn = { descending: "ascending", ascending: null }[heading.getAttribute("aria-sort")];
+      const next = turn === undefined ? "descending" : turn, sign = next === "ascending" ? 1 : -1;
+      headings.forEach((other) => other.removeAttribute("aria-sort"));
+      if (next) heading.setAttribute("aria-sort", next);
+      const sorted = next ? [...rows].sort((a, b) => {
+        const [one, other] = [number(a, column), number(b, column)];
+        if (one !== null && other !== null) return sign * (one - other);
+        if (one !== null || other !== null) return (one === null) - (other === null);
+        return sign * text(a, column).localeCompare(text(b, column));
+      }) : rows;
+      table.tBodies[0].replaceChildren(...sorted);
+    }));
+  });
+
+  // Cells of heads are named by their place; what is said of others is written once for all of them.
+  all(".matrix[data-heads] .cell").forEach((cell) => {
+    cell.dataset.head = `${cell.getAttribute("y")}.${cell.getAttribute("x")}`;
+  });
+  all(".matrix[data-values]").forEach((map) => {
+    const { words, values, rows, columns } = map.dataset, said = values.split("\t");
+    const names = { r: rows && rows.split("\t"), c: columns && columns.split("\t") };
+    all(".cell", map).forEach((cell, at) => {
+      const place = { r: cell.getAttribute("y"), c: cell.getAttribute("x") };
+      const name = (of) => (names[of] ? names[of][place[of]] : place[of]);
+      cell.dataset.words = words.replace(/%[rcw]/g, ([, of]) => (of === "w" ? said[at] : name(of)));
     });
   });
 
@@ -85,8 +102,7 @@ const headscope = (() => {
     tip.hidden = !mark;
     if (!mark) return;
     mark.classList.add("current");
-    const describe = shared.describers.get(mark) || shared.describe;
-    tip.textContent = mark.dataset.words || describe(Number(mark.dataset.i));
+    tip.textContent = mark.dataset.words || describers.get(mark)();
     const box = mark.getBoundingClientRect(), size = tip.getBoundingClientRect();
     const left = Math.min(box.left, document.documentElement.clientWidth - size.width - 8);
     const below = box.bottom + 8 + size.height < window.innerHeight;
@@ -94,19 +110,22 @@ const headscope = (() => {
     tip.style.top = `${below ? box.bottom + 8 : Math.max(8, box.top - size.height - 8)}px`;
   }
   const speaks = (node) => node.matches && node.matches(".cell, .point") &&
-    Boolean(node.dataset.words || node.dataset.i);
-  // A mark's column and row: cells have theirs from where they are drawn, points say them.
-  const place = (mark) => mark.dataset.column
-    ? [Number(mark.dataset.column), Number(mark.dataset.row)]
-    : [Number(mark.getAttribute("x")), Number(mark.getAttribute("y"))];
+    Boolean(node.dataset.words || describers.has(node));
+  // A mark's column and row: cells have theirs, points are shares of a width in the row of a series.
+  const place = (mark) => {
+    if (mark.matches(".cell")) return [Number(mark.getAttribute("x")), Number(mark.getAttribute("y"))];
+    const row = mark.closest(".marks, .bars > div"), style = mark.style;
+    const column = style.getPropertyValue("--x") || style.getPropertyValue("--v");
+    return [Number(column), Array.from(row.parentNode.children).indexOf(row)];
+  };
   all(".matrix, .chart, .bars").forEach((figure) => {
-    const marks = all(".cell, .point", figure).filter(speaks);
     figure.addEventListener("pointerover", (event) => { if (speaks(event.target)) show(event.target); });
     figure.addEventListener("click", (event) => { if (speaks(event.target)) show(event.target); });
     figure.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") show(null); });
     figure.addEventListener("blur", () => show(null));
     figure.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return show(null);
+      const marks = all(".cell, .point", figure).filter(speaks);
       const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
       if (!step || !marks.length) return;
       event.preventDefault();
@@ -129,5 +148,5 @@ const headscope = (() => {
     show(box.bottom < 0 || box.top > window.innerHeight ? null : current);
   }, { passive: true, capture: true });
   mark();
-  return shared;
+  return { data, find, all, fixed, NONE, describers, mark, save };
 })();

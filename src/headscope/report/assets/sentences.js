@@ -3,6 +3,21 @@
 // the pointer, at a tap and by arrow keys.
 (() => {
   const { data, find, all, fixed } = headscope;
+  // What stands on a card, for a table outside of the page.
+  function row(card) {
+    const part = (selector) => (find(selector, card) || { textContent: "" }).textContent;
+    const kind = card.closest("details") ? [find("summary", card.closest("details")).textContent.split(":")[0]] : [];
+    const texts = all("dd", card).map((text) => (find("em", text) ? "" : text.textContent));
+    const scores = card.dataset.scores || part("b").replace(" \u2192 ", ",");
+    return [...kind, part(".direction"), part(".id"), ...scores.split(","), ...texts];
+  }
+  all(".sentences .csv").forEach((button) => button.addEventListener("click", () => {
+    const examples = data.sentences ? state.found.map(card) : all(".sentences .example");
+    const names = ["direction", "id", "before", "after", ...all("dt", examples[0]).map((label) => label.textContent)];
+    const lines = [data.sentences ? names : ["kind", ...names], ...examples.map(row)];
+    const cell = (text) => `"${text.replaceAll('"', '""')}"`;
+    headscope.save("sentences.csv", lines.map((line) => line.map(cell).join(",")).join("\n"));
+  }));
   const box = find("#sentence-list");
   if (!box || !data.sentences) return;
   const { directions, languages, rows, digits } = data.sentences;
@@ -49,6 +64,7 @@
   // ---- one sentence ---------------------------------------------------------------------------
   function card(row) {
     const made = pattern.cloneNode(true), speech = languages[row[DIRECTION]];
+    made.dataset.scores = [row[BEFORE], row[AFTER]];
     find(".direction", made).textContent = arrows[row[DIRECTION]];
     find(".id", made).textContent = row[ID];
     find("b", made).textContent = `${fixed(row[BEFORE], digits)} \u2192 ${fixed(row[AFTER], digits)}`;
@@ -83,7 +99,8 @@
       const start = position + spans[at], end = start + spans[at + 1];
       const word = document.createElement("span");
       word.className = "word";
-      word.tabIndex = at ? -1 : 0;  // one stop of the Tab key a text; arrows go on from there
+      // One stop of the Tab key a text; arrows go on from there.
+      word.tabIndex = at ? -1 : 0;
       word.textContent = written.slice(start, end);
       if (index === 0) word.dataset.at = at / 2;
       else word.dataset.of = (links.get(at / 2) || []).join(" ");
@@ -128,7 +145,8 @@
   });
 
   // ---- controls -------------------------------------------------------------------------------
-  const whole = find("#direction");  // the direction of the whole page, where it has such a choice
+  // The direction of the whole page, where it has such a choice.
+  const whole = find("#direction");
   function follow() {
     if (!whole || !filter) return;
     filter.value = directions.includes(whole.value) ? whole.value : "";

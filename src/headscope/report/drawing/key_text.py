@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from headscope.report.drawing.drawn import Drawn
-from headscope.report.html import Child, Html, join, tag
+from headscope.report.html import Child, Html, tag
 from headscope.report.matrix import ramp_bar
-from headscope.report.parts import RAMP, figure, named, ramp_class
+from headscope.report.parts import RAMP, Drawn, bdi, caption, figure, ramp_class
 from headscope.shown.blocks import KeyText
-from headscope.shown.words import count, fixed, sentence_of
+from headscope.shown.words import count, fixed
 
 #: Decimals of the numbers that the page holds; the run folder holds them in full.
 DIGITS = 5
@@ -22,7 +21,7 @@ NUMBERS = 300_000
 DEEP = 10
 
 
-def key_text(identifier: str, block: KeyText) -> Drawn:
+def draw_key_text(identifier: str, block: KeyText) -> Drawn:
     """Prompt and answer: without scripts shaded by the means, with them by step and head."""
     means = block.attention.mean(axis=(0, 1), dtype=np.float64).tolist()
     scale = max(float(block.attention.max(initial=0.0)), float(block.mass.max(initial=0.0))) or 1.0
@@ -47,8 +46,8 @@ def key_text(identifier: str, block: KeyText) -> Drawn:
             # Tokens may be too narrow for a finger.
             tag(
                 "p",
-                tag("button", "Step before", class_="key-before", type="button"),
-                tag("button", "Step after", class_="key-after", type="button"),
+                tag("button", "Step before", class_="key-before"),
+                tag("button", "Step after", class_="key-after"),
                 class_="key-turn script",
             ),
         ]  # fmt: skip
@@ -67,21 +66,20 @@ def key_text(identifier: str, block: KeyText) -> Drawn:
 
 def _caption(block: KeyText, listed: int) -> Html:
     left = len(block.heads) - listed
-    in_answer = (
+    touch = (
+        "Point at a token of the answer, tap it or go there with the arrow keys to see its own "
+        "step; a tap or Enter holds it, Escape lets go."
+    )
+    answer: Child = [
         "In the answer each token is shaded by the attention that all key words together get at "
         "the step that predicts it. ",
-        tag(
-            "span",
-            "Point at a token of the answer, tap it or go there with the arrow keys to see its own "
-            "step; a tap or Enter holds it, Escape lets go. ",
-            class_="script",
-        ),
-    )
-    return join(
-        named(block.title),
-        f"{sentence_of(block.note)} " if block.note else None,
-        "Key words are shaded by the attention they get, as a mean over all steps. ",
-        *(in_answer if block.steps else ()),
+        tag("span", touch, class_="script"),
+    ]
+    return caption(
+        block.title,
+        block.note,
+        "Key words are shaded by the attention they get, as a mean over all steps.",
+        answer if block.steps else None,
         f"{count(left, 'head')} with less attention cannot be selected here, to keep the page "
         "small; the run folder holds them."
         if left
@@ -130,8 +128,8 @@ def _by_word(words: Sequence[str], values: Sequence[float]) -> list[Child]:
     """`teacher 0.31, birds 0.12`, as the script writes it too."""
     parts: list[Child] = []
     for word, value in zip(words, values, strict=True):
-        parts += [", " if parts else "mean over all steps: ", tag("bdi", word)]
-        parts.append(f" {fixed(value, 3)}")
+        before = ", " if parts else "mean over all steps: "
+        parts += [before, bdi(word), f" {fixed(value, 3)}"]
     return parts
 
 

@@ -6,20 +6,20 @@ ones can be read all the same. Where words are linked, those that belong togethe
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.report.drawing.drawn import Drawn
-from headscope.report.drawing.marked import marked
-from headscope.report.html import Child, Html, dump_json, join, tag
-from headscope.report.parts import legend
+from headscope.report.html import Child, Html, dump_json, tag
+from headscope.report.parts import Drawn, folded, legend
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.shown.words import arrow, count, enumeration, fixed, languages_of, sentence_of
 
-SCRIPT, STYLE = "sentences.js", "sentences.css"
-"""The assets that the section needs."""
+CHRF, SIMILARITY = "chrF++", "similarity to the reference"
+DIGITS = {CHRF: 1, SIMILARITY: 2}
 
 SHOWN, OF_A_KIND = 10, 60
 """Sentences shown at a time, and of one kind."""
@@ -31,33 +31,36 @@ BASELINE, TOP, RANDOM, MATCHED = "baseline", "top", "random", "random-layer-matc
 REFERENCE = "reference"
 MARKS = {BASELINE: "base", TOP: "top", RANDOM: "random", MATCHED: "matched"}
 
+UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+"""How Unicode calls the letters of scripts that put no spaces between words."""
+
 
 @dataclass(frozen=True)
 class Browser:
     """The sentences a page shows, in the order it first shows them, and what it left out.
 
     `labels` are the words of each condition, `left_out` counts sentences, `measure` names what
-    `scores` (before, after the removal) holds for each sentence.
+    `scores` (before, after the removal) holds for each sentence, `data` is for the script.
     """
 
     sentences: tuple[Sentence, ...]
     scores: tuple[tuple[float, float], ...]
-    places: tuple[int, ...]
     labels: Mapping[str, str]
     measure: str
     left_out: int
     data: Mapping[str, Any]
 
 
-def sentences(identifier: str, block: Sentences) -> Drawn:
+def draw_sentences(identifier: str, block: Sentences) -> Drawn:
     """The sentences of a block, those that lost most first."""
     shown = browser(block.sentences, block.labels)
     if shown is None:
         return Drawn(tag("p", "There are no sentences.", class_="note"))
-    if any(sentence.kind for sentence in shown.sentences):
-        return Drawn(tag("div", _by_kind(shown, block), id=identifier))
-    body = _body(shown, block.links, block.note)
-    return Drawn(tag("div", body, id=identifier), {"sentences": shown.data}, (SCRIPT,))
+    by_kind = any(sentence.kind for sentence in shown.sentences)
+    body = _by_kind(shown, block) if by_kind else _body(shown, block)
+    csv = tag("p", tag("button", "Save as CSV", class_="csv"), class_="script")
+    html = tag("div", body, csv, id=identifier, class_="sentences")
+    return Drawn(html, {} if by_kind else {"sentences": shown.data}, ("sentences.js",))
 
 
 def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser | None:
@@ -71,145 +74,125 @@ def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser
     shown = {
         key: words for key, words in labels.items() if any(key in s.outputs for s in sentences)
     }
-    stored = all(BASELINE in s.chrf and TOP in s.chrf for s in sentences)
-    scores = [_scores(sentence, stored) for sentence in sentences]
+    measure, scores, ranked = by_loss(sentences)
     directions = list(dict.fromkeys(sentence.direction for sentence in sentences))
     rows = [
         _row(place, sentence, score, directions, tuple(shown))
         for place, (sentence, score) in enumerate(zip(sentences, scores, strict=True))
     ]
     kept = _fitting(sentences, [len(dump_json(row).encode()) + 1 for row in rows])
-    order = sorted(kept, key=lambda place: (scores[place][1] - scores[place][0], place))
+    order = [place for place in ranked if place in kept]
     return Browser(
         sentences=tuple(sentences[place] for place in order),
         scores=tuple(scores[place] for place in order),
-        places=tuple(order),
         labels=shown,
-        measure="chrF++" if stored else "similarity to the reference",
+        measure=measure,
         left_out=len(sentences) - len(kept),
         data={
             "directions": directions,
             "languages": [_languages(name) for name in directions],
             "conditions": list(shown),
-            "digits": 1 if stored else 2,
+            "digits": DIGITS[measure],
             "rows": [rows[place] for place in order],
         },
     )
 
 
-def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
-    directions = list(dict.fromkeys(sentence.direction for sentence in shown.sentences))
+def _body(shown: Browser, block: Sentences) -> list[Child]:
+    """The first sentences, and what chooses others."""
     first = list(zip(shown.sentences, shown.scores, strict=True))[:SHOWN]
-    cards = [_card(sentence, score, shown) for sentence, score in first]
-    same = sum(s.outputs[BASELINE] == s.outputs[TOP] for s in shown.sentences)
+    rest = (
+        f"Without scripts these are the first {len(first)} of "
+        f"{count(len(shown.sentences), 'sentence')}; all are in outputs.jsonl."
+    )
     return [
-        tag("p", _words(shown, links, reason, same), _unlinked(shown, links), class_="note"),
-        _controls(sorted(directions, key=shown.data["directions"].index)),
-        tag("div", cards, id="sentence-list", data_shown=SHOWN),
-        tag(
-            "p",
-            tag("button", "Back", type="button", id="earlier"),
-            " ",
-            tag("button", "Next", type="button", id="later"),
-            class_="script turn",
-        ),
-        tag(
-            "p",
-            f"Without scripts these are the first {len(first)} of "
-            f"{count(len(shown.sentences), 'sentence')}; all are in outputs.jsonl.",
-            class_="note unscripted",
-        )
-        if len(first) < len(shown.sentences)
-        else None,
-    ]
+        tag("p", " ".join(_words(shown, block)), class_="note"),
+        _controls(shown.data["directions"]),
+        tag("div", [_card(*each, shown) for each in first], id="sentence-list", data_shown=SHOWN),
+        tag("p", tag("button", "Back", id="earlier"), " ", tag("button", "Next", id="later"),
+            class_="script turn"),
+        tag("p", rest, class_="note unscripted") if len(first) < len(shown.sentences) else None,
+    ]  # fmt: skip
 
 
 def _by_kind(shown: Browser, block: Sentences) -> Iterator[Child]:
     """The sentences of each kind, with what speaks for it; the first kind is open."""
     if block.note:
         yield tag("p", sentence_of(block.note), class_="note")
-    yield legend(("key-made", "nothing backs it"), ("key-lost", "missing in the last output"))
+    yield legend(("made", "nothing backs it"), ("lost", "missing in the last output"))
     rows = list(zip(shown.sentences, shown.scores, strict=True))
     for at, kind in enumerate(dict.fromkeys(sentence.kind for sentence in block.sentences)):
-        own = [(sentence, score) for sentence, score in rows if sentence.kind == kind]
-        cards = [_card(sentence, score, shown) for sentence, score in own[:OF_A_KIND]]
+        own = [row for row in rows if row[0].kind == kind]
+        cards = [_card(*row, shown) for row in own[:OF_A_KIND]]
         left = len(own) - len(cards)
         more = tag("p", f"{left} more are in the run.", class_="note") if left else None
-        summary = tag("summary", f"{kind}: {count(len(own), 'sentence')}")
-        yield tag("details", summary, cards, more, open=at == 0)
+        yield folded(f"{kind}: {count(len(own), 'sentence')}", cards, more, open=at == 0)
 
 
-def _words(shown: Browser, links: str | None, reason: str, same: int) -> Html:
-    total = len(shown.sentences)
-    text = (
-        f"{count(total, 'sentence')}, those that lost most first, so the first ones are the worst "
-        f"and not typical; {same or 'none'} of them kept their output to the letter. "
+def _words(shown: Browser, block: Sentences) -> Iterator[str]:
+    """What is shown, in which order, and how words are linked."""
+    same = sum(s.outputs[BASELINE] == s.outputs[TOP] for s in shown.sentences)
+    yield (
+        f"{count(len(shown.sentences), 'sentence')}, those that lost most first, so the first ones "
+        f"are the worst and not typical; {same or 'none'} of them kept their output to the letter."
     )
-    if shown.measure != "chrF++":
-        text += (
+    if shown.measure == SIMILARITY:
+        yield (
             "The order goes by similarity to the reference, the share of character pairs in "
-            "common (Dice): a rough guide, no measure of quality. "
+            "common (Dice): a rough guide, no measure of quality."
         )
-    random = [shown.labels[key] for key in (RANDOM, MATCHED) if key in shown.labels]
+    random = [
+        f"\u201c{shown.labels[key]}\u201d" for key in (RANDOM, MATCHED) if key in shown.labels
+    ]
     if random:
-        text += " and ".join(f"\u201c{words}\u201d" for words in random)
-        text += " shows the first draw alone. " if len(random) == 1 else " show their first draw. "
+        shows = "shows the first draw alone." if len(random) == 1 else "show their first draw."
+        yield f"{' and '.join(random)} {shows}"
     if shown.left_out:
-        text += (
+        yield (
             f"{count(shown.left_out, 'more sentence')} did not fit into this page: of every "
-            "direction the first ones are kept; all are in outputs.jsonl of the run. "
+            "direction the first ones are kept; all are in outputs.jsonl of the run."
         )
-    return join(text, _method(links, reason))
-
-
-def _unlinked(shown: Browser, links: str | None) -> str:
-    """Which outputs have no linked words though others have, in a sentence."""
-    linked = {key for sentence in shown.sentences for key in sentence.linked}
-    none = [f"\u201c{words}\u201d" for key, words in shown.labels.items() if key not in linked]
-    if links is None or not none or not linked:
-        return ""
-    return f" The words of {enumeration(none)} are not linked and do not light up."
-
-
-def _method(links: str | None, reason: str) -> str:
-    touch = (
+    if block.links is None:
+        yield block.note or "Words are not linked in this run, so none light up."
+        return
+    yield (
         "Words that belong together light up under the pointer, at a tap, or by keyboard (Tab to "
-        "a text, then the arrow keys). "
+        "a text, then the arrow keys)."
     )
-    if links is None:
-        return reason or "Words are not linked in this run, so none light up."
-    if links == "reference":
-        return touch + (
+    if block.links == "reference":
+        yield (
             "A word of an output is linked as the same word of the reference is; words that the "
             "reference does not have are not linked. The links help to read; no number on this "
             "page rests on them."
         )
-    return touch + (
-        f"The links were made by {links}, a statistical aligner: they help to read, are wrong now "
-        "and then, above all in broken output, and no number on this page rests on them."
-    )
+    else:
+        yield (
+            f"The links were made by {block.links}, a statistical aligner: they help to read, are "
+            "wrong now and then, above all in broken output, and no number on this page rests on "
+            "them."
+        )
+    linked = {key for sentence in shown.sentences for key in sentence.linked}
+    none = [f"\u201c{words}\u201d" for key, words in shown.labels.items() if key not in linked]
+    if none and linked:
+        yield f"The words of {enumeration(none)} are not linked and do not light up."
 
 
 def _controls(directions: Sequence[str]) -> Html:
-    every = tag("option", "all", value="")
-    options = [tag("option", arrow(name), value=name) for name in directions]
+    ways = [("", "all"), *((name, arrow(name)) for name in directions)]
     orders = (("loss", "most lost first"), ("gain", "least lost first"), ("file", "as in the data"))
-    choice = tag(
-        "label", "Direction", tag("select", every, options, id="of-direction"), class_="control"
-    )
-    order = tag(
-        "label",
-        "Order",
-        tag("select", [tag("option", words, value=name) for name, words in orders], id="by-loss"),
-        class_="control",
-    )
-    search = tag(
-        "label", "Search", tag("input", type="search", id="search", size=18), class_="control"
-    )
-    status = tag("span", id="sentence-count", role="status", class_="note")
     return tag(
-        "div", choice if len(options) > 1 else None, order, search, status, class_="script controls"
+        "div",
+        _choice("Direction", "of-direction", ways) if len(directions) > 1 else None,
+        _choice("Order", "by-loss", orders),
+        tag("label", "Search", tag("input", type="search", id="search", size=18), class_="control"),
+        tag("span", id="sentence-count", role="status", class_="note"),
+        class_="script controls",
     )
+
+
+def _choice(words: str, name: str, values: Sequence[tuple[str, str]]) -> Html:
+    options = [tag("option", label, value=value) for value, label in values]
+    return tag("label", words, tag("select", options, id=name), class_="control")
 
 
 def _card(sentence: Sentence, score: tuple[float, float], shown: Browser) -> Html:
@@ -253,16 +236,25 @@ def _text(
     return tag("div", tag("dt", label), shown, class_=f"text {kind}")
 
 
-def _scores(sentence: Sentence, stored: bool) -> tuple[float, float]:
-    if stored:
-        return sentence.chrf[BASELINE], sentence.chrf[TOP]
-    before, after = (
-        bigram_similarity(sentence.outputs[kind], sentence.reference) for kind in (BASELINE, TOP)
-    )
-    return before, after
+def by_loss(
+    sentences: Sequence[Sentence],
+) -> tuple[str, list[tuple[float, float]], list[int]]:
+    """What sentences are measured by, before and after, and their places, most lost first."""
+    stored = all(BASELINE in s.chrf and TOP in s.chrf for s in sentences)
+    scores = [
+        (s.chrf[BASELINE], s.chrf[TOP])
+        if stored
+        else (
+            bigram_similarity(s.outputs[BASELINE], s.reference),
+            bigram_similarity(s.outputs[TOP], s.reference),
+        )
+        for s in sentences
+    ]
+    order = sorted(range(len(scores)), key=lambda place: scores[place][1] - scores[place][0])
+    return CHRF if stored else SIMILARITY, scores, order
 
 
-def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> list[int]:
+def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> set[int]:
     """The places of the sentences that fit: one of each direction by turns, while there is room."""
     by_direction: dict[str, list[int]] = {}
     for place, sentence in enumerate(sentences):
@@ -274,7 +266,7 @@ def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> list[int]:
         if room < 0 and kept:
             break
         kept += round_
-    return sorted(kept)
+    return set(kept)
 
 
 def _row(
@@ -340,3 +332,32 @@ def _bigrams(text: str) -> Counter[str]:
     plain = " ".join(text.casefold().split())
     padded = f" {plain} " if plain else ""  # so that a single character has pairs, too
     return Counter(padded[start : start + 2] for start in range(len(padded) - 1))
+
+
+def marked(text: str, words: Collection[str], kind: str) -> list[Child]:
+    """`text` with these words in marks of the class `kind`, however they are written.
+
+    Case, accents and signs around a word do not matter. In scripts without spaces a word is
+    marked wherever it stands. An empty text gives nothing.
+    """
+    wanted = {_plain(word) for word in words}
+    inside = sorted(filter(_unspaced, words), key=len, reverse=True)
+    pattern = "|".join(map(re.escape, inside)) or r"[^\W_](?:\S*[^\W_])?"
+    parts: list[Child] = []
+    reached = 0
+    for match in re.finditer(pattern, text):
+        if _plain(match[0]) in wanted:
+            parts += [text[reached : match.start()], tag("mark", match[0], class_=kind)]
+            reached = match.end()
+    return [part for part in (*parts, text[reached:]) if part]
+
+
+def _plain(word: str) -> str:
+    """What two ways to write a word have in common."""
+    spread = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(sign for sign in spread if not "\u0300" <= sign <= "\u036f").strip()
+
+
+def _unspaced(word: str) -> bool:
+    """Whether the word is of a script that puts no spaces between words."""
+    return any(unicodedata.name(sign, "").startswith(UNSPACED) for sign in word)

@@ -7,10 +7,10 @@ from pathlib import PurePosixPath
 from typing import TypeAlias
 from urllib.parse import quote
 
-from headscope.report.html import Child, Html, join, tag
-from headscope.report.parts import figure, named, scroll, table
+from headscope.report.html import Child, Html, tag
+from headscope.report.parts import Drawn, bdi, caption, figure, folded, scroll, table
 from headscope.shown.blocks import Cell, Row, Table
-from headscope.shown.words import between, count, fixed, sentence_of, signed
+from headscope.shown.words import between, count, fixed, signed
 
 Write: TypeAlias = Callable[[Cell], Child]
 
@@ -24,45 +24,41 @@ NARROW = 6
 """A table of more columns, or of several that hold words, takes both columns of a printed page."""
 
 
-def table_figure(identifier: str, one: Table) -> Html:
+def draw_table(identifier: str, block: Table) -> Drawn:
     """A table with the words that say what stands in it and what it is compared with."""
-    caption = join(
-        named(one.title),
-        f"{sentence_of(one.note)} " if one.note else None,
-        _source(one),
-    )
-    stacked = len(one.columns) > FLAT
-    columns: list[Child] = [tag("bdi", column) for column in one.columns]
-    said = _worded(one)
-    header, write = (columns, _stacked) if stacked else _flat(one)
+    stacked = len(block.columns) > FLAT
+    columns: list[Child] = [bdi(column) for column in block.columns]
+    said = _worded(block)
+    header, write = (columns, _stacked) if stacked else _flat(block)
     if not stacked:  # a column is spread over several, and only the first of them holds words
-        said = {1 + sum(len(_spread(one, before)) for before in range(at - 1)) for at in said}
-    rows = [(tag("bdi", row.name), *write(row)) for row in one.rows]
-    look = "numbers told stacked" if stacked else "numbers told"
-    across = "across" if len(header) >= NARROW or len(said) > 1 else None
+        said = {1 + sum(len(_spread(block, before)) for before in range(at - 1)) for at in said}
+    look = "values stacked" if stacked else "values"
 
-    def drawn(title: str, some: Sequence[Sequence[Child]]) -> Html:
-        return scroll(title, table(title, ["", *header], some, said, class_=look))
+    def drawn(title: str, rows: Sequence[Row]) -> Html:
+        cells = [(bdi(row.name), *write(row)) for row in rows]
+        return scroll(title, table(title, ["", *header], cells, said, class_=look))
 
-    ours = [any(cell.value is not None for cell in row.cells) for row in one.rows]
-    shown = [row for row, own in zip(rows, ours, strict=True) if own or ours.count(False) == 1]
-    folded = [row for row in rows if row not in shown]
-    without = ", without figures of ours" if folded else ""
+    ours = [any(cell.value is not None for cell in row.cells) for row in block.rows]
+    every = ours.count(False) == 1  # a single row takes no more room than the words for it
+    shown = [row for row, own in zip(block.rows, ours, strict=True) if own or every]
+    rest = [row for row, own in zip(block.rows, ours, strict=True) if not (own or every)]
+    without = ", without figures of ours" if rest else ""
     if len(shown) > LONGEST:
-        shown, folded = shown[:OPEN], [*shown[OPEN:], *folded]
-        without = ""
-    parts: list[Child] = [drawn(one.title, shown)] if shown else []
-    if folded:
-        what = f"{'The other ' if shown else ''}{count(len(folded), 'row')}{without}"
-        rest = drawn(f"{one.title}, further rows" if shown else one.title, folded)
-        parts.append(tag("details", tag("summary", what), rest))
-    return figure(identifier, caption, *parts, class_=across)
+        shown, rest, without = shown[:OPEN], [*shown[OPEN:], *rest], ""
+    parts: list[Child] = [drawn(block.title, shown)] if shown else []
+    if rest:
+        words = f"{'The other ' if shown else ''}{count(len(rest), 'row')}{without}"
+        title = f"{block.title}, further rows" if shown else block.title
+        parts.append(folded(words, drawn(title, rest)))
+    across = "across" if len(header) >= NARROW or len(said) > 1 else None
+    words = caption(block.title, block.note, _source(block))
+    return Drawn(figure(identifier, words, *parts, class_=across))
 
 
 def _words(value: float | str, digits: int) -> Child:
     """A number with its digits, a whole one without, or a word."""
     if isinstance(value, str):
-        return tag("bdi", value)
+        return bdi(value)
     return fixed(value, 0 if isinstance(value, int) else digits)
 
 
@@ -95,9 +91,9 @@ def _stacked(row: Row) -> list[Child]:
     return made
 
 
-def _spread(one: Table, at: int) -> list[tuple[str, Write]]:
+def _spread(block: Table, at: int) -> list[tuple[str, Write]]:
     """What a column of a flat table is spread over: words, and how to write it of a cell."""
-    cells = [row.cells[at] for row in one.rows]
+    cells = [row.cells[at] for row in block.rows]
     parts: list[tuple[str, Write]] = [("", _ours)]
     if any(cell.low is not None for cell in cells):
         parts.append(("95\u00a0% interval", _interval))
@@ -108,14 +104,14 @@ def _spread(one: Table, at: int) -> list[tuple[str, Write]]:
     return parts
 
 
-def _flat(one: Table) -> tuple[list[Child], Callable[[Row], list[Child]]]:
+def _flat(block: Table) -> tuple[list[Child], Callable[[Row], list[Child]]]:
     """The header of a flat table, and how to write a row."""
-    spread = [_spread(one, at) for at in range(len(one.columns))]
+    spread = [_spread(block, at) for at in range(len(block.columns))]
     header: list[Child] = []
-    for column, parts in zip(one.columns, spread, strict=True):
+    for column, parts in zip(block.columns, spread, strict=True):
         theirs = any(words == "theirs" for words, _ in parts)
         for words, _ in parts:
-            header.append(words or join(tag("bdi", column), ", ours" if theirs else None))
+            header.append(words or [bdi(column), ", ours" if theirs else None])
     return header, lambda row: [
         write(cell) for cell, parts in zip(row.cells, spread, strict=True) for _, write in parts
     ]
@@ -135,13 +131,13 @@ def _difference(cell: Cell) -> Child:
     return "" if cell.difference is None else signed(cell.difference, cell.digits)
 
 
-def _worded(one: Table) -> set[int]:
+def _worded(block: Table) -> set[int]:
     """The columns, counted from that of the names, that hold words alone."""
     return {
         at
-        for at in range(1, len(one.columns) + 1)
-        if any(isinstance(row.cells[at - 1].value, str) for row in one.rows)
-        and not any(_numeric(row.cells[at - 1].value) for row in one.rows)
+        for at in range(1, len(block.columns) + 1)
+        if any(isinstance(row.cells[at - 1].value, str) for row in block.rows)
+        and not any(_numeric(row.cells[at - 1].value) for row in block.rows)
     }
 
 
@@ -152,14 +148,14 @@ def _numeric(value: float | str | None) -> bool:
     return value is not None
 
 
-def _source(one: Table) -> list[Child]:
+def _source(block: Table) -> list[Child]:
     """Where published values come from, and whether ours are compared with them."""
-    if one.reference is None:
+    if block.reference is None:
         return []
-    where = ", ".join(part for part in (one.reference.source, one.reference.model) if part)
-    beside = any(cell.published is not None for row in one.rows for cell in row.cells)
+    where = ", ".join(part for part in (block.reference.source, block.reference.model) if part)
+    beside = any(cell.published is not None for row in block.rows for cell in row.cells)
     words: list[Child] = ["Theirs: " if beside else "The paper has no figures for these cells: "]
-    words.append(tag("bdi", where))
-    if not one.reference.comparable:
-        words += ["; ", tag("b", one.reference.why or "not comparable", class_="against")]
+    words.append(bdi(where))
+    if not block.reference.comparable:
+        words += ["; ", tag("b", block.reference.why or "not comparable", class_="against")]
     return [*words, "."]
