@@ -12,6 +12,8 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
+from headscope.results.mask import FoundMask
+from headscope.runs.reading import result_of
 from headscope.studies.leakage import Leakage, check_task_leakage
 from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
@@ -101,11 +103,9 @@ def read_task_for_mask(
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     """The choice of the pocket model's task that a mask run was trained on; else as it was."""
     result = mask_result(heads)
-    name = None if result is None else result.get("task")
-    if isinstance(name, dict):
-        name = name.get("name")
-    if not isinstance(name, str) or model.model != POCKET:
+    if result is None or model.model != POCKET:
         return choice
+    name = result.task
     from headscope.pocket.sample import task_names
     from headscope.pocket.world.languages import DIRECTIONS
 
@@ -114,10 +114,10 @@ def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     return dataclasses.replace(choice, task=(name,)) if name in task_names() else choice
 
 
-def mask_result(heads: str) -> dict[str, Any] | None:
+def mask_result(heads: str) -> FoundMask | None:
     """The result of the mask run that `heads` names; None if it is anything else."""
     place = place_of(heads)
     if place is None or not (place / "result.json").is_file():
         return None
     command = read_object(place / "run.json").get("command")
-    return read_object(place / "result.json") if command == "find mask" else None
+    return result_of(place, FoundMask, "find mask") if command == "find mask" else None

@@ -109,7 +109,14 @@ def _has_page(command: str) -> bool:
     return known and study_of(command).show is not None
 
 
-def _report(config: Report, out: Path | None) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Reports(Result):
+    """The pages that were written; `run` is the first."""
+
+    reports: tuple[str, ...]
+
+
+def _report(config: Report, out: Path | None) -> Reports:
     started = time.monotonic()
     runs = config.folders
     if out is not None and len(runs) > 1:
@@ -122,16 +129,16 @@ def _report(config: Report, out: Path | None) -> dict[str, Any]:
     files = [write_report(run, out) for run in runs]
     # A report follows from the runs it shows.
     inputs = {str(number): file_digest(run / "run.json") for number, run in enumerate(runs, 1)}
-    return {
-        "signature": str(Signature.of("report", {}, inputs)),
-        "run": files[0],
-        "seconds": time.monotonic() - started,
-        "reports": [file.resolve() for file in files],
-    }
+    return Reports(
+        signature=str(Signature.of("report", {}, inputs)),
+        run=str(files[0]),
+        seconds=time.monotonic() - started,
+        reports=tuple(str(file.resolve()) for file in files),
+    )
 
 
-def _text(result: dict[str, Any]) -> str:
-    return "\n".join(f"report: {file}" for file in result["reports"])
+def _text(result: Reports) -> str:
+    return "\n".join(f"report: {file}" for file in result.reports)
 
 
 command = Study(Report, _report, _text, out=OUT_FILE)

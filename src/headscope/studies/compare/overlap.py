@@ -15,9 +15,10 @@ from headscope.compare.artifacts import Artifact, check_one_geometry, read_artif
 from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, read_scores
+from headscope.results.lahis import LahisResult
 from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
-from headscope.runs import Run, carry_out
-from headscope.runs.reading import read_result
+from headscope.runs import Result, Run, carry_out
+from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
 from headscope.shown.words import arrow, count, fixed, p_value
@@ -253,23 +254,25 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
     gives it. Important are the heads above the first run's quantile.
     """
     began = time.monotonic()
-    results = [read_result(run_folder) for run_folder in (*config.scored, *config.read)]
-    inputs = {f"run {at}": str(result["signature"]) for at, result in enumerate(results)}
+    folders = (*config.scored, *config.read)
+    signatures = [result_of(run_folder, Result, "a run").signature for run_folder in folders]
+    inputs = {f"run {at}": signature for at, signature in enumerate(signatures)}
+    found = result_of(config.scored[0], LahisResult, "find lahis")
 
     def compute(run: Run) -> dict[str, Any]:
         first, second = (read_scores(run_folder) for run_folder in config.scored)
-        quantile, (one, other) = float(results[0]["quantile"]), config.read
+        one, other = config.read
         languages = {
             code: {
                 **importance_agreement(
                     first.get(code, first["mean"]),
                     second.get(code, second["mean"]),
-                    quantile,
+                    found.quantile,
                     config.seed,
                 ),
                 "costs_more": paired_loss(other, one, code, config.seed),
             }
-            for code in results[0]["languages"]
+            for code in found.languages
         }
         return {"languages": languages}
 
