@@ -31,7 +31,7 @@ from headscope.pocket.mixture import (
     say,
     values_of,
 )
-from headscope.pocket.sample import unknown
+from headscope.pocket.sample import check_known
 from headscope.pocket.world.knowledge import item_split
 from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.sampling import Split
@@ -65,8 +65,7 @@ def sample_questions(
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no kind of question; use one of {', '.join(KINDS)}")
     for code in languages:
-        if code not in CODES:
-            raise unknown("language", code, CODES)
+        check_known("language", code, CODES)
     rng = random.Random(f"pocket questions {split} {seed} {kind} {' '.join(languages)}")
     found: dict[tuple[str, str], Question] = {}
     while len(found) < n:
