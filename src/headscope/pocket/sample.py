@@ -207,7 +207,7 @@ def word_task(name: str, *splits: str) -> Task:
 def sentence_task(direction: str, split: str, n: int, seed: int) -> Task:
     """Translating the first `n` sentences of a split drawn with `seed`; see `sample_pairs`."""
     pairs = sample_pairs(direction, split, n, seed)
-    asked = translation_prompt(
+    template = translation_prompt(
         TEMPLATES[0], "{input}", pairs.source_language, pairs.target_language
     )
-    return translation_task(pairs, asked, BARE, direction, chat=False)
+    return translation_task(pairs, template, BARE, direction, chat=False)

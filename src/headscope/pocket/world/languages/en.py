@@ -67,8 +67,8 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
         if inverted:
             # "do" carries the question where it stands before the subject, else the negation.
             do_piece = word(do, f"{node}.question" if clause.question == "polar" else verb)
-            asked = word("what" if clause.question == "what" else "", f"{node}.question")
-            return asked + do_piece + subject + negation + frequency + main + rest + other
+            question_word = word("what" if clause.question == "what" else "", f"{node}.question")
+            return question_word + do_piece + subject + negation + frequency + main + rest + other
         return subject + word(do, f"{node}.negation") + negation + frequency + main + rest + other
     form = _past(clause.verb, base) if clause.tense == "past" else _with_s(base) if third else base
     return subject + frequency + word(form, verb) + particles + rest + other
