@@ -184,7 +184,7 @@ def translation_prompts(
     if chat is not None:
         turns = [turn for shot in shots for turn in shot]
         return [prompt.in_chat(chat, turns) for prompt in prompts]
-    before = "".join(f"{asked.removeprefix(bos)} {answer}\n\n" for asked, answer in shots)
+    before = "".join(f"{question.removeprefix(bos)} {answer}\n\n" for question, answer in shots)
     if not shots:
         return prompts
     begun = bos if bos and shots[0][0].startswith(bos) else ""

@@ -269,7 +269,7 @@ class QuestionTemplate:
 
         A question without a context leaves out the line it would stand on.
         """
-        asked = " ".join(question.question.split())
+        words = " ".join(question.question.split())
         said = question.context if context is None else context
         text = self.text
         if text is None:
@@ -278,7 +278,7 @@ class QuestionTemplate:
             text = f"{{context}}\n{before} {{question}}\n{answer}"
             if not said:
                 text = text.removeprefix("{context}\n")
-        values = {"context": said, "question": asked}
+        values = {"context": said, "question": words}
         return "".join(
             literal + ("" if name is None else values[name]) for literal, name in self._parts(text)
         )

@@ -171,7 +171,7 @@ def known_digests(found_on: Mapping[str, Any]) -> frozenset[str]:
     for name, stored in found_on.items():
         sides = list(stored.values()) if isinstance(stored, Mapping) else [stored]
         for side in sides:
-            if not isinstance(side, list) or not all(isinstance(one, str) for one in side):
+            if not isinstance(side, list) or not all(isinstance(digest, str) for digest in side):
                 raise InputError(
                     f"what is stored for {name} is no list of digests; find the heads again"
                 )

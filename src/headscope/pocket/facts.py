@@ -31,7 +31,7 @@ from headscope.pocket.mixture import (
     say,
     values_of,
 )
-from headscope.pocket.sample import unknown
+from headscope.pocket.sample import check_known
 from headscope.pocket.world.knowledge import item_split
 from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.sampling import Split
@@ -65,8 +65,7 @@ def sample_questions(
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no kind of question; use one of {', '.join(KINDS)}")
     for code in languages:
-        if code not in CODES:
-            raise unknown("language", code, CODES)
+        check_known("language", code, CODES)
     rng = random.Random(f"pocket questions {split} {seed} {kind} {' '.join(languages)}")
     found: dict[tuple[str, str], Question] = {}
     while len(found) < n:
@@ -91,11 +90,11 @@ def _draw(
     relation, name, value = rng.choice(_facts(split))
     code = rng.choice(languages)
     abroad = kind in ("two-languages", "translated") or (kind == "any" and rng.random() < 0.5)
-    told = rng.choice([other for other in CODES if other != code]) if abroad else code
+    other_code = rng.choice([other for other in CODES if other != code]) if abroad else code
     other_name = rng.choice([other.id for other in of_kind("name") if other.id != name])
     other_value = rng.choice([other for other in values_of(relation) if other != value])
     statements = [
-        fact_told(relation, told, name, value),
+        fact_told(relation, other_code, name, value),
         fact_told(relation, code, other_name, other_value),
     ]
     if kind == "translated":
@@ -103,7 +102,7 @@ def _draw(
     elif rng.random() < 0.5:
         statements.reverse()
     if rng.random() < BETWEEN:
-        statements.insert(1, say(draw_of_split(rng, split), rng.choice((code, told))))
+        statements.insert(1, say(draw_of_split(rng, split), rng.choice((code, other_code))))
     return Question(
         id=str(number),
         context=" ".join(statements),
@@ -145,11 +144,13 @@ def sample_needles(split: Split, n: int, seed: int) -> NeedleFile:
             if item_split(f"{relation} {name} {value}") == split:
                 break
         answer = fact_value(relation, value, code)
-        told = fact_told(relation, code, name, value)
-        asked = fact_asked(relation, code, name)
+        needle = fact_told(relation, code, name, value)
+        question = fact_asked(relation, code, name)
         said = [say(draw_of_split(rng, split), code) for _ in range(HAYSTACK)]
         said.insert(rng.randint(0, 2), fact_told(relation, code, other, another))
-        needles.append(Needle(f"{code}-{number}", told, asked, " ".join(said), answer, number + 1))
+        needles.append(
+            Needle(f"{code}-{number}", needle, question, " ".join(said), answer, number + 1)
+        )
     return needle_file(needles, f"pocket:{split}")
 
 
@@ -184,12 +185,12 @@ def _prompt(
     a: str, b: str, number: int, relation: str, name: str, one: str, other: str
 ) -> TransferPrompt:
     statements = [fact_told(relation, a, name, one), fact_told(relation, b, name, other)]
-    asked = fact_asked(relation, ENGLISH, name)
+    question = fact_asked(relation, ENGLISH, name)
     return TransferPrompt(
         id=f"{number} {relation}",
         a=a,
         b=b,
-        prompt=" ".join(statements) + "\n" + QUESTION.format(question=asked),
+        prompt=" ".join(statements) + "\n" + QUESTION.format(question=question),
         stem="",
         answer_a=Answer(fact_value(relation, one, ENGLISH), (fact_value(relation, one, a),)),
         answer_b=Answer(fact_value(relation, other, ENGLISH), (fact_value(relation, other, b),)),

@@ -195,21 +195,21 @@ def _question(rng: random.Random, split: Split) -> Document:
     values = _values(rng, relation, split, names)
     if values is None:
         return _question(rng, split)
-    told = [code, rng.choice(CODES)]
-    rng.shuffle(told)
+    languages = [code, rng.choice(CODES)]
+    rng.shuffle(languages)
     asked_about = rng.randrange(2)
     if rng.random() < 0.25:  # the same person twice: both languages claim to know
         names[1 - asked_about] = names[asked_about]
     statements = [
         fact_told(relation, lang, name, value)
-        for lang, name, value in zip(told, names, values, strict=True)
+        for lang, name, value in zip(languages, names, values, strict=True)
     ]
     if rng.random() < 0.4:
-        statements.insert(1, say(draw_of_split(rng, split), told[0]))
-    asked = fact_asked(relation, code, names[asked_about])
+        statements.insert(1, say(draw_of_split(rng, split), languages[0]))
+    question = fact_asked(relation, code, names[asked_about])
     context = " ".join(statements)
     answer = fact_value(relation, values[asked_about], code)
-    return Document("question", context + "\n" + QUESTION.format(question=asked), answer)
+    return Document("question", context + "\n" + QUESTION.format(question=question), answer)
 
 
 def _values(rng: random.Random, relation: str, split: Split, names: list[str]) -> list[str] | None:

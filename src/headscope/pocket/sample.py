@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Sequence
 from functools import cache, lru_cache
+from typing import cast
 
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.data.languages import parse_direction
@@ -67,8 +69,7 @@ def sample_documents(code: str, split: str, n: int, seed: int) -> DocumentFile:
     two languages are translations of each other. No two say the same. InputError for a
     language or split that the world lacks, or n below 1.
     """
-    if code not in CODES:
-        raise unknown("language", code, CODES)
+    check_known("language", code, CODES)
     chosen = _split(split)
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one document")
@@ -83,14 +84,12 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
     `to` is the language of the answers of "translate". InputError for what the world lacks.
     """
     chosen = _split(split)
-    if task not in TASKS:
-        raise unknown("word task", task, TASKS)
-    if code not in CODES:
-        raise unknown("language", code, CODES)
+    check_known("word task", task, TASKS)
+    check_known("language", code, CODES)
     if (task == "translate") != bool(to):
         raise InputError('the task "translate" needs the language to translate to, no other does')
-    if to and (to not in CODES or to == code):
-        raise unknown("language to translate to", to, [other for other in CODES if other != code])
+    if to:
+        check_known("language to translate to", to, [other for other in CODES if other != code])
     wanted = (task, code, to)
     return tuple(
         item
@@ -133,25 +132,24 @@ def _said(split: Split, n: int, seed: int) -> tuple[tuple[Sentence, ...], ...]:
 def _languages(direction: str) -> tuple[str, str]:
     if direction not in DIRECTIONS:
         parse_direction(direction)  # says what is wrong with the spelling, if that is it
-        raise unknown("direction", direction, DIRECTIONS)
+        check_known("direction", direction, DIRECTIONS)
     source, _, target = direction.partition("-")
     return source, target
 
 
 def _split(name: str) -> Split:
-    for split in SPLITS:
-        if split == name:
-            return split
-    raise unknown("split", name, SPLITS)
+    check_known("split", name, SPLITS)
+    return cast("Split", name)
 
 
-def unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
-    """The error for something that the world lacks."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.81)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return InputError(
-        f"the world of the model pocket has no {what} {name!r}; {hint}known: {', '.join(known)}"
-    )
+def check_known(what: str, name: str, known: Sequence[str]) -> None:
+    """InputError, with the nearest name, for something that the world lacks."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.81)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(
+            f"the world of the model pocket has no {what} {name!r}; {hint}known: {', '.join(known)}"
+        )
 
 
 @cache
@@ -209,7 +207,7 @@ def word_task(name: str, *splits: str) -> Task:
 def sentence_task(direction: str, split: str, n: int, seed: int) -> Task:
     """Translating the first `n` sentences of a split drawn with `seed`; see `sample_pairs`."""
     pairs = sample_pairs(direction, split, n, seed)
-    asked = translation_prompt(
+    template = translation_prompt(
         TEMPLATES[0], "{input}", pairs.source_language, pairs.target_language
     )
-    return translation_task(pairs, asked, BARE, direction, chat=False)
+    return translation_task(pairs, template, BARE, direction, chat=False)

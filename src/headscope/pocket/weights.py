@@ -32,10 +32,10 @@ def checkpoints() -> dict[str, Path]:
     root = _root()
     if not root.is_dir():
         return {}
-    folders = [one for one in root.iterdir() if (one / "config.json").is_file()]
+    folders = [folder for folder in root.iterdir() if (folder / "config.json").is_file()]
     # Names are step-00032 and so on, so they sort by step.
-    ordered = sorted(folders, key=lambda one: (one.name == FINAL, one.name))
-    return {one.name: one for one in ordered}
+    ordered = sorted(folders, key=lambda folder: (folder.name == FINAL, folder.name))
+    return {folder.name: folder for folder in ordered}
 
 
 def _root() -> Path:

@@ -183,7 +183,10 @@ def linked_pairs(pairs: Sequence[SentencePair], alignment: Alignment) -> tuple[S
         source, source_places = _pieces(pair.source, source_words, alignment.units)
         target, target_places = _pieces(pair.target, target_words, alignment.units)
         carried = {
-            (i, j) for one, other in links for i in source_places[one] for j in target_places[other]
+            (i, j)
+            for source_unit, target_unit in links
+            for i in source_places[source_unit]
+            for j in target_places[target_unit]
         }
         result.append(SentencePair(pair.id, source, target, frozenset(carried), pair.line))
     return tuple(result)

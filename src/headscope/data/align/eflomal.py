@@ -141,9 +141,9 @@ def align_eflomal(
         return tuple(frozenset() for _ in pairs)
     forward, backward = _fit([everything[number] for number in kept], options)
     links: list[Links] = [frozenset()] * len(pairs)
-    for number, one, other in zip(kept, forward, backward, strict=True):
+    for number, first, second in zip(kept, forward, backward, strict=True):
         if number < len(pairs):
-            links[number] = symmetrise(one, other, options.symmetrise)
+            links[number] = symmetrise(first, second, options.symmetrise)
     return tuple(links)
 
 

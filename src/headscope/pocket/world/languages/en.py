@@ -22,7 +22,7 @@ _VOWELS = "aeiou"
 
 
 def citation(concept: str) -> str:
-    """Dictionary form; particles of verbs are part of it ("look for")."""
+    """Dictionary form; particles of verbs are part of it ("look for"). No concept is ""."""
     entry = table(code).get(concept, {})
     return entry.get("base", concept.replace("_", " "))
 
@@ -41,11 +41,14 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
     node = str(index)
     subject = _subject(clause, f"{node}.subject")
     verb = f"{node}.verb"
-    frequency = _adverb(clause, node) if _is_frequency(clause.adverb) else []
-    other = _adverb(clause, node) if clause.adverb and not _is_frequency(clause.adverb) else []
-    third = clause.question == "who" or _is_third_singular(clause.subject)
+    adverb = word(citation(clause.adverb), f"{node}.adverb")
+    often = clause.adverb and "frequency" in concepts()[clause.adverb].classes
+    frequency, other = (adverb, []) if often else ([], adverb)
+    third = clause.subject is None or not (
+        clause.subject.several or clause.subject.noun in PRONOUNS
+    )
     rest = _noun_phrase(clause.object, f"{node}.object")
-    rest += word(citation(clause.predicate) if clause.predicate else "", f"{node}.predicate")
+    rest += word(citation(clause.predicate), f"{node}.predicate")
     rest += _place(clause, node)
     negation = word("not" if clause.negated else "", f"{node}.negation")
 
@@ -64,8 +67,8 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
         if inverted:
             # "do" carries the question where it stands before the subject, else the negation.
             do_piece = word(do, f"{node}.question" if clause.question == "polar" else verb)
-            asked = word("what" if clause.question == "what" else "", f"{node}.question")
-            return asked + do_piece + subject + negation + frequency + main + rest + other
+            question_word = word("what" if clause.question == "what" else "", f"{node}.question")
+            return question_word + do_piece + subject + negation + frequency + main + rest + other
         return subject + word(do, f"{node}.negation") + negation + frequency + main + rest + other
     form = _past(clause.verb, base) if clause.tense == "past" else _with_s(base) if third else base
     return subject + frequency + word(form, verb) + particles + rest + other
@@ -86,7 +89,7 @@ def _noun_phrase(phrase: NounPhrase | None, node: str) -> list[Piece]:
     if kind == "pronoun":
         return word("I" if phrase.noun == "i" else phrase.noun, f"{node}.noun")
     noun = plural(phrase.noun) if phrase.number == "plural" else citation(phrase.noun)
-    adjective = citation(phrase.adjective) if phrase.adjective else ""
+    adjective = citation(phrase.adjective)
     determiner = _determiner(phrase, following=adjective or noun)
     return (
         word(determiner, f"{node}.determiner")
@@ -112,18 +115,6 @@ def _place(clause: Clause, node: str) -> list[Piece]:
     return word(citation(preposition), f"{node}.place.preposition") + _noun_phrase(
         phrase, f"{node}.place"
     )
-
-
-def _adverb(clause: Clause, node: str) -> list[Piece]:
-    return word(citation(clause.adverb), f"{node}.adverb")
-
-
-def _is_frequency(adverb: str) -> bool:
-    return bool(adverb) and "frequency" in concepts()[adverb].classes
-
-
-def _is_third_singular(subject: NounPhrase | None) -> bool:
-    return subject is not None and not subject.several and subject.noun not in PRONOUNS
 
 
 def _be(clause: Clause, third: bool) -> str:

@@ -84,12 +84,12 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
 
     subject = _noun_phrase(clause.subject, f"{node}.subject")
     if clause.question in ("who", "what"):
-        asked = word(citation(clause.question), f"{node}.question")
+        question_word = word(citation(clause.question), f"{node}.question")
     else:
-        asked = []
+        question_word = []
     if clause.question == "what":
         # The verb's own preposition opens the question: "¿A qué ayuda ...?"
-        asked = word(entry.get("object", ""), f"{node}.question") + asked
+        question_word = word(entry.get("object", ""), f"{node}.question") + question_word
     negation = word("no" if clause.negated else "", f"{node}.negation")
     clitic = word(_REFLEXIVE[person] if _has(lexeme, "reflexive") else "", verb)
     finite = negation + clitic + word(_finite(lexeme, person, clause.tense), verb)
@@ -103,7 +103,7 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
     if clause.verb != "be":
         after += word(entry.get("that", ""), verb)
     if clause.question:
-        return asked + finite + subject + after
+        return question_word + finite + subject + after
     return subject + finite + after
 
 

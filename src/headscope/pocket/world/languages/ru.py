@@ -86,10 +86,12 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
     case = entry_of(clause.verb).get("object", "accusative")
     verb = word(_finite(clause, agreement), f"{node}.verb")
     if clause.question == "what":
-        asked = word(preposition, f"{node}.verb") + word(entry_of("what")[case], f"{node}.question")
+        question_word = word(preposition, f"{node}.verb") + word(
+            entry_of("what")[case], f"{node}.question"
+        )
         if clause.subject is not None and clause.subject.noun in PRONOUNS:
-            return asked + subject + middle + verb + after + place
-        return asked + middle + verb + subject + after + place
+            return question_word + subject + middle + verb + after + place
+        return question_word + middle + verb + subject + after + place
     obj: list[Piece] = []
     if clause.object is not None:
         obj = _noun_phrase(clause.object, case, f"{node}.object")

@@ -46,7 +46,7 @@ _WHAT = {"accusative": "ne", "dative": "neye", "ablative": "neyden", "ile": "ne 
 
 
 def citation(concept: str) -> str:
-    """Dictionary form; names keep their capital, verbs are in the infinitive."""
+    """Dictionary form; names keep their capital, verbs are in the infinitive. No concept is ""."""
     return table(code).get(concept, {}).get("base") or concept.capitalize()
 
 
@@ -70,27 +70,23 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
         else _noun_phrase(clause, clause.subject, f"{node}.subject", "")
     )
     if clause.verb == "be":
-        predicate = word(
-            citation(clause.predicate) if clause.predicate else "", f"{node}.predicate"
-        )
+        predicate = word(citation(clause.predicate), f"{node}.predicate")
         return subject + adverb + _copula(clause, node, place + predicate)
     before, after = ([], adverb) if manner else (adverb, [])
     pieces = subject + before + place + after + _object(clause, node)
     person = _person(clause)
     form = _verb_form(clause.verb, clause.tense, clause.negated, person)
-    if clause.question != "polar":
-        return pieces + _verb(clause, form, node)
-    if clause.tense == "past" or person == "they":
-        return pieces + _verb(clause, form, node) + word(_particle(form), f"{node}.question")
-    # In the present the personal ending moves to the particle: "görüyor musun".
-    form = _verb_form(clause.verb, clause.tense, clause.negated, "")
-    particle = _join(_particle(form), _COPULA[person])
-    return pieces + _verb(clause, form, node) + word(particle, f"{node}.question")
-
-
-def _verb(clause: Clause, form: str, node: str) -> list[Piece]:
+    particle = ""
+    if clause.question == "polar":
+        ending = ""
+        if clause.tense == "present" and person != "they":
+            # The personal ending moves to the particle: "görüyor musun".
+            form = _verb_form(clause.verb, clause.tense, clause.negated, "")
+            ending = _COPULA[person]
+        particle = _join(_particle(form), ending)
     last = (f"{node}.negation",) if clause.negated else ()
-    return _phrase_word(form, (f"{node}.verb",), last)
+    verb = _phrase_word(form, (f"{node}.verb",), last)
+    return pieces + verb + word(particle, f"{node}.question")
 
 
 def _phrase_word(text: str, nodes: tuple[str, ...], last: tuple[str, ...]) -> list[Piece]:
@@ -145,7 +141,7 @@ def _noun_phrase(
     # A numeral leaves the noun in the singular: "iki adam".
     number = "singular" if determiner in NUMERALS else phrase.number
     noun = _noun(phrase.noun, number, possessor, case)
-    adjective = word(citation(phrase.adjective) if phrase.adjective else "", f"{node}.adjective")
+    adjective = word(citation(phrase.adjective), f"{node}.adjective")
     inflected = (f"{node}.determiner", *marker) if possessor else marker
     pieces = adjective + _phrase_word(noun, (f"{node}.noun",), inflected)
     if determiner == "a" and phrase.number == "singular":
