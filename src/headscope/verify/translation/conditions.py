@@ -276,8 +276,8 @@ def kept_texts(
         return [made.text for made in lm.generate(texts, settings, most, special=special)]
 
     by_length = {
-        key: replace(one, rows=sorted(one.rows, key=lambda at: (len(prompts[at]), at)))
-        for key, one in passes.items()
+        key: replace(gated, rows=sorted(gated.rows, key=lambda at: (len(prompts[at]), at)))
+        for key, gated in passes.items()
     }
     return kept_blocks(lm, by_length, written, run, "outputs", title, progress)
 

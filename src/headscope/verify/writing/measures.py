@@ -41,6 +41,7 @@ from headscope.measure.trial import Group as TrialGroup
 from headscope.measure.trial import Side, Trial
 from headscope.results.writing import Comparison, Condition, Control, Effect, Written
 from headscope.verify.languages.conditions import NAMED, LanguageHeads
+from headscope.verify.translation.conditions import Progress
 from headscope.verify.translation.measures import Distinct, Translations, measure
 from headscope.verify.writing.texts import (
     BASELINE,
@@ -49,7 +50,6 @@ from headscope.verify.writing.texts import (
     Arm,
     Group,
     Name,
-    Progress,
     Texts,
     as_is,
     beside,

@@ -16,8 +16,8 @@ from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
 from headscope.results.writing import LensCondition, LensLayer
-from headscope.verify.translation.conditions import Pass, kept_blocks
-from headscope.verify.writing.texts import Arm, Progress
+from headscope.verify.translation.conditions import Pass, Progress, kept_blocks
+from headscope.verify.writing.texts import Arm
 
 if TYPE_CHECKING:
     import numpy as np

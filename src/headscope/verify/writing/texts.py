@@ -6,14 +6,14 @@ Groups have the same arms by name, with heads of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.verify.translation.conditions import Pass, gate_key, kept_texts
+from headscope.verify.translation.conditions import Pass, Progress, gate_key, kept_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-Progress = Callable[[str, int, int], None]
 #: Of every prompt, by group, arm and prompt.
 Texts = Sequence[Sequence[Sequence[str]]]
 BASELINE, RANDOM, MATCHED = "baseline", "random", "random-layer-matched"
