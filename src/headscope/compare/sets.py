@@ -100,12 +100,11 @@ def group_overlaps(
         ("relation", None, relation, [pair for pair in rows if pair.relation == relation])
         for relation in RELATIONS
     ]
-    for language in _languages([way.source for way in ways.values()]):
-        from_it = {name for name, way in ways.items() if same_language(way.source, language)}
-        chosen.append(("source", language, f"{language} → x", _within(rows, from_it)))
-    for language in _languages([way.target for way in ways.values()]):
-        into_it = {name for name, way in ways.items() if same_language(way.target, language)}
-        chosen.append(("target", language, f"x → {language}", _within(rows, into_it)))
+    for side, shown in (("source", "{} → x"), ("target", "x → {}")):
+        codes = {name: getattr(way, side) for name, way in ways.items()}
+        for language in _languages([*codes.values()]):
+            alike = {name for name, code in codes.items() if same_language(code, language)}
+            chosen.append((side, language, shown.format(language), _within(rows, alike)))
     without = {
         name
         for name, way in ways.items()

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.estimates import Estimate
+from headscope.estimates import Estimate, Floats
 
-Floats = NDArray[np.float64]
 Average = Literal["macro", "micro"]
 FromStatistics = Callable[[NDArray[Any]], Floats]
 

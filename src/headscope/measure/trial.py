@@ -16,11 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.estimates import Against, Draws, Estimate
+from headscope.estimates import Against, Draws, Estimate, Floats
 from headscope.measure.intervals import FromStatistics, resampled_scores
 from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
-Floats = NDArray[np.float64]
 #: Where the claim says that a score lies, compared with the control.
 Side = Literal["lower", "higher", "two-sided"]
 

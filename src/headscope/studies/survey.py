@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
+from headscope.progress import Progress
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method
-from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.compare.artifacts import Artifact, check_one_geometry
 from headscope.compare.sets import class_shares, overlaps
@@ -41,7 +42,6 @@ from headscope.heads import (
 )
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress
 from headscope.results.common import Checked, Ranking
 from headscope.results.formation import (
     CheckpointRow,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.compare.hidden_states import CONDITIONS, CONTROLS, Sample, describe, observe
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.states import (
     ByPlace,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.find.gating import (
@@ -28,7 +29,6 @@ from headscope.measure.baseline import Rules
 from headscope.measure.intervals import bootstrap_mean
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
-from headscope.progress import Progress
 from headscope.results.causal_gating import (
     CausalGatingResult,
     CheckedLoss,

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headscope.progress import Progress, Steps
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
-from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
-from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated
 
+from headscope.progress import Progress
 from headscope.find.importance import (
     Lahis,
     LanguageSets,
@@ -22,7 +23,6 @@ from headscope.find.importance import (
 )
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
-from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headscope.progress import Progress, Steps
 from headscope.data.align import LlmAligner
 from headscope.errors import InputError
 from headscope.find.translation import attention_mass, translation_score
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import save_scores
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress, Steps
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 from headscope.studies.baseline import check_translations

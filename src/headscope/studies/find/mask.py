@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.progress import Progress, Steps
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress
 from headscope.results.mask import (
     Fate,
     FeedForwardGate,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.data.words import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
-from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings

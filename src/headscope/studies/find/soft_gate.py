@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
@@ -42,7 +43,6 @@ from headscope.measure.intervals import bootstrap_score
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
 from headscope.pocket.facts import TEMPLATE
-from headscope.progress import Progress
 from headscope.results.common import Leakage, ScoredHead
 from headscope.results.soft_gate import (
     Changed,

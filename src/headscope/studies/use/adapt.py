@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import about_rank
-from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
 from headscope.results.writing import MEAN, Comparison, Effect, Steering

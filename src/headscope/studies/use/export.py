@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
-from headscope.progress import Progress
 from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
 from headscope.results.export import (

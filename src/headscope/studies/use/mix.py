@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
-from headscope.progress import Progress
 from headscope.results.mixture import (
     Count,
     LanguageMix,

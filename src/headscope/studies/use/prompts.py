@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.data.files import check_limit
 from headscope.data.rows import ID, Field, check_unicode, open_rows, text_cell
 from headscope.data.tables import ABSENT
 from headscope.errors import InputError, naming
 from headscope.heads import Gate
-from headscope.progress import Progress
 from headscope.settings import UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:

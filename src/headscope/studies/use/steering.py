@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.data.files import write_text_atomically
 from headscope.data.languages import language_name
@@ -27,7 +28,6 @@ from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted
-from headscope.progress import Progress
 from headscope.results.common import Ranking as Ranked
 from headscope.results.writing import Steering
 from headscope.runs import decode

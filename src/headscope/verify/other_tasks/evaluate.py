@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headscope.estimates import known
+from headscope.estimates import Floats, known
 from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
@@ -26,8 +25,6 @@ from headscope.verify.translation import Condition
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.progress import Progress
 from headscope import options
 from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile
@@ -33,7 +34,6 @@ from headscope.data.words import membership, within
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.progress import Progress
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
 from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
@@ -276,8 +276,8 @@ def kept_texts(
         return [made.text for made in lm.generate(texts, settings, most, special=special)]
 
     by_length = {
-        key: replace(one, rows=sorted(one.rows, key=lambda at: (len(prompts[at]), at)))
-        for key, one in passes.items()
+        key: replace(gated, rows=sorted(gated.rows, key=lambda at: (len(prompts[at]), at)))
+        for key, gated in passes.items()
     }
     return kept_blocks(lm, by_length, written, run, "outputs", title, progress)
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.estimates import known
+from headscope.progress import Progress
+from headscope.estimates import Floats, known
 from headscope.measure.intervals import FromStatistics
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Trial
-from headscope.progress import Progress
 from headscope.results.removal import (
     CONTROLS,
     Baseline,
@@ -40,10 +40,8 @@ from headscope.results.removal import (
     main_p,
 )
 from headscope.verify.translation.conditions import CLASSES, ReferenceLosses
-from headscope.verify.translation.measures import UNKNOWN, Measures
+from headscope.verify.translation.measures import UNKNOWN, Array, Measures
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 RATES = ("off_target", "source_copy", "comet", "bleurt", "empty")
 LINKED_MINUS_UNLINKED = "linked_minus_unlinked"
 #: The NLL of all tokens and of each kind, in the order of a sentence's statistics.
