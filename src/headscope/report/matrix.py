@@ -112,7 +112,9 @@ def matrix(
         None if bare else _ticks(rows, columns, left, top, pitch, tall),
         tag("g", shapes, transform=f"translate({left} {top}) {units}") if shapes else None,
         tag("g", lines, transform=level, stroke_width=SIZE) if lines else None,
-        tag("g", dots, class_="dots", transform=f"translate({middle}) {units}"),
+        tag("g", dots, class_="dots", transform=f"translate({middle}) {units}")
+        if dots or "data_words" not in data
+        else None,
         [tag("g", texts, class_=kind, transform=f"translate({middle})")
          for kind, texts in signs.items()],
         viewBox=f"0 0 {width} {height}",
@@ -147,7 +149,6 @@ def _ticks(rows: Axis, columns: Axis, left: int, top: int, pitch: int, tall: int
         if rows.title
         else None,
         class_="ticks",
-        aria_hidden="true",
     )
 
 
