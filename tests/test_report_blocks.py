@@ -180,7 +180,7 @@ def test_cells_too_small_for_numbers_say_them_by_pointer() -> None:
     shown = html_of(field)
     words = re.search(r'data-values="([^"]*)"', shown)[1].split("\t")
     assert len(words) == 96 and 'class="signs' not in shown
-    assert 'data-words="layer %r, head %c: %w"' in shown
+    assert 'data-words="layer {row}, head {column}: {words}"' in shown
     assert words[0] == "not run" and words[17] == f"{sin(1.3):.2f}"
 
 

@@ -271,6 +271,8 @@ def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) 
         assert tip.inner_text().startswith("selected\nheads removed: 4\nchrF++: 22.5")
         page.page.mouse.move(0, 0)
         assert tip.is_hidden()
+        page.page.locator("#maps .cell").nth(1).hover()
+        assert tip.inner_text() == "head 0.1\nscore: 1.000"
 
 
 def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -> None:

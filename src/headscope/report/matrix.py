@@ -70,7 +70,7 @@ def matrix(
     Rows are `row_pitch` apart, if that is given: room for labels where columns are many. `merged`
     draws cells without their words, one path a colour, which is a tenth as long to write. `data`
     tells the script what is said of cells: `data_words` is a pattern of row, column and the words
-    of the cell (`head %r.%c: %w`), where `data_rows` and `data_columns` may name both.
+    of the cell (`head {row}.{column}: {words}`), which `data_rows` and `data_columns` name.
 
     It shrinks to the width it is given, as long as labels stay legible; then its box scrolls.
     """
