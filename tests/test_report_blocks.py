@@ -11,6 +11,7 @@ import pytest
 import paper_run_helpers as made
 from headscope.report.drawing.blocks import draw
 from headscope.report.parts import ramp_class
+from headscope.report.terminal import text_of
 from headscope.shown.blocks import (
     Bars,
     Block,
@@ -23,6 +24,10 @@ from headscope.shown.blocks import (
     Heatmap,
     Reference,
     Row,
+    Section,
+    Sentence,
+    Sentences,
+    Shown,
     Table,
 )
 
@@ -175,7 +180,7 @@ def test_cells_too_small_for_numbers_say_them_by_pointer() -> None:
     shown = html_of(field)
     words = re.search(r'data-values="([^"]*)"', shown)[1].split("\t")
     assert len(words) == 96 and 'class="signs' not in shown
-    assert 'data-words="layer %r, head %c: %w"' in shown
+    assert 'data-words="layer {row}, head {column}: {words}"' in shown
     assert words[0] == "not run" and words[17] == f"{sin(1.3):.2f}"
 
 
@@ -248,6 +253,22 @@ def test_a_table_of_heads_ranks_by_its_column_and_holds_every_number_for_its_scr
     assert [tuple(each) for each in drawn.data["a"]["heads"]] == list(heads)
 
 
+def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:
+    columns = (Column("score", "Effect", digits=6), Column("low", ""), Column("high", ""))
+    values = {"score": [7.08e-6, -2e-8], "low": [1.2e-6, None], "high": [1.29e-5, None]}
+    block = HeadTable("Heads", ((0, 0), (0, 1)), columns, {"all": values})
+    shown = html_of(block)
+    assert "Effect (10\u207b\u2076)</button>" in shown
+    assert re.findall(r"<td>([^<]*)</td>", shown.split('class="ranking"')[1]) == [
+        "1", "7.080", "1.200\u2009\u2013\u200912.900", "2", "\u22120.020", "\u2013"
+    ]  # fmt: skip
+    said = text_of(Shown("", "", ("Found.",), sections=[Section("Heads", [block], brief=True)]))
+    assert "Effect (10\u207b\u2076)" in said and "7.080  1.200 \u2013 12.900" in said
+    large = replace(columns[0], digits=3), *columns[1:]
+    one = replace(block, columns=large, parts={"all": {**values, "score": [0.2, 1e-9]}})
+    assert ">Effect</button>" in html_of(one)
+
+
 def test_maps_of_heads_share_one_scale() -> None:
     one, other = HeadMap("x", ((0.0, 1.0),), marked=((0, 1),)), HeadMap("y", ((2.0, None),))
     shown = html_of(HeadMaps("Maps", (one, other), "score", marked="selected"))
@@ -263,3 +284,20 @@ def test_a_set_of_heads_is_copied_as_the_option_takes_it() -> None:
     shown = html_of(HeadSets("Heads", {"selected": ((5, 3), (0, 11))}))
     assert 'data-heads="5.3,0.11"' in shown
     assert shown.count('href="#head=') == 2
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+def test_a_terminal_shows_the_sentences_that_lost_most() -> None:
+    sentences = tuple(
+        Sentence("en-de", str(at), f"source {at}", "ref", {"baseline": "a", "top": "b " * 200 * at},
+                 chrf={"baseline": 90.0, "top": 90.0 - 10 * at})
+        for at in range(5)
+    )  # fmt: skip
+    block = Sentences("Outputs", sentences, {"baseline": "Original", "top": "Removed"})
+    said = text_of(Shown("", "", ("Found.",), sections=[Section("Sentences", [block])]))
+    lines = said.splitlines()
+    assert lines[2] == "Outputs: 5 sentences, those that lost most chrF++:"
+    assert [line for line in lines if line.startswith("en \u2192 de")] == [
+        "en \u2192 de 4: 90.0 \u2192 50.0", "en \u2192 de 3: 90.0 \u2192 60.0"
+    ]  # fmt: skip
+    assert "source 4" in said and "source 2" not in said and max(map(len, lines)) < 180

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,8 @@ def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) 
         assert tip.inner_text().startswith("selected\nheads removed: 4\nchrF++: 22.5")
         page.page.mouse.move(0, 0)
         assert tip.is_hidden()
+        page.page.locator("#maps .cell").nth(1).hover()
+        assert tip.inner_text() == "head 0.1\nscore: 1.000"
 
 
 def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -> None:
@@ -332,6 +335,24 @@ def test_sentences_are_filtered_sorted_searched_and_turned(browser: Any, report:
         assert status.inner_text() == "1\u20131 of 1"
         page.page.fill("#search", "no such words")
         assert page.page.locator(".example").count() == 0
+
+
+def test_sentences_are_saved_as_they_are_chosen(browser: Any, report: Path, tmp_path: Path) -> None:
+    with visit(browser, report) as page:
+        page.choose("#of-direction", "de-en")
+        with page.page.expect_download() as download:
+            page.page.click(".sentences .csv")
+        download.value.save_as(tmp_path / "sentences.csv")
+    with (tmp_path / "sentences.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["direction", "id", "before", "after", "Source", "Reference", "Original",
+                      "Selected removed", "Random removed"]  # fmt: skip
+    shown = [sentence(at) for at in range(0, 50, 2)]
+    assert rows == [
+        ["de \u2192 en", one.id, "100", f"{one.chrf['top']:.0f}", one.source, one.reference,
+         *(one.outputs[name] for name in ("baseline", "top", "random"))]
+        for one in shown
+    ]  # fmt: skip
 
 
 def test_without_scripts_the_first_sentences_are_there(browser: Any, report: Path) -> None:

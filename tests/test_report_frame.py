@@ -10,11 +10,12 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.report.html import Html, tag
+from headscope.report.page import page_of, render
 from headscope.report.parts import table
 from headscope.report.provenance import about_run, facts_list
 from headscope.results.translation import TranslationResult
 from headscope.runs.reading import result_of
-from headscope.shown.blocks import HeadTable, Table
+from headscope.shown.blocks import Block, Cell, HeadTable, Heatmap, Row, Section, Shown, Table
 from headscope.studies.find import translation
 from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
@@ -86,3 +87,28 @@ def test_the_registry_has_the_studies_of_all_commands() -> None:
         assert study.show is None or study.out is None or study.result or command == "reproduce"
     with pytest.raises(InputError, match="is it find lahis"):
         study_of("find lahi")
+
+
+def test_a_page_has_the_rules_and_colours_of_its_blocks_alone(tmp_path: Path) -> None:
+    def style(*blocks: Block) -> str:
+        shown = Shown("A", "B", ("Found.",), sections=[Section("One", blocks)])
+        page = render(page_of(shown, run, "find lahis"))
+        return page.partition("<style>")[2].partition("</style>")[0]
+
+    run = write_scores(tmp_path / "run", ("en-de",))
+    table = Table("One", ("n",), (Row("a", (Cell(1),)),))
+    bare, mapped = style(table), style(table, Heatmap("A", ("0",), ("0",), ((1.0,),), "n"))
+    for rule in (".chart svg", ".cell", ".example", ".key-text", "--s16", "--q8"):
+        assert rule not in bare
+    assert ".values tbody th{" in bare and "@media print{" in bare and "--ink:" in bare
+    assert ".ramp i{" in mapped and mapped.count("--s16:") == 2 and "/*" not in mapped
+    assert len(bare) < len(mapped) < 12_000
+
+
+def test_a_block_does_not_repeat_the_title_of_its_section(tmp_path: Path) -> None:
+    tables = [Table(title, ("n",), (Row("a", (Cell(1),)),)) for title in ("One", "Other")]
+    shown = Shown("A", "B", ("Found.",), sections=[Section("One", tables)])
+    run = write_scores(tmp_path / "run", ("en-de",))
+    page = render(page_of(shown, run, "find lahis"))
+    assert "<strong>One.</strong>" not in page and "<strong>Other.</strong>" in page
+    assert "<caption>One</caption>" in page

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from headscope.errors import InputError, need
@@ -19,6 +20,7 @@ from headscope.shown.blocks import (
     Sentences,
     Shown,
     Table,
+    Values,
 )
 
 #: The columns of a cell beside its value, where any cell of its column has one.
@@ -69,18 +71,11 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                 for rank, (layer, head) in enumerate(heads, 1):
                     yield {"set": name, "rank": rank, "layer": layer, "head": head}
         case Heatmap():
-            ends = {"low": block.lowest, "high": block.highest}
-            for at, row_name in enumerate(block.rows):
-                for place, column in enumerate(block.columns):
-                    value = block.values[at][place]
-                    cells = {"row": row_name, "column": column, block.scale: value}
-                    yield cells | {name: known[at][place] for name, known in ends.items() if known}
+            fields = {block.scale: block.values, "low": block.lowest, "high": block.highest}
+            yield from _grid({"row": block.rows, "column": block.columns}, fields)
         case Bars():
-            ends = {"low": block.low, "high": block.high}
-            for at, group in enumerate(block.groups):
-                for place, series in enumerate(block.series):
-                    cells = {"group": group, "series": series, block.y: block.values[at][place]}
-                    yield cells | {name: known[at][place] for name, known in ends.items() if known}
+            fields = {block.y: block.values, "low": block.low, "high": block.high}
+            yield from _grid({"group": block.groups, "series": block.series}, fields)
         case Lines():
             for line in block.series:
                 known = {n: v for n, v in (("low", line.low), ("high", line.high)) if v}
@@ -100,6 +95,15 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                 yield cells | dict(sentence.outputs) | scores
         case _:  # texts, and what was not measured
             return
+
+
+def _grid(
+    axes: Mapping[str, Sequence[str]], fields: Mapping[str, Values]
+) -> Iterator[dict[str, Any]]:
+    """A row for each pair of names, with its number of every field that is known."""
+    for row, column in product(*(list(enumerate(names)) for names in axes.values())):
+        names = dict(zip(axes, (row[1], column[1]), strict=True))
+        yield names | {name: known[row[0]][column[0]] for name, known in fields.items() if known}
 
 
 def _table(table: Table) -> Iterator[dict[str, Any]]:

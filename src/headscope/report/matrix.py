@@ -70,7 +70,7 @@ def matrix(
     Rows are `row_pitch` apart, if that is given: room for labels where columns are many. `merged`
     draws cells without their words, one path a colour, which is a tenth as long to write. `data`
     tells the script what is said of cells: `data_words` is a pattern of row, column and the words
-    of the cell (`head %r.%c: %w`), where `data_rows` and `data_columns` may name both.
+    of the cell (`head {row}.{column}: {words}`), which `data_rows` and `data_columns` name.
 
     It shrinks to the width it is given, as long as labels stay legible; then its box scrolls.
     """
@@ -112,7 +112,9 @@ def matrix(
         None if bare else _ticks(rows, columns, left, top, pitch, tall),
         tag("g", shapes, transform=f"translate({left} {top}) {units}") if shapes else None,
         tag("g", lines, transform=level, stroke_width=SIZE) if lines else None,
-        tag("g", dots, class_="dots", transform=f"translate({middle}) {units}"),
+        tag("g", dots, class_="dots", transform=f"translate({middle}) {units}")
+        if dots or "data_words" not in data
+        else None,
         [tag("g", texts, class_=kind, transform=f"translate({middle})")
          for kind, texts in signs.items()],
         viewBox=f"0 0 {width} {height}",
@@ -147,7 +149,6 @@ def _ticks(rows: Axis, columns: Axis, left: int, top: int, pitch: int, tall: int
         if rows.title
         else None,
         class_="ticks",
-        aria_hidden="true",
     )
 
 

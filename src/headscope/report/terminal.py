@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+
+from rich.cells import cell_len
 
 from headscope.report.drawing.heads import written
 from headscope.report.drawing.sentences import DIGITS, by_loss
@@ -151,7 +152,7 @@ def _table(block: Table, corner: str = "", band: str = "95 % interval") -> list[
 
 def _narrow(rows: list[list[str]], starts: Sequence[int]) -> list[list[list[str]]]:
     """Rows as one table or several that are narrow enough, cut before columns of `starts`."""
-    widths = [2 + max(_width(_plain(row[at])) for row in rows) for at in range(len(rows[0]))]
+    widths = [2 + max(cell_len(_plain(row[at])) for row in rows) for at in range(len(rows[0]))]
     tables: list[list[int]] = []
     left = 0
     for start, end in pairwise([*starts, len(widths)]):
@@ -213,7 +214,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell; all but the first at the right if all are numbers."""
     rows = [[_plain(cell) for cell in row] for row in rows]
     columns = list(zip(*rows, strict=True))
-    widths = [max(map(_width, column)) for column in columns]
+    widths = [max(map(cell_len, column)) for column in columns]
     right = [
         at > 0
         and all(cell[:1] in "+-\u2013\u2212<0123456789" for cell in column[1:])
@@ -222,7 +223,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
     return [
         "  ".join(
-            " " * (width - _width(cell)) + cell if side else cell + " " * (width - _width(cell))
+            " " * (width - cell_len(cell)) + cell if side else cell + " " * (width - cell_len(cell))
             for cell, width, side in zip(row, widths, right, strict=True)
         ).rstrip()
         for row in rows
@@ -231,14 +232,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _heads(heads: Sequence[tuple[int, int]]) -> str:
     return ",".join(f"{layer}.{head}" for layer, head in heads) or "none"
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal: letters of East Asian scripts take two, combining marks none."""
-    return sum(
-        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
-        for sign in text
-    )
 
 
 def _plain(text: str) -> str:

@@ -86,11 +86,11 @@ const headscope = (() => {
   });
   all(".matrix[data-values]").forEach((map) => {
     const { words, values, rows, columns } = map.dataset, said = values.split("\t");
-    const names = { r: rows && rows.split("\t"), c: columns && columns.split("\t") };
+    const names = { row: rows && rows.split("\t"), column: columns && columns.split("\t") };
     all(".cell", map).forEach((cell, at) => {
-      const place = { r: cell.getAttribute("y"), c: cell.getAttribute("x") };
+      const place = { row: cell.getAttribute("y"), column: cell.getAttribute("x") };
       const name = (of) => (names[of] ? names[of][place[of]] : place[of]);
-      cell.dataset.words = words.replace(/%[rcw]/g, ([, of]) => (of === "w" ? said[at] : name(of)));
+      cell.dataset.words = words.replace(/\{(row|column|words)\}/g, (_, of) => (of === "words" ? said[at] : name(of)));
     });
   });
 

@@ -96,9 +96,9 @@ def _plot(
     drawing = tag("svg", lines, viewBox="0 0 1000 1000", preserveAspectRatio="none")
     return tag(
         "div",
-        tag("span", y_title, class_="y-title", aria_hidden="true") if y_title else None,
-        tag("div", ticks, drawing, marks, class_="plot", aria_hidden="true"),
-        tag("span", x_title, class_="x-title", aria_hidden="true"),
+        tag("span", y_title, class_="y-title") if y_title else None,
+        tag("div", ticks, drawing, marks, class_="plot"),
+        tag("span", x_title, class_="x-title"),
         class_="chart",
         role="img",
         tabindex=0,
@@ -199,7 +199,7 @@ def _key(series: Sequence[Series], shapes: Sequence[int], marks: Sequence[str]) 
         line = tag("line", x1=0, x2=30, y1=6, y2=6, class_=f"d{place % DASHES}")
         drawing = tag("svg", line, viewBox="0 0 30 12")
         dot = tag("span", class_=f"shape p{shape}")
-        sample = tag("i", drawing, dot, class_=f"line {mark}", aria_hidden="true")
+        sample = tag("i", drawing, dot, class_=f"line {mark}")
         items.append(tag("li", sample, bdi(each.name)))
     return tag("ul", items, class_="legend")
 
@@ -263,7 +263,7 @@ def draw_bars(identifier: str, block: Bars) -> Drawn:
 def _bar(block: Bars, at: int, place: int, name: Child, axis: Scale, mark: str) -> Html:
     value, digits = block.values[at][place], block.digits
     if value is None:
-        empty = tag("span", tag("span", class_="none"), class_="bar", aria_hidden="true")
+        empty = tag("span", tag("span", class_="none"), class_="bar")
         return tag("div", tag("dt", name), tag("dd", empty, tag("span", "not run", class_="words")))
     low = block.low[at][place] if block.low else None
     high = block.high[at][place] if block.high else None

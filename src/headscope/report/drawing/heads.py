@@ -165,7 +165,7 @@ def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
         ends = (sum(known) / len(known), max(known)) if known else (None, None)
         shares = (None if end is None else end / high for end in ends)
         style = var_style(v=next(shares), h=next(shares))
-        bar = tag("span", tag("b"), tag("i"), class_="bar", style=style, aria_hidden="true")
+        bar = tag("span", tag("b"), tag("i"), class_="bar", style=style)
         row: list[Child] = [layer, bar, *map(writes[first], ends), sum(dots[at] for at in own)]
         rows.append(row[: len(header)])
     look = "profile dense" if len(members) > MANY_LAYERS else "profile"
@@ -205,7 +205,7 @@ def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
         if block.classes:
             cells.append(tag("td", class_of(block, values[block.ranked_by][at]), class_="said"))
         name = _place(block.heads[at])
-        picture = tag("span", tag("b"), tag("i"), class_="range", style=style, aria_hidden="true")
+        picture = tag("span", tag("b"), tag("i"), class_="range", style=style)
         first_cells = tag("td", rank), tag("th", name, scope="row"), tag("td", picture)
         rows.append(tag("tr", first_cells, cells, data_head=name))
     shown = tag(

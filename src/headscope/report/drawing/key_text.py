@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -96,17 +97,13 @@ def _prompt(block: KeyText, means: Sequence[float], scale: float) -> list[Child]
             for place in range(start, end):
                 of[place] = (*of[place], at)
     parts: list[Child] = []
-    start = 0
-    for place in range(1, len(of) + 1):
-        if place < len(of) and of[place] == of[start]:
-            continue
-        text, words = prompt[start:place], of[start]
-        start = place
-        if not words:
-            parts.append(text)
-            continue
-        look = f"key-word shade {_shade(max(means[word] for word in words), scale)}"
-        parts.append(tag("mark", text, class_=look, data_of=" ".join(map(str, words))))
+    for words, places in groupby(range(len(prompt)), of.__getitem__):
+        first, *rest = places
+        text = prompt[first : first + len(rest) + 1]
+        if words:
+            look = f"key-word shade {_shade(max(means[word] for word in words), scale)}"
+            text = tag("mark", text, class_=look, data_of=" ".join(map(str, words)))
+        parts.append(text)
     return parts
 
 

@@ -76,7 +76,7 @@ def draw_heatmap(identifier: str, block: Heatmap) -> Drawn:
     upright = any(len(name) * CHARACTER > pitch - 2 for name in columns)
     by_row, by_column = (f"{axis} " if axis else "" for axis in (block.row_axis, block.column_axis))
     pattern = {
-        "data_words": f"{by_row}%r, {by_column}%c: %w",
+        "data_words": f"{by_row}{{row}}, {by_column}{{column}}: {{words}}",
         "data_rows": "\t".join(block.rows),
         "data_columns": "\t".join(block.columns),
     }
@@ -193,7 +193,7 @@ def _head_map(
     if small:
         rows, columns = (Axis([""] * many) for many in (layers, heads))
         return matrix(cells, rows, columns, pitch, words, merged=True)
-    said_of = f"head %r.%c\n{block.scale}: %w"
+    said_of = f"head {{row}}.{{column}}\n{block.scale}: {{words}}"
     return scroll(
         words, matrix(cells, down, across, pitch, words, data_heads=True, data_words=said_of)
     )
