@@ -19,7 +19,7 @@ from headscope.data.questions import Question
 from headscope.data.split import sentence_digest
 from headscope.find.trained_gates import (
     Answers,
-    Asked,
+    AskedQuestion,
     SoftGate,
     Trained,
     answer,
@@ -95,7 +95,7 @@ COMPARED = (
     ("trained", "random-layer-matched"),
     ("removed", "random-removed"),
 )
-Values = Mapping[str, Mapping[str, NDArray[np.float64]]]
+MeasuredValues = Mapping[str, Mapping[str, NDArray[np.float64]]]
 #: Every measure of every question, by condition.
 STATISTICS = "statistics.safetensors"
 
@@ -171,7 +171,7 @@ def find_soft_gate(
     sets = _sets(heads, config)
     seeds = range(config.seed, config.seed + config.seeds)
 
-    def asked(questions: Sequence[Question], path: str) -> list[Asked]:
+    def asked(questions: Sequence[Question], path: str) -> list[AskedQuestion]:
         return ask(lm, questions, template, path, training.max_new_tokens, training.chat)
 
     tested = asked(sides.test, sides.test_path)
@@ -279,7 +279,7 @@ def _answers(
     lm: LanguageModel,
     run: Run,
     gates: Mapping[str, Gate],
-    tested: Sequence[Asked],
+    tested: Sequence[AskedQuestion],
     training: SoftGate,
     progress: Progress | None,
 ) -> dict[str, Answers]:
@@ -352,7 +352,10 @@ def _write_gates(
 
 
 def _write_answers(
-    run: Run, answers: Mapping[str, Answers], values: Values, tested: Sequence[Asked]
+    run: Run,
+    answers: Mapping[str, Answers],
+    values: MeasuredValues,
+    tested: Sequence[AskedQuestion],
 ) -> None:
     """Write what was said to every question under every gate, and its measures."""
     for name, said in answers.items():
@@ -376,7 +379,7 @@ def _write_answers(
     run.write_tensors(STATISTICS, numbers)
 
 
-def _values(answers: Mapping[str, Answers]) -> Values:
+def _values(answers: Mapping[str, Answers]) -> MeasuredValues:
     """The measures of each condition, float64 (seeds, questions); names of answers end in a seed's
     number."""
     kinds: dict[str, list[Answers]] = {}
@@ -393,7 +396,7 @@ def _values(answers: Mapping[str, Answers]) -> Values:
 
 
 def effects(
-    values: Values, groups: Sequence[str], seed: int
+    values: MeasuredValues, groups: Sequence[str], seed: int
 ) -> tuple[dict[str, Measures], tuple[Difference, ...]]:
     """The measures of each condition, and the differences of `COMPARED`.
 

@@ -20,7 +20,7 @@ from headscope.results.mixture import (
     MixSummary,
     ShownDocument,
 )
-from headscope.results.rating import Histogram as Scores
+from headscope.results.rating import ScoreHistogram
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object
 from headscope.settings import Option, Settings
@@ -254,7 +254,7 @@ def _budgets(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
 
 
 def _scores(
-    languages: Mapping[str, LanguageMix], scores: Mapping[str, Scores | None]
+    languages: Mapping[str, LanguageMix], scores: Mapping[str, ScoreHistogram | None]
 ) -> list[Section]:
     panels = []
     for code, held in scores.items():

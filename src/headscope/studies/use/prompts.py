@@ -60,7 +60,7 @@ class PromptsChoice(Settings):
         ),
     ] = False
 
-    def read(self) -> list[Prompt]:
+    def read(self) -> list[GivenPrompt]:
         """The prompts; `InputError` if there are none, or both kinds."""
         if bool(self.prompt) == (self.data is not None):
             raise InputError(
@@ -73,7 +73,7 @@ class PromptsChoice(Settings):
 
 
 @dataclass(frozen=True)
-class Prompt:
+class GivenPrompt:
     """One prompt: a text, or the turns of a conversation.
 
     Attributes:
@@ -98,25 +98,25 @@ class Prompt:
 class Rendered:
     """A prompt as the tokenizer gets it; `special`: whether special tokens are to be added."""
 
-    prompt: Prompt
+    prompt: GivenPrompt
     text: str
     special: bool
 
 
-def _typed(texts: Sequence[str]) -> list[Prompt]:
+def _typed(texts: Sequence[str]) -> list[GivenPrompt]:
     """Prompts given one by one; InputError for one without anything but white space."""
     found = []
     for number, text in enumerate(texts, 1):
         place = f"--prompt {number}" if len(texts) > 1 else "--prompt"
         if not text.strip():
             raise InputError(f"{place} is empty; give a text to go on from")
-        found.append(Prompt(str(number), text, place))
+        found.append(GivenPrompt(str(number), text, place))
     return found
 
 
 def read_prompts(
     path: str | Path, column: str = "text", reference: str | None = None, limit: int | None = None
-) -> list[Prompt]:
+) -> list[GivenPrompt]:
     """The first `limit` prompts of a file, in its order.
 
     A `.txt` file holds one a line. JSON Lines, Parquet and TSV files hold them in `column`: texts,
@@ -134,12 +134,12 @@ def read_prompts(
         reference or "reference", text_cell("give a text"), ABSENT if reference else None
     )
     plain = path.name.lower().endswith(_TEXT)
-    found: list[Prompt] = []
+    found: list[GivenPrompt] = []
     with open_rows(path, (given, answer, ID), plain=plain) as rows:
         for row in rows:
             prompt = row[given]
             check_unicode(row.id, f"{row.place}: column 'id'")
-            found.append(Prompt(row.id, prompt, row.place, None if plain else row[answer]))
+            found.append(GivenPrompt(row.id, prompt, row.place, None if plain else row[answer]))
             if len(found) == limit:
                 break
     if not found:
@@ -147,7 +147,7 @@ def read_prompts(
     return found
 
 
-def prompts_digest(prompts: Sequence[Prompt]) -> str:
+def prompts_digest(prompts: Sequence[GivenPrompt]) -> str:
     """SHA-256 of prompts and references in their order."""
     hasher = hashlib.sha256()
     for prompt in prompts:
@@ -156,7 +156,9 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
     return hasher.hexdigest()
 
 
-def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -> list[Rendered]:
+def rendered(
+    lm: LanguageModel, prompts: Sequence[GivenPrompt], chat: bool = False
+) -> list[Rendered]:
     """Prompts as strings; conversations, and with `chat` texts too, by the chat template.
 
     The template begins the assistant's answer, writes its own special tokens, and is told not to

@@ -28,7 +28,7 @@ from headscope.heads.resolve import place_of
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted
 from headscope.progress import Progress
-from headscope.results.common import Ranking as Ranked
+from headscope.results.common import Ranking
 from headscope.results.writing import Steering
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
@@ -37,6 +37,7 @@ from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.gates import GateChoice, about
 from headscope.studies.use.prompts import (
+    GivenPrompt,
     OneLine,
     PromptsChoice,
     Rendered,
@@ -44,7 +45,6 @@ from headscope.studies.use.prompts import (
     rendered,
     written,
 )
-from headscope.studies.use.prompts import Prompt as Given
 from headscope.studies.verify.writing import SHARE, arms_settings, statistics, writing_heads
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.translation.conditions import check_gate
@@ -73,7 +73,7 @@ MEASURES = {
     "chrf": Measure(chrf_from_statistics, raises=True),
 }
 
-Ranking = Literal["specific", "importance"]
+ChosenBy = Literal["specific", "importance"]
 #: Answers by language, arm and prompt.
 Texts = list[list[list[str]]]
 
@@ -107,7 +107,7 @@ class Steer(Settings):
     heads: str = field(metadata=UNSIGNED)
     k: Amount | None = field(default=None, metadata=UNSIGNED)
     ranking: Annotated[
-        Ranking,
+        ChosenBy,
         Option("To --steer: heads specific to the language, or the most important ones."),
     ] = "specific"
     factors: Annotated[
@@ -190,7 +190,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         )
         for code, several in rows.items()
     ]
-    ranking = decode(Ranked, about_rank(*heads.values()))
+    ranking = decode(Ranking, about_rank(*heads.values()))
     settings = {
         "settings": config,
         "steering": arms_settings((group.name, group.arms) for group in groups),
@@ -334,7 +334,7 @@ def _written(
     return texts, [[list(islice(plain, len(group.prompts)))] for group in groups]
 
 
-def _asked_for(config: Steer) -> dict[str, tuple[str, list[Given]]]:
+def _asked_for(config: Steer) -> dict[str, tuple[str, list[GivenPrompt]]]:
     """Of each language where its prompts come from, in words, and the prompts."""
     codes, choice = config.languages, config.prompts
     if len(set(codes)) != len(codes):
@@ -362,7 +362,7 @@ def _asked_for(config: Steer) -> dict[str, tuple[str, list[Given]]]:
     return {code: ("pocket (test)", _of_pocket(code, number, config.seed)) for code in codes}
 
 
-def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
+def _of_pocket(code: str, number: int, seed: int) -> list[GivenPrompt]:
     """Translation prompts into a language of the pocket model, from each of its others in turn."""
     from headscope.pocket.world.languages import CODES
 
@@ -374,7 +374,7 @@ def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
         names = language_name(file.source_language), language_name(file.target_language)
         for pair in file.pairs:
             text = DEFAULT_TEMPLATE.render(pair.source, *names).text
-            found.append(Given(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+            found.append(GivenPrompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
     return found
 
 
