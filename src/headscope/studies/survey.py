@@ -111,12 +111,12 @@ def survey(
                 "fewer than two methods could be run, so there is nothing to compare "
                 f"({why or 'only one was asked for'}); name or give data for more of them"
             )
-        found = compare_methods(
+        compared_runs = compare_methods(
             CompareMethods(tuple(compared), config.k, rank=config.data.rank),
             run.path / COMPARISON,
         )
         return SurveyResult(
-            model=model, quick=config.quick, runs=tuple(rows), comparison=found.comparison
+            model=model, quick=config.quick, runs=tuple(rows), comparison=compared_runs.comparison
         )
 
     result = carry_out(

@@ -324,8 +324,8 @@ def _measure(
         )
         del lm
         gc.collect()
-        found = describe_all(scores, config.threshold, config.rank, config.inactive)
-        return {**encode(found), **works}
+        described = describe_all(scores, config.threshold, config.rank, config.inactive)
+        return {**encode(described), **works}
 
     result = carry_out(CHECKPOINT, place, settings, inputs, compute)
     outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]

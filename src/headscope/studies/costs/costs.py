@@ -291,16 +291,16 @@ def costs(config: Costs) -> CostsResult:
         from headscope.studies.costs.measuring import measure_machine
 
         where = measure_machine(load(config.models[0] if config.machine == "model" else "pocket"))
-    found = []
+    made = []
     for shape in shapes:
         costed = costs_of(shape, where)
         facts = ShapeFacts(shape=shape, parameters=shape.parameters, active=shape.active)
-        found.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
+        made.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
     signed = {"models": [asdict(each) for each in shapes], "on": config.machine}
     return CostsResult(
         signature=str(Signature.of("costs", signed, {})),
         machine=where,
-        models=tuple(found),
+        models=tuple(made),
     )
 
 

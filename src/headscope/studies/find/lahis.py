@@ -162,8 +162,8 @@ def _halves(scores: HeadScores, quantile: float) -> SetOverlap | None:
 
 
 def _overlap(a: HeadSet, b: HeadSet) -> SetOverlap:
-    found = overlap(a.heads, b.heads, a.geometry.total)
-    return SetOverlap(found.jaccard, found.expected, found.expected_exact, found.p_value)
+    shared = overlap(a.heads, b.heads, a.geometry.total)
+    return SetOverlap(shared.jaccard, shared.expected, shared.expected_exact, shared.p_value)
 
 
 def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:

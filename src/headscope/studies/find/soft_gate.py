@@ -418,9 +418,9 @@ def effects(
                 mean=float(by_seed.mean()), low=float(low), high=float(high), **_by_seed(by_seed)
             )
         for a, b in pairs:
-            found = trial.difference(places[a], [places[b]])
+            difference = trial.difference(places[a], [places[b]])
             by_seed = values[a][measure].mean(axis=1) - values[b][measure].mean(axis=1)
-            differences[a, b][measure] = Changed(**vars(found), **_by_seed(by_seed))
+            differences[a, b][measure] = Changed(**vars(difference), **_by_seed(by_seed))
     return (
         {name: Measures(**each) for name, each in conditions.items()},
         tuple(Difference(condition=a, minus=b, **differences[a, b]) for a, b in pairs),

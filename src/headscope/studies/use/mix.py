@@ -233,14 +233,14 @@ def _budgets(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
         "from the reserve": "refilled",
         "mixture": "mixture",
     }
-    found = manifest.duplicates
+    double = manifest.duplicates
     note = (
         "Selected documents count once. Usable reserve: below the cut, with a text that the "
         "baseline does not have, each text once. Documents whose text stands in an earlier one: "
-        f"{number(found['baseline'])} in the baseline, {number(found['mixture'])} in the mixture"
+        f"{number(double['baseline'])} in the baseline, {number(double['mixture'])} in the mixture"
     )
-    if found["by_copies"]:
-        note += f", and {number(found['by_copies'])} by repetition"
+    if double["by_copies"]:
+        note += f", and {number(double['by_copies'])} by repetition"
 
     def table(title: str, unit: str, note: str = "") -> Table:
         def cell(code: str, name: str) -> Cell:

@@ -105,13 +105,13 @@ class Rendered:
 
 def _typed(texts: Sequence[str]) -> list[GivenPrompt]:
     """Prompts given one by one; InputError for one without anything but white space."""
-    found = []
+    prompts = []
     for number, text in enumerate(texts, 1):
         place = f"--prompt {number}" if len(texts) > 1 else "--prompt"
         if not text.strip():
             raise InputError(f"{place} is empty; give a text to go on from")
-        found.append(GivenPrompt(str(number), text, place))
-    return found
+        prompts.append(GivenPrompt(str(number), text, place))
+    return prompts
 
 
 def read_prompts(
@@ -134,17 +134,17 @@ def read_prompts(
         reference or "reference", text_cell("give a text"), ABSENT if reference else None
     )
     plain = path.name.lower().endswith(_TEXT)
-    found: list[GivenPrompt] = []
+    prompts: list[GivenPrompt] = []
     with open_rows(path, (given, answer, ID), plain=plain) as rows:
         for row in rows:
             prompt = row[given]
             check_unicode(row.id, f"{row.place}: column 'id'")
-            found.append(GivenPrompt(row.id, prompt, row.place, None if plain else row[answer]))
-            if len(found) == limit:
+            prompts.append(GivenPrompt(row.id, prompt, row.place, None if plain else row[answer]))
+            if len(prompts) == limit:
                 break
-    if not found:
+    if not prompts:
         raise InputError(f"{path} holds no prompts; give a file with at least one")
-    return found
+    return prompts
 
 
 def prompts_digest(prompts: Sequence[GivenPrompt]) -> str:
@@ -168,7 +168,7 @@ def rendered(
     """
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
-    found = []
+    rows = []
     for prompt in prompts:
         with naming(prompt.place):
             if isinstance(prompt.given, tuple):
@@ -184,8 +184,8 @@ def rendered(
                     f"the prompt has {size} tokens; it needs at least 1 and fewer than the "
                     f"model's context of {lm.context_length}, so shorten it or leave it out"
                 )
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
@@ -223,10 +223,10 @@ def written(
         key = f"{name}, {kind}"
         passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
         texts = [rows[at].text for at in places]
-        found = kept_texts(
+        texts_made = kept_texts(
             lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
         )[key]
-        made.update({places[at]: text for at, text in found.items()})
+        made.update({places[at]: text for at, text in texts_made.items()})
     return [made[at] for at in range(len(rows))]
 
 

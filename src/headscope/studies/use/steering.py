@@ -165,12 +165,14 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     and prompt, with the identified language) and `statistics.safetensors`.
     """
     read = _asked_for(config)
-    asked = {code: prompts for code, (_, prompts) in read.items()}
+    prompts_of = {code: prompts for code, (_, prompts) in read.items()}
     if config.gate is not None:
         config.gate.check()
     lm = config.model.load_for(out)
     base = None if config.gate is None else config.gate.read(lm.geometry)
-    rows = {code: rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()}
+    rows = {
+        code: rendered(lm, prompts, config.prompts.chat) for code, prompts in prompts_of.items()
+    }
     kinds = {row.special for several in rows.values() for row in several}
     if len(kinds) > 1:
         raise InputError(
@@ -198,7 +200,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         "rank": ranking.rank,
     }
 
-    data = {code: prompts_digest(prompts) for code, prompts in asked.items()}
+    data = {code: prompts_digest(prompts) for code, prompts in prompts_of.items()}
 
     def make(run: Run) -> Steering:
         texts, plain = _written(lm, config, groups, rows, base, run, progress)
@@ -232,7 +234,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                     "digest": data[code],
                     "prompts": len(prompts),
                 }
-                for code, prompts in asked.items()
+                for code, prompts in prompts_of.items()
             },
             heads={code: tuple(map(str, found)) for code, found in heads.items()},
             identifier=identifier,
@@ -251,7 +253,7 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
     """
     codes = list(dict.fromkeys([*config.languages, *([config.away] if config.away else [])]))
     rows = writing_heads(config.heads, config.k, codes, lm, config.rank)
-    found: dict[str, HeadSet] = {}
+    heads: dict[str, HeadSet] = {}
     for code in codes:
         if code not in rows:
             raise InputError(
@@ -275,8 +277,8 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
                 f"{config.heads}: no head is specific to {language_name(code)}; take the most "
                 "important ones with --ranking importance"
             )
-        found[code] = chosen
-    return found
+        heads[code] = chosen
+    return heads
 
 
 def _arms(
@@ -369,13 +371,13 @@ def _of_pocket(code: str, number: int, seed: int) -> list[GivenPrompt]:
     others = [other for other in CODES if other != code]
     each = -(-number // len(others))
     pairs = PairsChoice(tuple(f"{other}-{code}" for other in others), limit=each)
-    found = []
+    prompts = []
     for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
         names = language_name(file.source_language), language_name(file.target_language)
         for pair in file.pairs:
             text = DEFAULT_TEMPLATE.render(pair.source, *names).text
-            found.append(GivenPrompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
-    return found
+            prompts.append(GivenPrompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+    return prompts
 
 
 def _answer_numbers(
@@ -398,13 +400,13 @@ def _answer_numbers(
     missing = dict(measures.missing)
     if not referenced:
         missing["chrf"] = "not every prompt has a reference"
-    found = {}
+    numbers = {}
     for group in groups:
         own = measures.directions[group.name]
         off = None if own.off_target is None else counted(own.off_target)
         values = {"off_target": off, "empty": counted(own.empty), "chrf": own.chrf}
-        found[group.name] = Numbers(group.arms, values)
-    return found, missing
+        numbers[group.name] = Numbers(group.arms, values)
+    return numbers, missing
 
 
 def write_astray(path: Path, pairs: PairFile, before: Sequence[str]) -> Path:
