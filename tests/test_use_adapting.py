@@ -403,9 +403,9 @@ def test_prompts_become_strings_as_a_pipeline_makes_them(pocket: LanguageModel) 
 
 
 def _chat(messages: list[dict[str, str]]) -> Any:
-    from headscope.studies.use.prompts import Prompt
+    from headscope.studies.use.prompts import GivenPrompt
 
-    return Prompt("1", tuple(messages), "here")
+    return GivenPrompt("1", tuple(messages), "here")
 
 
 def test_a_prompt_that_does_not_fit_names_its_place(pocket: LanguageModel) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
@@ -24,6 +23,7 @@ from headscope.find.capture import Captured, capture_greedy, capture_reference
 from headscope.find.scoring import RunPart
 from headscope.lm.prompting import chat_writer
 from headscope.lm.tokens import Encoded, encode, encode_output
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
@@ -23,6 +22,7 @@ from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating
+from headscope.progress import Steps
 from headscope.runs.folder import read_shards
 
 if TYPE_CHECKING:

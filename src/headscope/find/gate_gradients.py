@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
@@ -25,6 +24,7 @@ from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
 from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.losses import answer_batch, checkpointed, frozen, row_losses
 from headscope.lm.prompting import Answered
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

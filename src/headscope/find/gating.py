@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.errors import InputError
 from headscope.settings import Option, Settings

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Resampled, RunPart, scored, with_bounds
 from headscope.heads import Head, HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_score
+from headscope.progress import Steps
 from headscope.settings import UNSIGNED, Option
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.progress import Progress, Steps
 from headscope.errors import InputError
 from headscope.find.gating import adam_after, answer_losses, check_finite
 from headscope.find.masking import History, MaskTraining
@@ -22,6 +21,7 @@ from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.losses import checkpointed, frozen
 from headscope.lm.queries import check_queries, query_gated
+from headscope.progress import Progress
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head

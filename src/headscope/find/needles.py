@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.data.prompts import Prompt
 from headscope.data.questions import Needle, NeedleFile
@@ -23,6 +22,7 @@ from headscope.data.words import within
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 from headscope.results.head_scores import NeedlePlace
 from headscope.settings import Option
 

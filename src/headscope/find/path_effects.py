@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.data.languages import language_name
 from headscope.data.prompts import TEMPLATE_OPTION, Template, TemplateField
@@ -25,6 +24,7 @@ from headscope.data.words import ConceptFile
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 from headscope.settings import Option
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.errors import InputError
 from headscope.find.scoring import Arrays, Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 from headscope.settings import Option
 
 if TYPE_CHECKING:

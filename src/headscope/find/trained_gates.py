@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuestion:
     """A question with its prompt and the row of prompt and first answer; `cut`: see `ask`."""
 
     question: Question
@@ -56,7 +56,7 @@ def ask(
     path: str,
     new_tokens: int,
     chat: bool | None = None,
-) -> list[Asked]:
+) -> list[AskedQuestion]:
     """The prompts and rows of questions, in order; `path` is the file's, for messages.
 
     A context too long for the model, with the answer or `new_tokens` generated ones after it, is
@@ -76,7 +76,7 @@ def ask(
         prompt = template.render(question, context)
         with naming(name):
             (row,) = encode_answers(lm, [prompt], [question.answers[0]], chat)
-        asked.append(Asked(question, prompt, replace(row, name=name), cut))
+        asked.append(AskedQuestion(question, prompt, replace(row, name=name), cut))
     return asked
 
 
@@ -265,7 +265,9 @@ def train_soft_gate(
     )
 
 
-def answer(lm: LanguageModel, asked: Sequence[Asked], gate: Gate, config: SoftGate) -> Answers:
+def answer(
+    lm: LanguageModel, asked: Sequence[AskedQuestion], gate: Gate, config: SoftGate
+) -> Answers:
     """Let the model answer questions under a gate, greedily, and score what it says."""
     from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import uses_chat, wrap_prompts
@@ -279,7 +281,9 @@ def answer(lm: LanguageModel, asked: Sequence[Asked], gate: Gate, config: SoftGa
     return scored(texts, losses, asked)
 
 
-def scored(texts: Sequence[str], losses: NDArray[np.float64], asked: Sequence[Asked]) -> Answers:
+def scored(
+    texts: Sequence[str], losses: NDArray[np.float64], asked: Sequence[AskedQuestion]
+) -> Answers:
     """Answers from the texts generated and the losses."""
     answers = [one.question.answers for one in asked]
     right, normalized = (

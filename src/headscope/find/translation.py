@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Steps
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_config import TranslationScore, check_aligner
 from headscope.heads import HeadScores
+from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.find.alignment import Counts, Given, Sentence

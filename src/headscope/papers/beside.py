@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.progress import Progress
 from headscope.compare.agreement import Choice, links_agreement, scores_agreement, stability
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount
@@ -18,6 +17,7 @@ from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, St
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
+from headscope.progress import Progress
 from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
 from headscope.studies.find.links import (
     FindAttentionMass,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.papers.registry import ALL, PAPERS, experiments_named, paper_named
@@ -21,6 +20,7 @@ from headscope.papers.show import (
     show_paper,
     show_papers,
 )
+from headscope.progress import Progress
 from headscope.runs import decode
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Shown

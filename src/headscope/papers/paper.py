@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from headscope.progress import Progress, Steps
 from headscope import options
 from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
+from headscope.progress import Progress
 from headscope.runs.codec import Result, decode, encode
 from headscope.runs.reading import naming, read_object, read_result, result_of
 from headscope.settings import UNSIGNED, Option, Settings

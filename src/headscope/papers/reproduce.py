@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
@@ -26,6 +25,7 @@ from headscope.papers.paper import (
 )
 from headscope.papers.plan import Plan, Planned, PlannedStep, costs_here, make_plan, stored_result
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table

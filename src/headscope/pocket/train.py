@@ -20,7 +20,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Steps
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.results.rating import Histogram
+from headscope.results.rating import ScoreHistogram
 from headscope.runs import Record, Result
 
 
@@ -150,9 +150,9 @@ class ShownLanguage(Record):
     documents: tuple[ShownDocument, ...]
 
     @property
-    def scores(self) -> Histogram | None:
+    def scores(self) -> ScoreHistogram | None:
         """Those of the baseline, if it has any."""
-        return Histogram(self.edges, self.baseline) if self.edges else None
+        return ScoreHistogram(self.edges, self.baseline) if self.edges else None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from headscope.runs import Record, entry
 
 
 @dataclass(frozen=True)
-class Histogram:
+class ScoreHistogram:
     """How many documents have a score from one edge to the next; one edge more than counts.
 
     Raises `ValueError` for edges that do not rise, and for negative counts.
@@ -53,7 +53,7 @@ class RatedLanguage(Record):
 
     scores: LanguageScores = entry(flat="")
     deviation: float | None = None
-    histogram: Histogram
+    histogram: ScoreHistogram
     top: tuple[TopDocument, ...]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.progress import Progress
 from headscope.data.files import write_text_atomically
+from headscope.progress import Progress
 from headscope.runs import Result, Signature, collect_provenance
 from headscope.settings import Option, Settings
 from headscope.studies.study import OUT_FILE, Study

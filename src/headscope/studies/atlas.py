@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
@@ -31,6 +30,7 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult, Mean
 from headscope.runs import Run, plain
 from headscope.settings import Nested, Option, Settings

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from headscope.progress import Progress
 from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
 from headscope.estimates import Baseline
 from headscope.measure.baseline import Rules, answers_right, translates
+from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
 from headscope.verify.translation.conditions import Translating, continuations
 

@@ -66,31 +66,31 @@ def check(config: Check, progress: Progress) -> CheckResult:
 
 
 def _show(result: CheckResult, run: Path) -> Shown:
-    found = result.report
+    report = result.report
 
     def wrong(counts: tuple[int, int] | None) -> str:
         return f"{counts[1]} of {counts[0]} wrong" if counts else "not comparable"
 
     rows = {
         "gates: largest difference in logits to zeroed slices of W_O": (
-            f"{found.gate_difference:.1g}"
+            f"{report.gate_difference:.1g}"
         ),
-        "the same with a gate for each row of a batch": f"{found.row_gate_difference:.1g}",
-        "peaks in plain passes": wrong((found.peaks, found.wrong)),
-        "peaks during generation, dynamic cache": wrong(found.dynamic),
-        "peaks during generation, static cache": wrong(found.static),
+        "the same with a gate for each row of a batch": f"{report.row_gate_difference:.1g}",
+        "peaks in plain passes": wrong((report.peaks, report.wrong)),
+        "peaks during generation, dynamic cache": wrong(report.dynamic),
+        "peaks during generation, static cache": wrong(report.static),
         "logits and texts are the same with and without recording": (
-            "yes" if found.same_outputs else "no"
+            "yes" if report.same_outputs else "no"
         ),
     }
     verdict = "runs as it should" if result.passed else "does not pass"
-    cautions = [sentence_of(found.note)] if found.note else []
+    cautions = [sentence_of(report.note)] if report.note else []
     if result.noise:
         cautions.append(
             f"Repeated passes differ by up to {result.noise:.2g} standard deviations of the "
             "logits, so a gate of ones was held to that and not to equal bits."
         )
-    title = f"{found.name}, {found.kernel} attention, peaks from the attention {found.way}"
+    title = f"{report.name}, {report.kernel} attention, peaks from the attention {report.way}"
     table = one_column(title, "found", rows.items())
     return Shown(
         "Check of a model",

@@ -77,7 +77,7 @@ def read_languages(
                 "such as --data de=articles.jsonl"
             )
         return _of_pocket(choice, split, choice.limit or pocket_limit, seed)
-    found: dict[str, DocumentFile] = {}
+    files: dict[str, DocumentFile] = {}
     for source in document_sources(choice, choice.limit or default_limit):
         for file in read_documents(source):
             code = file.language
@@ -91,28 +91,28 @@ def read_languages(
                     f"--data LANG={file.path}, such as en={file.path}, or name the column that "
                     "holds it with --language-column"
                 )
-            for other in found:
+            for other in files:
                 if same_language(other, code):
                     raise InputError(
-                        f"{file.path} and {found[other].path} both hold documents in {code}; put "
+                        f"{file.path} and {files[other].path} both hold documents in {code}; put "
                         "them into one file"
                     )
-            found[code] = file
+            files[code] = file
     for code in choice.languages:
-        if not any(same_language(code, other) for other in found):
-            there = ", ".join(found) or "none of the languages asked for"
+        if not any(same_language(code, other) for other in files):
+            there = ", ".join(files) or "none of the languages asked for"
             raise InputError(
                 f"--language {code} has no data; add --data {code}=FILE (there are documents in "
                 f"{there})"
             )
     if choice.limit is not None:
-        for code, file in found.items():
+        for code, file in files.items():
             if len(file.documents) < choice.limit:
                 raise InputError(
                     f"{file.path} holds {len(file.documents)} documents in {code}, but --limit "
                     f"asks for {choice.limit}; give more of them or a lower limit"
                 )
-    return found
+    return files
 
 
 def document_sources(choice: DocumentsChoice, limit: int) -> list[DocumentSource]:

@@ -38,7 +38,7 @@ def check_leakage(
     `found_on.json`. Raises `InputError` if there is an overlap, unless it is allowed.
     """
     tested = [pair for pairs in directions.values() for pair in pairs.pairs]
-    found = count_leakage(
+    counted = count_leakage(
         heads,
         tested,
         lambda pair, known: bool(leakage(known, [pair])),
@@ -50,7 +50,7 @@ def check_leakage(
     check_reference(
         heads, [side for pair in reference for side in (pair.source, pair.target)], allow_overlap
     )
-    return found
+    return counted
 
 
 def check_document_leakage(

@@ -83,8 +83,8 @@ def read_task_for_mask(
         InputError: if there is no task or several, it has no instruction to be compared with, or
             its examples are among those the mask was trained on.
     """
-    asked = choice if choice.task or choice.pair or choice.data else own_task(heads, choice, model)
-    tasks = read_tasks(asked, model.model, seed)
+    wanted = choice if choice.task or choice.pair or choice.data else own_task(heads, choice, model)
+    tasks = read_tasks(wanted, model.model, seed)
     if len(tasks) > 1:
         raise InputError(
             f"one task at a time is looked at, but {len(tasks)} are named ({', '.join(tasks)}); "

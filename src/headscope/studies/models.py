@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
-from headscope.progress import Progress, Steps
 from headscope.errors import InputError, MissingExtra, ModelError
+from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings

@@ -19,12 +19,12 @@ def data_digests(places: Iterable[str]) -> dict[str, str]:
     Raises:
         InputError: for pipes and devices.
     """
-    found = {}
+    digests = {}
     for place in places:
         named = place.partition("=")[2] if "=" in place and not Path(place).exists() else place
         # without a name it would be the folder that one happens to be in
-        found[f"data {place}"] = _digest(Path(named), place) if named.strip() else place
-    return found
+        digests[f"data {place}"] = _digest(Path(named), place) if named.strip() else place
+    return digests
 
 
 def _digest(path: Path, place: str) -> str:

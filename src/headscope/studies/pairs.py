@@ -125,7 +125,7 @@ def _read_all(
         return _pocket_directions(choice, split, limit or 200, seed)
     # Drawn from the whole of a file, so that examples do not depend on the limit.
     apart = reference + (0 if choice.shots_data else choice.shots)
-    found = {}
+    directions = {}
     for pair, name in _files(choice, option):
         most = choice.limit
         if apart and most is not None:
@@ -142,8 +142,8 @@ def _read_all(
             most,
         )
         direction = direction_of(source)
-        found[f"{direction.source}-{direction.target}"] = read_pairs(source)
-    return found
+        directions[f"{direction.source}-{direction.target}"] = read_pairs(source)
+    return directions
 
 
 def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str, PairFile]:
@@ -229,7 +229,7 @@ def _with_examples(
         train = {pair: sample_pairs(pair, "train", more, seed) for pair in directions}
         apart = {pair: rows[:reference] for pair, rows in _without(train, shots).items()}
     kept = _without(directions, {name: (*shots[name], *apart[name]) for name in directions})
-    found = {}
+    complete = {}
     for pair, pairs in directions.items():
         if not kept[pair]:
             raise InputError(
@@ -237,10 +237,10 @@ def _with_examples(
                 "give more sentences"
             )
         rows = kept[pair][: choice.limit]
-        found[pair] = dataclasses.replace(
+        complete[pair] = dataclasses.replace(
             pairs, pairs=rows, shots=shots[pair], reference=apart[pair]
         )
-    return found
+    return complete
 
 
 def _without(
@@ -283,11 +283,11 @@ def _in_halves(
 ) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
     """Two halves of all directions, by a hash of the source, that share no sentence."""
     every = [pair for pairs in directions.values() for pair in pairs.pairs]
-    beside = every if len(directions) > 1 else []
+    together = every if len(directions) > 1 else []
     first, second = {}, {}
     for name, pairs in directions.items():
         with naming(pairs.path):
-            one, other = halves(pairs.pairs, beside)
+            one, other = halves(pairs.pairs, together)
         first[name] = dataclasses.replace(pairs, pairs=one)
         second[name] = dataclasses.replace(pairs, pairs=other)
     return first, second
@@ -322,14 +322,14 @@ def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None
         raise InputError(f"several {option} need a direction each; write {option} en-de=FILE")
     if "all" in choice.pair:
         raise InputError("--pair all is for the pocket model's own sentences; name the directions")
-    asked = list(dict.fromkeys(choice.pair))
-    several = len(asked) > 1
+    wanted = list(dict.fromkeys(choice.pair))
+    several = len(wanted) > 1
     if several and Path(plain[0]).is_file():
         raise InputError(
-            f"{plain[0]} is one file for {len(asked)} directions; give each its own by "
+            f"{plain[0]} is one file for {len(wanted)} directions; give each its own by "
             f"{option} PAIR=FILE"
         )
-    return [(pair, plain[0]) for pair in asked or (None,)]
+    return [(pair, plain[0]) for pair in wanted or (None,)]
 
 
 def _pocket_directions(
@@ -338,17 +338,17 @@ def _pocket_directions(
     from headscope.pocket.sample import sample_pairs
     from headscope.pocket.world.languages import CODES, DIRECTIONS
 
-    asked = choice.pair
-    if not asked and choice.source_language and choice.target_language:
-        asked = (f"{choice.source_language}-{choice.target_language}",)
-    if not asked and (choice.source_language or choice.target_language):
+    wanted = choice.pair
+    if not wanted and choice.source_language and choice.target_language:
+        wanted = (f"{choice.source_language}-{choice.target_language}",)
+    if not wanted and (choice.source_language or choice.target_language):
         raise InputError(
             "one language alone is given; add --pair en-de, or both --source-language and "
             "--target-language"
         )
-    if not asked or "all" in asked:
-        asked = DIRECTIONS
-    for pair in asked:
+    if not wanted or "all" in wanted:
+        wanted = DIRECTIONS
+    for pair in wanted:
         direction = parse_direction(pair)
         for said, code in (
             (choice.source_language, direction.source),
@@ -364,7 +364,7 @@ def _pocket_directions(
                 )
         if direction.source == direction.target:
             raise InputError(f"--pair {pair} names one language twice")
-    return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in asked}
+    return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in wanted}
 
 
 def pair_inputs(

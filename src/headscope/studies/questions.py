@@ -154,12 +154,12 @@ def _read(path: str, choice: QuestionsChoice) -> QuestionFile:
     """A file whose questions know their language where anybody does."""
     if choice.language is not None:
         language_name(choice.language)  # says what is wrong with a code
-    found = read_questions(path, choice.limit)
+    read = read_questions(path, choice.limit)
     spoken = tuple(
         question if question.language else replace(question, language=choice.language)
-        for question in found.questions
+        for question in read.questions
     )
-    return replace(found, questions=spoken)
+    return replace(read, questions=spoken)
 
 
 def _groups(questions: Sequence[Question], name: str) -> list[list[Question]]:

@@ -34,8 +34,8 @@ def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences |
     for place, label in enumerate(texts, 1):
         if label.beside(main):
             places.setdefault(label.kind, place)
-    found = read_sentences(run, main.k, main.gate, places, main.ablate)
-    if not found:
+    sentences = read_sentences(run, main.k, main.gate, places, main.ablate)
+    if not sentences:
         return NotMeasured(title, "outputs.jsonl of the run folder is missing or empty")
     labels = {
         "baseline": "Original",
@@ -52,7 +52,7 @@ def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences |
             "the run was made."
         )
     )
-    return Sentences(title, found, labels, links, note)
+    return Sentences(title, sentences, labels, links, note)
 
 
 def read_sentences(
@@ -119,7 +119,7 @@ def _meant(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _links(
     file: Path, rows: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> dict[tuple[str, str], dict[str, LinkedWords]]:
-    found: dict[tuple[str, str], dict[str, LinkedWords]] = {}
+    linked: dict[tuple[str, str], dict[str, LinkedWords]] = {}
     for number, entry in read_rows(file):
         try:
             key, kind = (str(entry["direction"]), str(entry["id"])), str(entry["condition"])
@@ -136,8 +136,8 @@ def _links(
                 raise ValueError("a link leads to no word")
         except (KeyError, TypeError, ValueError) as error:
             raise damaged_line(file, number) from error
-        found.setdefault(key, {}).setdefault(kind, LinkedWords(source, other, links))
-    return found
+        linked.setdefault(key, {}).setdefault(kind, LinkedWords(source, other, links))
+    return linked
 
 
 def _spans(value: Sequence[Sequence[int]], text: str) -> tuple[Span, ...]:
@@ -170,7 +170,7 @@ def _sentence_scores(
         arrays = load_file(file)
     except (OSError, SafetensorError, ValueError) as error:
         raise InputError(f"{file}: is damaged; run the same command again") from error
-    found: dict[str, dict[str, NDArray[np.float64]]] = {}
+    scores: dict[str, dict[str, NDArray[np.float64]]] = {}
     for name, sentences in directions.items():
         counts = arrays.get(f"{name}.chrf")
         if counts is None:
@@ -180,5 +180,5 @@ def _sentence_scores(
                 f"{file}: holds other sentences of {name} than outputs.jsonl; "
                 "run the same command again"
             )
-        found[name] = {kind: chrf_from_statistics(counts[place]) for kind, place in places.items()}
-    return found
+        scores[name] = {kind: chrf_from_statistics(counts[place]) for kind, place in places.items()}
+    return scores

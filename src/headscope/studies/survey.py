@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.progress import Progress
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
@@ -111,12 +111,12 @@ def survey(
                 "fewer than two methods could be run, so there is nothing to compare "
                 f"({why or 'only one was asked for'}); name or give data for more of them"
             )
-        found = compare_methods(
+        compared_runs = compare_methods(
             CompareMethods(tuple(compared), config.k, rank=config.data.rank),
             run.path / COMPARISON,
         )
         return SurveyResult(
-            model=model, quick=config.quick, runs=tuple(rows), comparison=found.comparison
+            model=model, quick=config.quick, runs=tuple(rows), comparison=compared_runs.comparison
         )
 
     result = carry_out(

@@ -111,16 +111,16 @@ def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskS
 
     Raises `InputError` if none is named, two have one name, or one cannot be read.
     """
-    found: list[TaskSides] = [_task(choice, name, model, seed) for name in choice.task]
-    found += _directions(choice, model, seed)
-    if not found:
+    read: list[TaskSides] = [_task(choice, name, model, seed) for name in choice.task]
+    read += _directions(choice, model, seed)
+    if not read:
         raise InputError(
             "no task given; add --task FILE, or --pair en-de with --data, or for pocket --task "
             "plural-de or --pair en-de"
         )
-    words = [sides.test for sides in found if not sides.test.is_translation]
+    words = [sides.test for sides in read if not sides.test.is_translation]
     named: dict[str, TaskSides] = {}
-    for sides in found:
+    for sides in read:
         if sides.name in named:
             raise InputError(
                 f"two tasks are called {sides.name!r} ({named[sides.name].test.path} and "

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from headscope.progress import Steps
 from headscope.papers.heads_up.cells import NAME
 from headscope.papers.heads_up.tasks import (
     Task,

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headscope.progress import Steps
 from headscope.papers.claims import answer_of, claims_of
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
 from headscope.papers.token_alignment_heads import steps, told

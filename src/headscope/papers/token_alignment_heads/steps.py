@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.progress import Progress
 from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
@@ -45,6 +44,7 @@ from headscope.papers.trater import TraterExperiment, trater_experiment
 from headscope.papers.trater.evidence import published_selection
 from headscope.pocket.mixture import corpus_documents
 from headscope.pocket.tasks import CROSS_LINGUAL, TASKS, write_tasks
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, dump_json, encode
 from headscope.runs.reading import read_rows
 from headscope.studies.compare.checkpoints import checkpoint_series

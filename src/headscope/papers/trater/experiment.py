@@ -15,7 +15,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads.store import writing
 from headscope.papers.trater.evidence import Mixture, describe
@@ -28,6 +27,7 @@ from headscope.papers.trater.training import (
     records_of,
     train_and_measure,
 )
+from headscope.progress import Progress
 from headscope.runs import Run, carry_out, decode, plain
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.models import about_model, model_inputs, model_provenance

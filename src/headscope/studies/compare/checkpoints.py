@@ -63,28 +63,28 @@ def checkpoint_series(
         InputError: for fewer than two checkpoints, a name that matches nothing, or one named twice.
     """
     model = model or ModelChoice()
-    found: list[Checkpoint] = []
+    series: list[Checkpoint] = []
     for name in names:
-        found += _expand(name, model)
+        series += _expand(name, model)
     for revision in revisions:
         if Path(model.model).exists() or model.model == POCKET:
             raise InputError(
                 f"--revision {revision} needs --model with the name of a Hub model, which "
                 f"{model.model} is not; name the folders of the checkpoints instead"
             )
-        found.append(_make(f"{model.model}@{revision}", model, model.model, revision))
-    if not found:
+        series.append(_make(f"{model.model}@{revision}", model, model.model, revision))
+    if not series:
         raise InputError(
             "no checkpoints are named; give pocket, folders, a pattern such as 'ckpt/step-*', "
             "NAME@REVISION, or --model NAME with --revision, repeatable"
         )
-    places = [(artifact.model.model, artifact.model.revision) for artifact in found]
-    for place, one in zip(places, found, strict=True):
+    places = [(artifact.model.model, artifact.model.revision) for artifact in series]
+    for place, one in zip(places, series, strict=True):
         if places.count(place) > 1:
             raise InputError(f"{one.name}: this checkpoint is named twice; name each once")
-    if len(found) < 2:
-        raise InputError(f"{found[0].name} is a single checkpoint; name at least two of a series")
-    return tuple(_in_order(_with_own_names(found)))
+    if len(series) < 2:
+        raise InputError(f"{series[0].name} is a single checkpoint; name at least two of a series")
+    return tuple(_in_order(_with_own_names(series)))
 
 
 def named_checkpoints(

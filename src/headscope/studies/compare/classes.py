@@ -49,15 +49,15 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesR
     began = time.monotonic()
     if not config.artifacts:
         raise InputError("there is nothing to compare; name at least one run that scored heads")
-    found = read_artifacts(config.artifacts, mean_only=True)
-    rows = [class_shares(artifact, config.threshold, config.inactive) for artifact in found]
+    artifacts = read_artifacts(config.artifacts, mean_only=True)
+    rows = [class_shares(artifact, config.threshold, config.inactive) for artifact in artifacts]
     settings = {
         "threshold": config.threshold,
         "inactive": config.inactive,
-        "artifacts": [artifact.name for artifact in found],
+        "artifacts": [artifact.name for artifact in artifacts],
     }
 
-    inputs = {artifact.name: artifact.digest for artifact in found}
+    inputs = {artifact.name: artifact.digest for artifact in artifacts}
 
     def compute(run: Run) -> ClassesResult:
         return ClassesResult(

@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.compare.artifacts import Artifact, check_one_geometry
 from headscope.compare.sets import class_shares, overlaps
@@ -42,6 +41,7 @@ from headscope.heads import (
 )
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Ranking
 from headscope.results.formation import (
     CheckpointRow,
@@ -324,8 +324,8 @@ def _measure(
             works = check_translations(lm, checked_on, config.score, own, rules)
         del lm
         gc.collect()
-        found = describe_all(scores, config.threshold, config.rank, config.inactive)
-        return {**encode(found), **encode(works)}
+        described = describe_all(scores, config.threshold, config.rank, config.inactive)
+        return {**encode(described), **encode(works)}
 
     result = carry_out(CHECKPOINT, place, settings, inputs, compute)
     outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]

@@ -111,13 +111,13 @@ def _settled(
     rows: Rows, of: Callable[[CheckpointRow], float | None], least: float
 ) -> CheckpointRow | None:
     """The first checkpoint from which on the value stays at `least` or above."""
-    found = None
+    first = None
     for row in reversed(rows):
         value = of(row)
         if value is None or value < least:
             break
-        found = row
-    return found
+        first = row
+    return first
 
 
 def _table(result: FormationResult) -> Table:

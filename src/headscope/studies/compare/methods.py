@@ -91,8 +91,8 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     """
     began = time.monotonic()
     columns, geometry = read_methods(config.runs, config.every_part)
-    asked = default_amount(geometry) if config.k is None else config.k
-    k = count_of(asked, geometry.total)
+    wanted = default_amount(geometry) if config.k is None else config.k
+    k = count_of(wanted, geometry.total)
     sets = [column.selected(k, config.rank) for column in columns]
     ranking = [about_rank(heads) for heads in sets]
     settings = {

@@ -86,31 +86,31 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
     began = time.monotonic()
     if config.k is not None and config.threshold is not None:
         raise InputError("--k and --threshold both say which heads are compared; give one of them")
-    found = read_artifacts(config.artifacts, config.mean_only, config.geometry)
-    if len(found) < 2:
+    artifacts = read_artifacts(config.artifacts, config.mean_only, config.geometry)
+    if len(artifacts) < 2:
         raise InputError(
             f"{config.artifacts[0] if config.artifacts else 'nothing'} holds only one set of "
             "heads; name a second one to compare it with"
         )
-    geometry = check_one_geometry((each.place, each.geometry) for each in found)
-    if config.threshold is not None and not any(each.scores for each in found):
+    geometry = check_one_geometry((each.place, each.geometry) for each in artifacts)
+    if config.threshold is not None and not any(each.scores for each in artifacts):
         raise InputError("--threshold needs scores, and only sets were named; leave it out")
     sets = {}
-    for artifact in found:
+    for artifact in artifacts:
         with naming(artifact.place):
             sets[artifact.name] = artifact.top(config.k, config.threshold, config.rank)
-    ways = {each.name: each.direction for each in found}
+    ways = {each.name: each.direction for each in artifacts}
     settings = {
         "k": config.k,
         "threshold": config.threshold,
         "rank": about_rank(*sets.values())["rank"],
         "ranks": {name: about_rank(heads)["rank"] for name, heads in sets.items()},
-        "artifacts": [each.name for each in found],
+        "artifacts": [each.name for each in artifacts],
     }
 
     def compute(run: Run) -> OverlapResult:
         scores = {
-            artifact.name: artifact.scores for artifact in found if artifact.scores is not None
+            artifact.name: artifact.scores for artifact in artifacts if artifact.scores is not None
         }
         pairs = overlaps(sets, scores, ways)
         return OverlapResult(
@@ -118,12 +118,12 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             k=config.k,
             threshold=config.threshold,
             **about_rank(*sets.values()),
-            artifacts=tuple(_compared(artifact, sets[artifact.name]) for artifact in found),
+            artifacts=tuple(_compared(artifact, sets[artifact.name]) for artifact in artifacts),
             pairs=tuple(pairs),
             groups=tuple(group_overlaps(pairs, ways)),
         )
 
-    inputs = {one.name: one.digest for one in found}
+    inputs = {one.name: one.digest for one in artifacts}
     return carry_out(COMMAND, out, settings, inputs, compute, began, kind=OverlapResult)
 
 

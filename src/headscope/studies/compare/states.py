@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.compare.hidden_states import CONDITIONS, CONTROLS, Sample, describe, observe
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.states import (
     ByPlace,
@@ -228,28 +228,28 @@ def _show(result: ComparedStates, run: Path) -> Shown:
 
 
 def _finding(states: StatesFound) -> list[str]:
-    found = states.nearer["as is"].later_half
+    gain = states.nearer["as is"].later_half
     words = (
         "is nearer to the instructed model than the original model is"
-        if found.low > 0
+        if gain.low > 0
         else "is farther from the instructed model than the original model is"
-        if found.high < 0
+        if gain.high < 0
         else "is not significantly nearer to the instructed model than the original model is"
     )
     answer = (
         f"In the later half of the layers, the masked model without instruction {words}: cosine "
-        f"at the last input token {signed(found.mean, 3)} (95\u00a0% CI {_ends(found)}, "
+        f"at the last input token {signed(gain.mean, 3)} (95\u00a0% CI {_ends(gain)}, "
         f"n\u00a0=\u00a0{states.samples} samples)."
     )
     return [answer, *(_against(states.nearer[c.kind], c.kind, c.draws) for c in states.controls)]
 
 
 def _against(nearer: Nearer, kind: str, draws: int) -> str:
-    found = nearer.later_half
+    gain = nearer.later_half
     layers = ", with as many in each layer" if kind == "shuffled_by_layer" else ""
     return (
-        f"Against random masks that keep as many heads{layers}: cosine {signed(found.mean, 3)} "
-        f"(95\u00a0% CI {_ends(found)}; p\u00a0=\u00a0{p_value(nearer.p_examples)} over samples, "
+        f"Against random masks that keep as many heads{layers}: cosine {signed(gain.mean, 3)} "
+        f"(95\u00a0% CI {_ends(gain)}; p\u00a0=\u00a0{p_value(nearer.p_examples)} over samples, "
         f"{p_value(nearer.p_draws)} over {count(draws, 'draw')})."
     )
 

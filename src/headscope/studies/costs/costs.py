@@ -28,7 +28,7 @@ from headscope.studies.study import Study
 #: Padded tokens of a batch, as the commands have it by default.
 _BATCH = 8192
 #: A batch writes until its longest output ends: its steps, per mean output.
-_LONGEST = 1.5
+_LONGEST_PER_MEAN = 1.5
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _written(outputs: float, prompt: float, mean: float) -> tuple[Work, Work]:
 
     Every row of a batch goes on until the longest ends, so that more tokens are computed than kept.
     """
-    longest = mean * _LONGEST
+    longest = mean * _LONGEST_PER_MEAN
     rows = max(1.0, _BATCH // (prompt + 2 * mean + 32))
     batches = math.ceil(outputs / rows)
     read = Work(forward=outputs * prompt, length=prompt, rows=rows, calls=batches)
@@ -291,16 +291,16 @@ def costs(config: Costs) -> CostsResult:
         from headscope.studies.costs.measuring import measure_machine
 
         where = measure_machine(load(config.models[0] if config.machine == "model" else "pocket"))
-    found = []
+    made = []
     for shape in shapes:
         costed = costs_of(shape, where)
         facts = ShapeFacts(shape=shape, parameters=shape.parameters, active=shape.active)
-        found.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
+        made.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
     signed = {"models": [asdict(each) for each in shapes], "on": config.machine}
     return CostsResult(
         signature=str(Signature.of("costs", signed, {})),
         machine=where,
-        models=tuple(found),
+        models=tuple(made),
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.find.gating import (
@@ -29,6 +28,7 @@ from headscope.measure.baseline import Rules
 from headscope.measure.intervals import bootstrap_mean
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
+from headscope.progress import Progress
 from headscope.results.causal_gating import (
     CausalGatingResult,
     CheckedLoss,
@@ -285,10 +285,10 @@ def _check(
     so many have it; beside them as many random heads, whose mean over draws is told.
     """
     geometry = lm.geometry
-    found = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
+    losses = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
     for name in GATES:
         gates = [Gate(geometry, getattr(each, name)) for each in fits]
-        found[f"gates {name}"] = _nll(lm, gates, tested, config)
+        losses[f"gates {name}"] = _nll(lm, gates, tested, config)
     k = default_heads(geometry)
     removed: dict[str, tuple[str, ...]] = {}
     for role in ROLES:
@@ -297,10 +297,10 @@ def _check(
         removed[role] = tuple(map(str, heads))
         if not len(heads):
             continue
-        found[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
+        losses[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
         draws = [draw.heads.removed() for draw in draw_heads(heads, DRAWS, seed)]
-        found[f"random beside {role}"] = _nll(lm, draws, tested, config)
-    return RolesCheck(removed, len(tested), conditions(found, seed))
+        losses[f"random beside {role}"] = _nll(lm, draws, tested, config)
+    return RolesCheck(removed, len(tested), conditions(losses, seed))
 
 
 def _nll(
@@ -379,10 +379,10 @@ def _stability(result: CausalGatingResult) -> tuple[str, str]:
     seeds = len(result.fits)
     if seeds == 1:
         return "One seed: other fits may give other heads the same roles.", "--seeds 3"
-    found = [f"{role} {each.always} of {each.any}" for role, each in result.roles.items()]
+    agreeing = [f"{role} {each.always} of {each.any}" for role, each in result.roles.items()]
     words = (
         f"Heads with a role in every one of {seeds} seeds, of those with it in at least one: "
-        f"{', '.join(found)}."
+        f"{', '.join(agreeing)}."
     )
     return words, "--seeds 10" if seeds < 10 else ""
 

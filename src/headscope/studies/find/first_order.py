@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from headscope.progress import Progress
 from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run

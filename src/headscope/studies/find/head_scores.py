@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headscope.progress import Progress, Steps
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
+from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
@@ -170,12 +170,12 @@ def score_languages(
 def describe_language(scores: HeadScores, choice: DocumentsChoice) -> LanguageScores:
     """One language: heads, and what was counted; `choice` says what was asked for."""
     documents = scores.config["examples"] + scores.config["left_out"]
-    asked = choice.limit is not None or not choice.data
+    insisted = choice.limit is not None or not choice.data
     return LanguageScores(
         heads=ScoredHead.all_of(scores),
         documents=scores.config["examples"],
         left_out=scores.config["left_out"],
-        fewer_than_usual=not asked and documents < DEFAULT_LIMIT,
+        fewer_than_usual=not insisted and documents < DEFAULT_LIMIT,
         tokens=scores.config["tokens"],
         loss=scores.config["loss"],
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.progress import Progress
 from headscope.find.repeated import Induction, induction
+from headscope.progress import Progress
 from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Nested, Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section

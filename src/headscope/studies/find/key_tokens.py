@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,
@@ -121,16 +121,18 @@ def find_key_tokens(
     def compute(run: Run) -> KeyTokensResult:
         if progress:
             progress("key tokens", 0, 1)
-        found = key_tokens(lm, config.prompt, heads, config.measure)
+        attention = key_tokens(lm, config.prompt, heads, config.measure)
         if progress:
             progress("key tokens", 1, 1)
         # Best first, as every command of this kind lists heads.
-        order = sorted(range(len(found.heads)), key=lambda at: (-found.scores[at], found.heads[at]))
-        ranked = HeadSet(lm.geometry, tuple(found.heads[at] for at in order), heads.origin)
+        order = sorted(
+            range(len(attention.heads)), key=lambda at: (-attention.scores[at], attention.heads[at])
+        )
+        ranked = HeadSet(lm.geometry, tuple(attention.heads[at] for at in order), heads.origin)
         ranked.save_pretrained(run.path / "heads")
-        _write(run, found, order)
+        _write(run, attention, order)
         model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
-        described = _describe(found, order)
+        described = _describe(attention, order)
         return replace(described, model=model, rank=rank["rank"], rank_note=rank["rank_note"])
 
     seed = config.measure.seed

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope.find.importance import (
     Lahis,
     LanguageSets,
@@ -23,6 +22,7 @@ from headscope.find.importance import (
 )
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
+from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
@@ -162,8 +162,8 @@ def _halves(scores: HeadScores, quantile: float) -> SetOverlap | None:
 
 
 def _overlap(a: HeadSet, b: HeadSet) -> SetOverlap:
-    found = overlap(a.heads, b.heads, a.geometry.total)
-    return SetOverlap(found.jaccard, found.expected, found.expected_exact, found.p_value)
+    shared = overlap(a.heads, b.heads, a.geometry.total)
+    return SetOverlap(shared.jaccard, shared.expected, shared.expected_exact, shared.p_value)
 
 
 def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:

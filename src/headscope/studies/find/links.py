@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.progress import Progress, Steps
 from headscope.data.align import LlmAligner
 from headscope.errors import InputError
 from headscope.find.translation import attention_mass, translation_score
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import save_scores
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress, Steps
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 from headscope.studies.baseline import check_translations
@@ -46,14 +46,14 @@ class FindByLinks:
     @property
     def ways(self) -> dict[str, TranslationScore]:
         """How to score by each of the links; `own` are those of `score`."""
-        found = {"own": self.score}
-        found |= {
+        by_links = {"own": self.score}
+        by_links |= {
             f"eflomal-{number}": replace(self.score, aligner="eflomal")
             for number in range(1, self.fits + 1)
         }
         if self.llm is not None:
-            found["llm"] = replace(self.score, aligner="llm", llm=self.llm)
-        return found
+            by_links["llm"] = replace(self.score, aligner="llm", llm=self.llm)
+        return by_links
 
 
 def find_by_links(
@@ -79,23 +79,23 @@ def find_by_links(
     def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         write_found_on(run, directions)
-        told = {}
+        links = {}
         for number, (name, way) in enumerate(config.ways.items()):
             if progress:
                 progress("links", number, len(config.ways))
-            found = {
+            scores = {
                 pair: translation_score(lm, pairs, way, run, links=f"links {name}")
                 for pair, pairs in directions.items()
             }
             place = run.path if name == "own" else run.path / "links" / name
-            save_scores(place, parts_of(found))
-            told[name] = {
-                "aligner": next(iter(found.values())).config["aligner"],
-                "tokens": sum(part.config["tokens"] for part in found.values()),
-                "examples": sum(part.config["examples"] for part in found.values()),
-                "digests": {pair: one.config["links_digest"] for pair, one in found.items()},
+            save_scores(place, parts_of(scores))
+            links[name] = {
+                "aligner": next(iter(scores.values())).config["aligner"],
+                "tokens": sum(part.config["tokens"] for part in scores.values()),
+                "examples": sum(part.config["examples"] for part in scores.values()),
+                "digests": {pair: one.config["links_digest"] for pair, one in scores.items()},
             }
-        return {"links": told, **works}
+        return {"links": links, **works}
 
     data, seed = pair_inputs(directions), config.score.seed
     return run_with_model(
@@ -122,11 +122,11 @@ def find_attention_mass(
 
     def score(run: Run, steps: Steps | None) -> Scored:
         write_found_on(run, directions)
-        found = {
+        scores = {
             name: attention_mass(lm, pairs, config.score, run, steps)
             for name, pairs in directions.items()
         }
-        return parts_of(found)
+        return parts_of(scores)
 
     return scores_run(
         MASS,

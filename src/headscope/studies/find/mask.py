@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress, Steps
 from headscope import options
-from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.mask import (
     Fate,
     FeedForwardGate,
@@ -55,7 +54,6 @@ from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
-    TaskSides,
     answers,
     found_on,
     read_tasks,
@@ -165,7 +163,7 @@ def find_mask(
         selected = sum(head.selected for head in heads)
         gates = trained.feed_forward
         short = fitting.travel < fitting.enough
-        parts = {name: _trained_on(sides) for name, sides in tasks.items()}
+        parts = {name: sides.train for name, sides in tasks.items() if sides.train is not None}
         return FoundMask(
             **works,
             heads=heads,
@@ -239,14 +237,14 @@ def _fitting(
         if minutes is not None:
             left = 60 * minutes - (time.monotonic() - began)
             steps = max(1, min(steps, int(left / seconds)))
-        _told(training, steps, seconds, minutes, tell)
+        _announce(training, steps, seconds, minutes, tell)
         kept = {SCHEDULE: {"steps": steps, "seconds_a_step": seconds}}
         run.append_part(SCHEDULE, SCHEDULE, kept[SCHEDULE])
-    found = kept[SCHEDULE]
-    return replace(training, steps=int(found["steps"])), float(found["seconds_a_step"])
+    schedule = kept[SCHEDULE]
+    return replace(training, steps=int(schedule["steps"])), float(schedule["seconds_a_step"])
 
 
-def _told(
+def _announce(
     training: MaskTraining,
     steps: int,
     seconds: float,
@@ -338,11 +336,6 @@ def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
     return tuple(heads)
 
 
-def _trained_on(sides: TaskSides) -> Task:
-    assert sides.train is not None  # else there would have been nothing to train on
-    return sides.train
-
-
 #: Points of a line, and lines of single heads.
 POINTS, LINES = 100, 4
 #: A head is kept where its weight M is 0 or above, which is 0.5 or above in σ(M).
@@ -357,16 +350,16 @@ FATES: dict[Fate, str] = {
 }
 
 
-def _history(path: Path, found: FoundMask) -> History:
+def _history(path: Path, result: FoundMask) -> History:
     """The weights on the way of a finished run; InputError if it is not that of this result."""
     geometry = HeadScores.from_pretrained(path / "scores").geometry
     arrays = read_arrays(path / "history.safetensors", ("steps", "weights", "losses"))
     steps, weights, losses = arrays.values()
     if (
-        sorted(head.place for head in found.heads) != list(geometry.heads())
+        sorted(head.place for head in result.heads) != list(geometry.heads())
         or weights.shape != (len(steps), *geometry.shape)
         or len(steps) < 2
-        or not int(steps[-1]) == len(losses) == len(found.loss)
+        or not int(steps[-1]) == len(losses) == len(result.loss)
     ):
         raise mixed_up(path)
     at = np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))
@@ -383,66 +376,68 @@ def _line(history: History, name: str, heads: Sequence[MaskHead]) -> Series:
     return Series(name, points, *ends)
 
 
-def show(found: FoundMask, run: Path) -> Shown:
-    """The heads kept by layer, every head, the loss, and heads that changed sides."""
-    history = _history(run, found)
-    first, last = found.loss_ends
-    dropped = "attends evenly: its queries are 0" if found.on == "query" else "writes nothing"
+def _show(result: FoundMask, run: Path) -> Shown:
+    history = _history(run, result)
+    first, last = result.loss_ends
+    dropped = "attends evenly: its queries are 0" if result.on == "query" else "writes nothing"
     cautions = [
         "The loss is of training: on the examples trained on, with gates drawn at random. "
         "headscope verify mask tests the mask on held-out examples, against random masks."
     ]
     if last >= first:
         cautions.append("The loss did not fall: the mask may not do the task.")
-    cautions += map(sentence_of, found.notes)
+    cautions += map(sentence_of, result.notes)
     return Shown(
         "Learned mask",
-        f"Which heads does {found.model_name} keep when it learns to do {found.task} without an "
+        f"Which heads does {result.model_name} keep when it learns to do {result.task} without an "
         "instruction?",
-        _finding(found),
+        _finding(result),
         "One training run with one seed: another seed can keep other heads. Train again with",
-        f"--seed {int(found.training.get('seed', 0)) + 1}",
+        f"--seed {int(result.training.get('seed', 0)) + 1}",
         cautions,
         [
-            *model_facts(found.model_name, len(found.heads)),
-            ("task", found.task),
-            ("examples", str(found.examples)),
-            *([("shots", str(found.shots))] if found.shots else []),
-            ("steps", str(len(found.loss))),
-            ("start", "nearly all heads kept" if found.start == "positive" else "nearly none kept"),
-            ("gates on", "queries" if found.on == "query" else "outputs"),
+            *model_facts(result.model_name, len(result.heads)),
+            ("task", result.task),
+            ("examples", str(result.examples)),
+            *([("shots", str(result.shots))] if result.shots else []),
+            ("steps", str(len(result.loss))),
+            (
+                "start",
+                "nearly all heads kept" if result.start == "positive" else "nearly none kept",
+            ),
+            ("gates on", "queries" if result.on == "query" else "outputs"),
         ],
         [
-            Section("Heads kept by layer", [_layers(found)], brief=True),
+            Section("Heads kept by layer", [_layers(result)], brief=True),
             Section(
                 "Every head",
-                [_every_head(found), _kept(found)],
+                [_every_head(result), _kept(result)],
                 "The model is frozen; one weight M a head is trained, and heads with M \u2265 0 at "
                 f"the end are the mask. A dropped head {dropped}.",
             ),
-            Section("Training", _training(found, history)),
-            Section("Heads that switched", _courses(found, history)),
+            Section("Training", _training(result, history)),
+            Section("Heads that switched", _courses(result, history)),
         ],
     )
 
 
-def _finding(found: FoundMask) -> list[str]:
-    first, last = found.loss_ends
+def _finding(result: FoundMask) -> list[str]:
+    first, last = result.loss_ends
     shares = {
-        at: sum(head.selected for head in heads) / len(heads) for at, heads in found.layers.items()
+        at: sum(head.selected for head in heads) / len(heads) for at, heads in result.layers.items()
     }
     fewest = min(shares, key=shares.__getitem__)
-    heads = found.layers[fewest]
-    gone = found.feed_forward_dropped
+    heads = result.layers[fewest]
+    gone = result.feed_forward_dropped
     parts = f" It drops the feed-forward part of layer {', '.join(map(str, gone))}." if gone else ""
-    if found.feed_forward is not None and not gone:
+    if result.feed_forward is not None and not gone:
         parts = " It keeps every feed-forward part."
-    wavered = sum(head.wavered for head in found.heads)
-    steps = found.twentieth
+    wavered = sum(head.wavered for head in result.heads)
+    steps = result.twentieth
     ends = "first and last step" if steps == 1 else f"means of the first and the last {steps} steps"
     return [
-        f"The mask keeps {found.selected} of {len(found.heads)} heads "
-        f"({percent(found.kept_share, 1)}); layer {fewest} keeps the fewest, "
+        f"The mask keeps {result.selected} of {len(result.heads)} heads "
+        f"({percent(result.kept_share, 1)}); layer {fewest} keeps the fewest, "
         f"{sum(head.selected for head in heads)} of {len(heads)}.{parts}",
         f"The loss of the answers without an instruction went from {fixed(first, 3)} to "
         f"{fixed(last, 3)} nats a token ({ends}). {count(wavered, 'head')} switched between kept "
@@ -450,10 +445,10 @@ def _finding(found: FoundMask) -> list[str]:
     ]
 
 
-def _layers(found: FoundMask) -> Table:
+def _layers(result: FoundMask) -> Table:
     return table_of(
         "Heads kept by layer",
-        ((f"layer {layer}", heads) for layer, heads in found.layers.items()),
+        ((f"layer {layer}", heads) for layer, heads in result.layers.items()),
         {
             "kept": lambda heads: sum(head.selected for head in heads),
             "heads": len,
@@ -467,8 +462,8 @@ def _layers(found: FoundMask) -> Table:
     )
 
 
-def _every_head(found: FoundMask) -> HeadTable:
-    heads = sorted(found.heads, key=lambda head: head.place)
+def _every_head(result: FoundMask) -> HeadTable:
+    heads = sorted(result.heads, key=lambda head: head.place)
     columns = (
         Column("open", "\u03c3(M)", "how open the gate is; kept from 0.5 on"),
         Column("weight", "Weight M", "kept from 0 on"),
@@ -483,7 +478,7 @@ def _every_head(found: FoundMask) -> HeadTable:
         "Every head by its weight",
         places(head.place for head in heads),
         columns,
-        {found.task: values},
+        {result.task: values},
         ranked_by="open",
         threshold=KEPT,
         classes=(("kept", KEPT), ("dropped", None)),
@@ -492,16 +487,16 @@ def _every_head(found: FoundMask) -> HeadTable:
     )
 
 
-def _kept(found: FoundMask) -> HeadSets:
-    kept = [head.place for head in found.heads if head.selected]
-    return HeadSets("Heads kept, highest weight first", {found.task: places(kept)})
+def _kept(result: FoundMask) -> HeadSets:
+    kept = [head.place for head in result.heads if head.selected]
+    return HeadSets("Heads kept, highest weight first", {result.task: places(kept)})
 
 
-def _training(found: FoundMask, history: History) -> list[Lines]:
-    width = max(1, len(found.loss) // POINTS)
-    blocks = {at: found.loss[at : at + width] for at in range(0, len(found.loss), width)}
+def _training(result: FoundMask, history: History) -> list[Lines]:
+    width = max(1, len(result.loss) // POINTS)
+    blocks = {at: result.loss[at : at + width] for at in range(0, len(result.loss), width)}
     loss = tuple((at + len(part) / 2, fmean(part)) for at, part in blocks.items())
-    places = [(head.layer, head.head) for head in found.heads]
+    places = [(head.layer, head.head) for head in result.heads]
     kept = np.sum([history.weights[:, layer, head] >= 0 for layer, head in places], axis=0)
     size = tuple(zip(map(float, history.steps), map(float, kept), strict=True))
     return [
@@ -516,14 +511,14 @@ def _training(found: FoundMask, history: History) -> list[Lines]:
     ]
 
 
-def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
-    wavered = [head for head in found.heads if head.wavered]
+def _courses(result: FoundMask, history: History) -> list[Lines | Table]:
+    wavered = [head for head in result.heads if head.wavered]
     groups = {
-        "selected heads, mean": [head for head in found.heads if head.selected],
-        "dropped heads, mean": [head for head in found.heads if not head.selected],
+        "selected heads, mean": [head for head in result.heads if head.selected],
+        "dropped heads, mean": [head for head in result.heads if not head.selected],
     }
     groups |= {f"head {head.place}": [head] for head in wavered[:LINES]}
-    fates = ((words, found.fates[fate]) for fate, words in FATES.items() if found.fates.get(fate))
+    fates = ((words, result.fates[fate]) for fate, words in FATES.items() if result.fates.get(fate))
     listed = table_of(
         "Heads that switched more than once",
         ((str(head.place), head) for head in wavered),
@@ -561,4 +556,4 @@ def _survey(plan: SurveyPlan) -> FindMask | str:
     return plan.missing(plan.data.task, "--task FILE") or config
 
 
-command = Study(FindMask, find_mask, result=FoundMask, show=show, survey=_survey)
+command = Study(FindMask, find_mask, result=FoundMask, show=_show, survey=_survey)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.words import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
@@ -133,7 +133,7 @@ def _with_clean(result: PatchingResult, scores: Scored) -> PatchingResult:
 
 def _show(result: PatchingResult, run: Path) -> Shown:
     pairs = result.examples or 0
-    found = {name: part.heads for name, part in result.parts.items()}
+    parts = {name: part.heads for name, part in result.parts.items()}
     cautions = few_caution(pairs, "pair", "pairs of prompts")
     out = result.left_out
     left = [f"{out[why]} {words}" for why, words in LEFT_OUT.items() if out.get(why)]
@@ -149,7 +149,7 @@ def _show(result: PatchingResult, run: Path) -> Shown:
     return Shown(
         "Activation patching",
         "Which attention heads carry over another target language, or another meaning?",
-        [_effect(name, heads, result.clean.get(name)) for name, heads in found.items()]
+        [_effect(name, heads, result.clean.get(name)) for name, heads in parts.items()]
         + [
             "Above the control: the 95\u00a0% CI lies above the mean effect of an unrelated prompt."
         ],
@@ -160,10 +160,10 @@ def _show(result: PatchingResult, run: Path) -> Shown:
         [
             Section(
                 "Every head",
-                [_every_head(name, heads, result) for name, heads in found.items()],
+                [_every_head(name, heads, result) for name, heads in parts.items()],
                 brief=True,
             ),
-            Section("Heads to copy", [significant_sets(found, "control"), _clean(result)]),
+            Section("Heads to copy", [significant_sets(parts, "control"), _clean(result)]),
             method_section(
                 "At the last token of a prompt for a word translation, the output of one head is "
                 "replaced by the one it has in a prompt for another word into another language. "

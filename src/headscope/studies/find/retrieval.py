@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
 from headscope.data.questions import NeedleFile, read_needles
 from headscope.errors import InputError
 from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
+from headscope.progress import Progress
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.find.trained_gates import (
     Answers,
-    Asked,
+    AskedQuestion,
     SoftGate,
     Trained,
     answer,
@@ -43,6 +42,7 @@ from headscope.measure.intervals import bootstrap_score
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
 from headscope.pocket.facts import TEMPLATE
+from headscope.progress import Progress
 from headscope.results.common import Leakage, ScoredHead
 from headscope.results.soft_gate import (
     Changed,
@@ -94,7 +94,7 @@ COMPARED = (
     ("trained", "random-layer-matched"),
     ("removed", "random-removed"),
 )
-Values = Mapping[str, Mapping[str, NDArray[np.float64]]]
+MeasuredValues = Mapping[str, Mapping[str, NDArray[np.float64]]]
 #: Every measure of every question, by condition.
 STATISTICS = "statistics.safetensors"
 
@@ -170,7 +170,7 @@ def find_soft_gate(
     sets = _sets(heads, config)
     seeds = range(config.seed, config.seed + config.seeds)
 
-    def asked(questions: Sequence[Question], path: str) -> list[Asked]:
+    def asked(questions: Sequence[Question], path: str) -> list[AskedQuestion]:
         return ask(lm, questions, template, path, training.max_new_tokens, training.chat)
 
     tested = asked(sides.test, sides.test_path)
@@ -278,7 +278,7 @@ def _answers(
     lm: LanguageModel,
     run: Run,
     gates: Mapping[str, Gate],
-    tested: Sequence[Asked],
+    tested: Sequence[AskedQuestion],
     training: SoftGate,
     progress: Progress | None,
 ) -> dict[str, Answers]:
@@ -351,7 +351,10 @@ def _write_gates(
 
 
 def _write_answers(
-    run: Run, answers: Mapping[str, Answers], values: Values, tested: Sequence[Asked]
+    run: Run,
+    answers: Mapping[str, Answers],
+    values: MeasuredValues,
+    tested: Sequence[AskedQuestion],
 ) -> None:
     """Write what was said to every question under every gate, and its measures."""
     for name, said in answers.items():
@@ -375,7 +378,7 @@ def _write_answers(
     run.write_tensors(STATISTICS, numbers)
 
 
-def _values(answers: Mapping[str, Answers]) -> Values:
+def _values(answers: Mapping[str, Answers]) -> MeasuredValues:
     """The measures of each condition, float64 (seeds, questions); names of answers end in a seed's
     number."""
     kinds: dict[str, list[Answers]] = {}
@@ -392,7 +395,7 @@ def _values(answers: Mapping[str, Answers]) -> Values:
 
 
 def effects(
-    values: Values, groups: Sequence[str], seed: int
+    values: MeasuredValues, groups: Sequence[str], seed: int
 ) -> tuple[dict[str, Measures], tuple[Difference, ...]]:
     """The measures of each condition, and the differences of `COMPARED`.
 
@@ -414,9 +417,9 @@ def effects(
                 mean=float(by_seed.mean()), low=float(low), high=float(high), **_by_seed(by_seed)
             )
         for a, b in pairs:
-            found = trial.difference(places[a], [places[b]])
+            difference = trial.difference(places[a], [places[b]])
             by_seed = values[a][measure].mean(axis=1) - values[b][measure].mean(axis=1)
-            differences[a, b][measure] = Changed(**vars(found), **_by_seed(by_seed))
+            differences[a, b][measure] = Changed(**vars(difference), **_by_seed(by_seed))
     return (
         {name: Measures(**each) for name, each in conditions.items()},
         tuple(Difference(condition=a, minus=b, **differences[a, b]) for a, b in pairs),

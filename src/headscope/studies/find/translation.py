@@ -9,7 +9,6 @@ from math import ceil
 from pathlib import Path
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
@@ -24,6 +23,7 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import about_rank
+from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
 from headscope.results.writing import MEAN, Comparison, Effect, Steering
@@ -315,16 +315,16 @@ def show_steered(result: Steering, run: Path) -> Shown:
 def _finding(result: Steering, kinds: Mapping[str, str]) -> list[str]:
     """The share under every condition, and the lowest against random heads."""
     scale, whole = OTHER["off_target"], result.whole
-    found = {
+    effects = {
         kind: effect for kind in kinds if (effect := whole.effect(kind, "off_target")) is not None
     }
-    if not found:
+    if not effects:
         return ["The languages of the answers were not identified."]
-    best = min(found, key=lambda kind: found[kind].value)
-    shares = [f"{kinds[kind]} {scale.number(effect.value)}" for kind, effect in found.items()]
-    original = scale.number(found[best].baseline)
+    best = min(effects, key=lambda kind: effects[kind].value)
+    shares = [f"{kinds[kind]} {scale.number(effect.value)}" for kind, effect in effects.items()]
+    original = scale.number(effects[best].baseline)
     more = [
-        *said(f"With {kinds[best]}", found[best], scale),
+        *said(f"With {kinds[best]}", effects[best], scale),
         *said(f"With {kinds[best]}", whole.effect(best, "chrf"), REST["chrf"]),
     ]
     if (gate := result.gate) is not None:
@@ -343,13 +343,13 @@ def _by_factor(result: Steering) -> list[Section]:
     for measure, scale in {**OTHER, **REST}.items():
         for name, part in result.parts.items():
             title = f"mean of {len(result.groups)}" if name == MEAN else name
-            found = {
+            effects = {
                 factor: effect
                 for factor in result.factors
                 if (effect := part.effect(f"x{factor:g}", measure)) is not None
             }
-            if found:
-                blocks.append(_lines(f"{scale.words}, {title}", part, found, measure, scale))
+            if effects:
+                blocks.append(_lines(f"{scale.words}, {title}", part, effects, measure, scale))
     lead = "At 1 the model is the original one. The identifier errs on short texts."
     return [Section("By factor", blocks, lead)] if blocks else []
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
+from headscope.progress import Progress
 from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
 from headscope.results.export import (
@@ -199,18 +199,20 @@ def _read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
     Raises:
         InputError: if it cannot be folded: a gate on queries, or one that changes nothing.
     """
-    found = choice.read(lm.geometry)
-    if found.place == "query":
+    adaptation = choice.read(lm.geometry)
+    if adaptation.place == "query":
         raise InputError(
-            f"{found.name}: its gates multiply queries, after norms and positions, so they cannot "
-            "be folded into weights; apply it with `headscope use adapt`"
+            f"{adaptation.name}: its gates multiply queries, after norms and positions, so they "
+            "cannot be folded into weights; apply it with `headscope use adapt`"
         )
-    if found.gate.is_identity and (found.feed_forward is None or (found.feed_forward == 1).all()):
+    if adaptation.gate.is_identity and (
+        adaptation.feed_forward is None or (adaptation.feed_forward == 1).all()
+    ):
         raise InputError(
-            f"{found.name}: multiplies everything by 1, so the export would be the model itself; "
-            "name heads, or a gate that changes some"
+            f"{adaptation.name}: multiplies everything by 1, so the export would be the model "
+            "itself; name heads, or a gate that changes some"
         )
-    return found
+    return adaptation
 
 
 @dataclass(frozen=True)
@@ -332,11 +334,11 @@ class _Export:
 
         choice = self.config.gate
         if choice.gate is not None:
-            found = f"the gate {Path(choice.gate).name}"
+            origin = f"the gate {Path(choice.gate).name}"
         else:
             named = str(choice.heads)
-            found = Path(named).name if Path(named).exists() else named
-            found += "" if choice.k is None else f", the first {choice.k}"
+            origin = Path(named).name if Path(named).exists() else named
+            origin += "" if choice.k is None else f", the first {choice.k}"
         dequantised = None
         if self.config.dequantise:
             stored = self.hollow.dequantised
@@ -354,7 +356,7 @@ class _Export:
                 base=self.base,
                 gate=self.adaptation.gate,
                 signature=self.run.signature,
-                found=found,
+                found=origin,
                 dtype=rounding,
                 feed_forward=self.adaptation.feed_forward,
                 same_weights=_same_weights(self.adaptation, self.hollow),

@@ -77,8 +77,8 @@ class GateChoice(Settings):
         """The numbers for a model of this geometry; `InputError` as its parts are read."""
         self.check()
         if self.gate is not None:
-            found = read_adaptation(self.gate, geometry)
-            return found if self.outside is None else found.outside(self.outside)
+            adaptation = read_adaptation(self.gate, geometry)
+            return adaptation if self.outside is None else adaptation.outside(self.outside)
         heads = resolve_heads(str(self.heads), self.k, geometry, by=self.rank)
         scale, outside = self.scale, self.outside
         if scale is None:
@@ -130,7 +130,7 @@ def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Sect
 
 def _by_factor(factors: Mapping[str, float]) -> dict[float, list[str]]:
     """Places by their factor, the factors ascending."""
-    found: dict[float, list[str]] = {factor: [] for factor in sorted(factors.values())}
+    places: dict[float, list[str]] = {factor: [] for factor in sorted(factors.values())}
     for place, factor in factors.items():
-        found[factor].append(place)
-    return found
+        places[factor].append(place)
+    return places

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.results.mixture import (
     Count,
     LanguageMix,
@@ -20,7 +20,7 @@ from headscope.results.mixture import (
     MixSummary,
     ShownDocument,
 )
-from headscope.results.rating import Histogram as Scores
+from headscope.results.rating import ScoreHistogram
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object
 from headscope.settings import Option, Settings
@@ -233,14 +233,14 @@ def _budgets(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
         "from the reserve": "refilled",
         "mixture": "mixture",
     }
-    found = manifest.duplicates
+    double = manifest.duplicates
     note = (
         "Selected documents count once. Usable reserve: below the cut, with a text that the "
         "baseline does not have, each text once. Documents whose text stands in an earlier one: "
-        f"{number(found['baseline'])} in the baseline, {number(found['mixture'])} in the mixture"
+        f"{number(double['baseline'])} in the baseline, {number(double['mixture'])} in the mixture"
     )
-    if found["by_copies"]:
-        note += f", and {number(found['by_copies'])} by repetition"
+    if double["by_copies"]:
+        note += f", and {number(double['by_copies'])} by repetition"
 
     def table(title: str, unit: str, note: str = "") -> Table:
         def cell(code: str, name: str) -> Cell:
@@ -254,7 +254,7 @@ def _budgets(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
 
 
 def _scores(
-    languages: Mapping[str, LanguageMix], scores: Mapping[str, Scores | None]
+    languages: Mapping[str, LanguageMix], scores: Mapping[str, ScoreHistogram | None]
 ) -> list[Section]:
     panels = []
     for code, held in scores.items():

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.files import check_limit
 from headscope.data.rows import ID, Field, check_unicode, open_rows, text_cell
 from headscope.data.tables import ABSENT
 from headscope.errors import InputError, naming
 from headscope.heads import Gate
+from headscope.progress import Progress
 from headscope.settings import UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class PromptsChoice(Settings):
         ),
     ] = False
 
-    def read(self) -> list[Prompt]:
+    def read(self) -> list[GivenPrompt]:
         """The prompts; `InputError` if there are none, or both kinds."""
         if bool(self.prompt) == (self.data is not None):
             raise InputError(
@@ -73,7 +73,7 @@ class PromptsChoice(Settings):
 
 
 @dataclass(frozen=True)
-class Prompt:
+class GivenPrompt:
     """One prompt: a text, or the turns of a conversation.
 
     Attributes:
@@ -98,25 +98,25 @@ class Prompt:
 class Rendered:
     """A prompt as the tokenizer gets it; `special`: whether special tokens are to be added."""
 
-    prompt: Prompt
+    prompt: GivenPrompt
     text: str
     special: bool
 
 
-def _typed(texts: Sequence[str]) -> list[Prompt]:
+def _typed(texts: Sequence[str]) -> list[GivenPrompt]:
     """Prompts given one by one; InputError for one without anything but white space."""
-    found = []
+    prompts = []
     for number, text in enumerate(texts, 1):
         place = f"--prompt {number}" if len(texts) > 1 else "--prompt"
         if not text.strip():
             raise InputError(f"{place} is empty; give a text to go on from")
-        found.append(Prompt(str(number), text, place))
-    return found
+        prompts.append(GivenPrompt(str(number), text, place))
+    return prompts
 
 
 def read_prompts(
     path: str | Path, column: str = "text", reference: str | None = None, limit: int | None = None
-) -> list[Prompt]:
+) -> list[GivenPrompt]:
     """The first `limit` prompts of a file, in its order.
 
     A `.txt` file holds one a line. JSON Lines, Parquet and TSV files hold them in `column`: texts,
@@ -134,20 +134,20 @@ def read_prompts(
         reference or "reference", text_cell("give a text"), ABSENT if reference else None
     )
     plain = path.name.lower().endswith(_TEXT)
-    found: list[Prompt] = []
+    prompts: list[GivenPrompt] = []
     with open_rows(path, (given, answer, ID), plain=plain) as rows:
         for row in rows:
             prompt = row[given]
             check_unicode(row.id, f"{row.place}: column 'id'")
-            found.append(Prompt(row.id, prompt, row.place, None if plain else row[answer]))
-            if len(found) == limit:
+            prompts.append(GivenPrompt(row.id, prompt, row.place, None if plain else row[answer]))
+            if len(prompts) == limit:
                 break
-    if not found:
+    if not prompts:
         raise InputError(f"{path} holds no prompts; give a file with at least one")
-    return found
+    return prompts
 
 
-def prompts_digest(prompts: Sequence[Prompt]) -> str:
+def prompts_digest(prompts: Sequence[GivenPrompt]) -> str:
     """SHA-256 of prompts and references in their order."""
     hasher = hashlib.sha256()
     for prompt in prompts:
@@ -156,7 +156,9 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
     return hasher.hexdigest()
 
 
-def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -> list[Rendered]:
+def rendered(
+    lm: LanguageModel, prompts: Sequence[GivenPrompt], chat: bool = False
+) -> list[Rendered]:
     """Prompts as strings; conversations, and with `chat` texts too, by the chat template.
 
     The template begins the assistant's answer, writes its own special tokens, and is told not to
@@ -166,7 +168,7 @@ def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -
     """
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
-    found = []
+    rows = []
     for prompt in prompts:
         with naming(prompt.place):
             if isinstance(prompt.given, tuple):
@@ -182,8 +184,8 @@ def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -
                     f"the prompt has {size} tokens; it needs at least 1 and fewer than the "
                     f"model's context of {lm.context_length}, so shorten it or leave it out"
                 )
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
@@ -221,10 +223,10 @@ def written(
         key = f"{name}, {kind}"
         passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
         texts = [rows[at].text for at in places]
-        found = kept_texts(
+        texts_made = kept_texts(
             lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
         )[key]
-        made.update({places[at]: text for at, text in found.items()})
+        made.update({places[at]: text for at, text in texts_made.items()})
     return [made[at] for at in range(len(rows))]
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.heads import Amount, about_rank, resolve_heads
+from headscope.progress import Progress
 from headscope.results.common import ModelFacts, Ranking
 from headscope.results.rating import (
     RatedCorpus,

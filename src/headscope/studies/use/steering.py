@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.files import write_text_atomically
 from headscope.data.languages import language_name
@@ -28,7 +27,8 @@ from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted
-from headscope.results.common import Ranking as Ranked
+from headscope.progress import Progress
+from headscope.results.common import Ranking
 from headscope.results.writing import Steering
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
@@ -37,6 +37,7 @@ from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.gates import GateChoice, about
 from headscope.studies.use.prompts import (
+    GivenPrompt,
     OneLine,
     PromptsChoice,
     Rendered,
@@ -44,7 +45,6 @@ from headscope.studies.use.prompts import (
     rendered,
     written,
 )
-from headscope.studies.use.prompts import Prompt as Given
 from headscope.studies.verify.writing import SHARE, arms_settings, statistics, writing_heads
 from headscope.verify.languages.conditions import NAMED
 from headscope.verify.translation.conditions import check_gate
@@ -79,7 +79,7 @@ MEASURES = {
     "chrf": Measure(chrf_from_statistics, raises=True),
 }
 
-Ranking = Literal["specific", "importance"]
+ChosenBy = Literal["specific", "importance"]
 #: Answers by language, arm and prompt.
 Texts = list[list[list[str]]]
 
@@ -113,7 +113,7 @@ class Steer(Settings):
     heads: str = field(metadata=UNSIGNED)
     k: Amount | None = field(default=None, metadata=UNSIGNED)
     ranking: Annotated[
-        Ranking,
+        ChosenBy,
         Option("To --steer: heads specific to the language, or the most important ones."),
     ] = "specific"
     factors: Annotated[
@@ -171,12 +171,14 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     and prompt, with the identified language) and `statistics.safetensors`.
     """
     read = _asked_for(config)
-    asked = {code: prompts for code, (_, prompts) in read.items()}
+    prompts_of = {code: prompts for code, (_, prompts) in read.items()}
     if config.gate is not None:
         config.gate.check()
     lm = config.model.load_for(out)
     base = None if config.gate is None else config.gate.read(lm.geometry)
-    rows = {code: rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()}
+    rows = {
+        code: rendered(lm, prompts, config.prompts.chat) for code, prompts in prompts_of.items()
+    }
     kinds = {row.special for several in rows.values() for row in several}
     if len(kinds) > 1:
         raise InputError(
@@ -196,7 +198,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         )
         for code, several in rows.items()
     ]
-    ranking = decode(Ranked, about_rank(*heads.values()))
+    ranking = decode(Ranking, about_rank(*heads.values()))
     settings = {
         "settings": config,
         "steering": arms_settings((group.name, group.arms) for group in groups),
@@ -204,7 +206,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         "rank": ranking.rank,
     }
 
-    data = {code: prompts_digest(prompts) for code, prompts in asked.items()}
+    data = {code: prompts_digest(prompts) for code, prompts in prompts_of.items()}
 
     def make(run: Run) -> Steering:
         texts, plain = _written(lm, config, groups, rows, base, run, progress)
@@ -238,7 +240,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                     "digest": data[code],
                     "prompts": len(prompts),
                 }
-                for code, prompts in asked.items()
+                for code, prompts in prompts_of.items()
             },
             heads={code: tuple(map(str, found)) for code, found in heads.items()},
             identifier=identifier,
@@ -257,7 +259,7 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
     """
     codes = list(dict.fromkeys([*config.languages, *([config.away] if config.away else [])]))
     rows = writing_heads(config.heads, config.k, codes, lm, config.rank)
-    found: dict[str, HeadSet] = {}
+    heads: dict[str, HeadSet] = {}
     for code in codes:
         if code not in rows:
             raise InputError(
@@ -281,8 +283,8 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
                 f"{config.heads}: no head is specific to {language_name(code)}; take the most "
                 "important ones with --ranking importance"
             )
-        found[code] = chosen
-    return found
+        heads[code] = chosen
+    return heads
 
 
 def _arms(
@@ -340,7 +342,7 @@ def _written(
     return texts, [[list(islice(plain, len(group.prompts)))] for group in groups]
 
 
-def _asked_for(config: Steer) -> dict[str, tuple[str, list[Given]]]:
+def _asked_for(config: Steer) -> dict[str, tuple[str, list[GivenPrompt]]]:
     """Of each language where its prompts come from, in words, and the prompts."""
     codes, choice = config.languages, config.prompts
     if len(set(codes)) != len(codes):
@@ -368,20 +370,20 @@ def _asked_for(config: Steer) -> dict[str, tuple[str, list[Given]]]:
     return {code: ("pocket (test)", _of_pocket(code, number, config.seed)) for code in codes}
 
 
-def _of_pocket(code: str, number: int, seed: int) -> list[Given]:
+def _of_pocket(code: str, number: int, seed: int) -> list[GivenPrompt]:
     """Translation prompts into a language of the pocket model, from each of its others in turn."""
     from headscope.pocket.world.languages import CODES
 
     others = [other for other in CODES if other != code]
     each = -(-number // len(others))
     pairs = PairsChoice(tuple(f"{other}-{code}" for other in others), limit=each)
-    found = []
+    prompts = []
     for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
         names = language_name(file.source_language), language_name(file.target_language)
         for pair in file.pairs:
             text = DEFAULT_TEMPLATE.render(pair.source, *names).text
-            found.append(Given(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
-    return found
+            prompts.append(GivenPrompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+    return prompts
 
 
 def _answer_numbers(
@@ -404,13 +406,13 @@ def _answer_numbers(
     missing = dict(measures.missing)
     if not referenced:
         missing["chrf"] = "not every prompt has a reference"
-    found = {}
+    numbers = {}
     for group in groups:
         own = measures.directions[group.name]
         off = None if own.off_target is None else counted(own.off_target)
         values = {"off_target": off, "empty": counted(own.empty), "chrf": own.chrf}
-        found[group.name] = Numbers(group.arms, values)
-    return found, missing
+        numbers[group.name] = Numbers(group.arms, values)
+    return numbers, missing
 
 
 def write_astray(path: Path, pairs: PairFile, before: Sequence[str]) -> Path:

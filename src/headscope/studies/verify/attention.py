@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Estimate, Mean, known
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.attention import (
     AttendedCondition,
     AttendedTask,

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.align.outputs import REFERENCE
 from headscope.data.chat import ChatModel, default_cache
@@ -17,6 +16,7 @@ from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.pairs import Links
 from headscope.errors import Caution, InputError, MissingExtra, naming
+from headscope.progress import Progress
 from headscope.results.atlas import AtlasCheck, AtlasResult
 from headscope.results.failures import (
     KINDS,

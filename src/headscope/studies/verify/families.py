@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
 from headscope.runs import Run

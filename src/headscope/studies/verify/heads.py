@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress, Steps
 from headscope.data.align import choose_aligner
 from headscope.data.split import text_digests
 from headscope.errors import InputError, naming
@@ -21,6 +20,7 @@ from headscope.heads.store import check_finished
 from headscope.measure.baseline import Rules
 from headscope.measure.intervals import resamples
 from headscope.measure.ranking import rank_correlations
+from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode, encode

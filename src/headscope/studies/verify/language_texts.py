@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.progress import Progress
 from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.progress import Progress
 from headscope.results.language_texts import Level, Text, TextWithoutHeads, TextWithoutLayers
 from headscope.runs import Run
 from headscope.shown.blocks import Cell, Row, Table

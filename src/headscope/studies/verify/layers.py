@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
+from headscope.progress import Progress
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings

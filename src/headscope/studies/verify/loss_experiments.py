@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from headscope.progress import Progress
 from headscope.data.align import Alignment
 from headscope.data.pairs import Links, PairFile
 from headscope.data.words import split_words
@@ -28,6 +27,7 @@ from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, CONTROLS, Label
 from headscope.runs import Run, encode
 from headscope.studies.baseline import check_translations

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskedTask, MaskTests, Measure, OtherMask, Outcome
 from headscope.runs import Run

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.removal import RemovalResult, removal_of
 from headscope.runs import Run, carry_out_again
 from headscope.settings import Option, Settings

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import same_language
@@ -21,6 +20,7 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Leakage, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
 from headscope.runs import decode

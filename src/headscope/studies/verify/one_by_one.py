@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
@@ -23,6 +22,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Checked, Leakage
 from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run

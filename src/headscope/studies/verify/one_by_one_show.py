@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.progress import Steps
 from headscope.results.one_by_one import OneByOneResult, RandomOrder, State
 from headscope.shown.blocks import (
     Block,

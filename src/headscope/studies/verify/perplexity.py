@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.language_texts import (
     LanguageSet,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
@@ -29,6 +28,7 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.removal import (
     BASELINE,

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run

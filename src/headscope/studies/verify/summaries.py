@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.documents import Document, Summarised, SummaryFile, digest_of, read_summaries
 from headscope.data.languages import language_name, same_language
@@ -23,6 +22,7 @@ from headscope.heads import (
 )
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
+from headscope.progress import Progress
 from headscope.results.common import Leakage, Ranking
 from headscope.results.writing import Summaries
 from headscope.runs import decode

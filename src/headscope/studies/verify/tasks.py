@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
+from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature

@@ -8,12 +8,12 @@ from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.progress import Progress
 from headscope.results.writing import LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (

@@ -13,11 +13,11 @@ from dataclasses import asdict, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from headscope.progress import Progress
 from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet, resolve_heads
+from headscope.progress import Progress
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
 from headscope.studies.masked_tasks import TaskForMask, mask_result, read_task_for_mask

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.estimates import Against
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
+from headscope.progress import Progress
 from headscope.results.common import Ablation
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
 from headscope.runs import Run

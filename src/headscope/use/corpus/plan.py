@@ -23,10 +23,10 @@ from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.heads.store import write_bytes, writing
 from headscope.results.rating import (
-    Histogram,
     LanguageScores,
     RatedFigures,
     RatedLanguage,
+    ScoreHistogram,
     TopDocument,
 )
 from headscope.runs import decode
@@ -369,7 +369,7 @@ def add_up(plan: Plan, rejects: Path, progress: Callable[[int, int], None] | Non
     return tally
 
 
-def _histogram(fine: Mapping[int, int], low: int, high: int) -> Histogram:
+def _histogram(fine: Mapping[int, int], low: int, high: int) -> ScoreHistogram:
     """Round steps that need at most `BINS` bins from the fine bin `low` to `high`."""
     steps = (factor * 10**power for power in range(12) for factor in (1, 2, 5))
     step = next(size for size in steps if high // size - low // size < BINS)
@@ -379,4 +379,4 @@ def _histogram(fine: Mapping[int, int], low: int, high: int) -> Histogram:
         counts[place // step - first] += count
     per_nat = round(1 / _WIDTH)
     edges = (number * step / per_nat for number in range(first, last + 2))
-    return Histogram(tuple(edges), tuple(counts))
+    return ScoreHistogram(tuple(edges), tuple(counts))

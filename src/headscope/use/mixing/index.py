@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.progress import Progress
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import RatedFile, RatedRecord, read_records
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from headscope.progress import Progress
 from headscope.data.tables import descend
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.progress import Progress
 from headscope.results.mixture import (
     Count,
     MixedCorpus,

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.progress import Progress
 from headscope.results.mixture import WrittenFile
 from headscope.use.corpus.records import JSONL_ENDINGS, compressed
 from headscope.use.mixing.index import Index, mixed

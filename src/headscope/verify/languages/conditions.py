@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import (
@@ -35,6 +34,7 @@ from headscope.heads import (
 from headscope.heads.draws import Choices, distinct_sets, draw_heads
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
+from headscope.progress import Progress
 from headscope.results.language_texts import Role
 from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings

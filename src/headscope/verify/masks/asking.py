@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
@@ -22,6 +21,7 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
 from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
+from headscope.progress import Progress
 from headscope.results.mask_tests import MaskFacts
 from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope import options
 from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile
@@ -34,6 +33,7 @@ from headscope.data.words import membership, within
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
 from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings

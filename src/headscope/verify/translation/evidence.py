@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope.estimates import Floats, known
 from headscope.measure.intervals import FromStatistics
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Trial
+from headscope.progress import Progress
 from headscope.results.removal import (
     CONTROLS,
     Baseline,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
@@ -22,6 +21,7 @@ from headscope.heads.draws import draw_heads
 from headscope.measure.intervals import bootstrap_interval
 from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
+from headscope.progress import Progress
 from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
 from headscope.verify.translation.conditions import (

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.progress import Progress
 from headscope.data.transfer import TransferPrompt, follows
 from headscope.data.words import plain_words
 from headscope.errors import InputError, MissingExtra
@@ -39,6 +38,7 @@ from headscope.measure.metrics import chrf_from_statistics, rouge_l
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group as TrialGroup
 from headscope.measure.trial import Side, Trial
+from headscope.progress import Progress
 from headscope.results.writing import Comparison, Condition, Control, Effect, Written
 from headscope.verify.languages.conditions import NAMED, LanguageHeads
 from headscope.verify.translation.measures import Distinct, Translations, measure

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headscope.progress import Progress
 from headscope.data.transfer import TransferPrompt
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
+from headscope.progress import Progress
 from headscope.results.writing import LensCondition, LensLayer
 from headscope.verify.translation.conditions import Pass, kept_blocks
 from headscope.verify.writing.texts import Arm

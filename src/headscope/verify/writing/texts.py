@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from headscope.progress import Progress
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.progress import Progress
 from headscope.verify.translation.conditions import Pass, gate_key, kept_texts
 
 if TYPE_CHECKING:
