@@ -21,6 +21,7 @@ from headscope.studies.find.translation import (
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import (
     ablation_facts,
+    draws_remedy,
     few_caution,
     model_facts,
     overlap_blocks,
@@ -28,7 +29,6 @@ from headscope.studies.shows import (
 )
 from headscope.studies.verify.removal_blocks import CHRF, direction_blocks, doing, draws_table
 from headscope.studies.verify.removal_show import (
-    draws_remedy,
     few_sentences,
     said,
     weak_baseline,
@@ -72,7 +72,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         "them?",
         _finding(result, case, by),
         _uncertainty(result),
-        draws_remedy(len(check.random)) if check else "",
+        draws_remedy(len(check.random), 99) if check else "",
         list(_cautions(result, case)),
         [
             *model_facts(result.model_name, len(result.heads)),

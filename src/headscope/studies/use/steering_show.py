@@ -8,16 +8,15 @@ from pathlib import Path
 from headscope.results.writing import MEAN, Comparison, Effect, Steering
 from headscope.shown.blocks import Block, HeadSets, Lines, Section, Series, Shown
 from headscope.shown.words import enumeration
-from headscope.studies.shows import named_places
+from headscope.studies.shows import RANDOM, Scale, named_places
 from headscope.studies.use.gates import factors_section
-from headscope.studies.verify.writing import Scale, Writing, said
+from headscope.studies.verify.writing import CONTROLS, Writing, said
 
 OTHER = {"off_target": Scale("Answers in another language", "the share in another language")}
 REST = {
     "empty": Scale("Empty answers", "the share of empty answers"),
     "chrf": Scale("chrF++ to the references", "chrF++", unit=""),
 }
-CONTROLS = {"random": "random", "random-layer-matched": "random, same layers"}
 #: The factor of the original model, which stands among the others.
 NEUTRAL = 1.0
 
@@ -65,8 +64,8 @@ def _finding(result: Steering, kinds: Mapping[str, str]) -> list[str]:
     shares = [f"{kinds[kind]} {scale.number(effect.value)}" for kind, effect in found.items()]
     original = scale.number(found[best].baseline)
     more = [
-        *said(f"With {kinds[best]}", found[best], scale),
-        *said(f"With {kinds[best]}", whole.effect(best, "chrf"), REST["chrf"]),
+        *said(whole, f"With {kinds[best]}", best, "off_target", scale),
+        *said(whole, f"With {kinds[best]}", best, "chrf", REST["chrf"]),
     ]
     if (gate := result.gate) is not None:
         without = [
@@ -112,7 +111,7 @@ def _lines(
         )
 
     lines = [series("selected", {at: (one.value, *one.span) for at, one in found.items()})]
-    for control, name in CONTROLS.items():
+    for control, name in zip(CONTROLS, RANDOM, strict=True):
         drawn = {at: part.draws(f"x{at:g}", control, measure) for at in found}
         ranges = {
             at: (one.controls[control].draws.mean, min(drawn[at]), max(drawn[at]))
@@ -121,6 +120,5 @@ def _lines(
         }
         if ranges:
             lines.append(series(name, ranges))
-    words = f"{scale.words}, {scale.unit}" if scale.unit else scale.words
     band = "95\u00a0% intervals of the change, and lowest to highest draw for random heads"
-    return Lines(title, tuple(lines), "factor of the heads", words, band=band)
+    return Lines(title, tuple(lines), "factor of the heads", scale.title, band=band)

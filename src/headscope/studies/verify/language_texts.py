@@ -19,7 +19,7 @@ from headscope.shown.words import count, enumeration
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import POCKET, Progress
 from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
-from headscope.studies.shows import ablation_facts, model_facts
+from headscope.studies.shows import Scale, ablation_facts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (
     Condition,
@@ -173,6 +173,8 @@ def measured(
     return text_trials(planned, texts, removal.seed)
 
 
+#: Of a loss; shown to more digits than a level.
+CHANGE = Scale("change of NLL, nats a token", unit="", digits=4, to_100=False)
 #: The fewest documents that intervals are reliable for.
 FEW = 30
 

@@ -37,14 +37,13 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import check_document_leakage, check_leakage
-from headscope.studies.shows import leakage_caution, named_places
+from headscope.studies.shows import Scale, leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import (
     reference_number,
     translations_or_documents,
 )
 from headscope.studies.verify.writing import (
-    Scale,
     Writing,
     arms_settings,
     said,
@@ -323,8 +322,8 @@ KINDS = {
 
 def _show(result: OffTarget, run: Path) -> Shown:
     """Shares of outputs in another language, which languages these are, and outputs."""
-    effects = {kind: result.whole.effect(kind, "off_target") for kind in KINDS}
-    first = next((effect for effect in effects.values() if effect is not None), None)
+    effects = (result.whole.effect(kind, "off_target") for kind in KINDS)
+    first = next(filter(None, effects), None)
     texts = "translations" if result.ask == "translate" else "continued documents"
     cautions = leakage_caution(result.leakage, "texts")
     if first is not None and first.baseline >= 0.5:
@@ -355,8 +354,10 @@ def _show(result: OffTarget, run: Path) -> Shown:
         f"Without a language's heads, how many {texts} are in another language?",
         [
             sentence
-            for kind, effect in effects.items()
-            for sentence in said(f"With {KINDS[kind]}", effect, OTHER["off_target"])
+            for kind, words in KINDS.items()
+            for sentence in said(
+                result.whole, f"With {words}", kind, "off_target", OTHER["off_target"]
+            )
         ],
         cautions,
         [*_languages(result), heads],

@@ -28,22 +28,18 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import apart, check_task_leakage
-from headscope.studies.shows import against_cells, compared, model_facts
+from headscope.studies.shows import Comparison, draws_remedy, draws_words, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
     UNITS,
     Conditions,
-    against_columns,
-    against_of,
     bars,
-    changed,
+    compared_by,
     conditions_of,
     conditions_table,
     few_examples,
-    least_words,
-    level,
     outputs_table,
     trained_on_caution,
 )
@@ -231,7 +227,8 @@ def _show(result: ScalingTests, run: Path) -> Shown:
     conditions = {name: conditions_of(task) for name, task in tasks.items()}
     published = any(task.translation for task in tasks.values())
     outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
-    least, remedy = least_words(result.draws, "", 1 / (1 + result.draws))
+    comparison = _compared(tasks)
+    draws = comparison.distinct
     cautions = few_examples(tasks)
     for name, task in tasks.items():
         cautions += trained_on_caution(task.leakage, f"the mask of {name}")
@@ -244,10 +241,11 @@ def _show(result: ScalingTests, run: Path) -> Shown:
         "Scaled mask",
         f"Does {result.model_name}, instructed, get better at {enumeration([*tasks])} when the "
         "heads outside a mask keep a part \u03b1 of their strength?",
-        [sentence for name, task in tasks.items() for sentence in _finding(name, task)],
+        [sentence for name, task in tasks.items()
+         for sentence in _finding(name, task, comparison)],
         "Intervals are over held-out examples; \u03b1 was selected on other examples than it was "
-        f"measured on. {least}",
-        remedy,
+        f"measured on; {draws_words(draws)}.",
+        draws_remedy(draws, wanted=19),
         [*cautions, "A mask is one training run: another seed can keep other heads."],
         [
             *model_facts(result.model_name),
@@ -273,7 +271,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
             ),
             Section(
                 "Compared with the original",
-                [_compared(tasks), *_bars(tasks, conditions)],
+                [comparison.table("The scaled mask compared"), *_bars(tasks, conditions)],
                 "\u201cBLEU as published\u201d counts characters without punctuation in the best "
                 "paragraph of an output: it is high, and compares with that paper alone."
                 if published
@@ -296,27 +294,18 @@ def _scaled(task: ScaledTask) -> Outcome:
     return scaled
 
 
-def _finding(name: str, task: ScaledTask) -> list[str]:
+def _finding(name: str, task: ScaledTask, comparison: Comparison) -> list[str]:
     share = next(share for outcome, share in task.shares if outcome.alpha == task.best)
     helps = "so scaling does not help" if task.best == 1 else f"{task.mask.removed} heads scaled"
     said = [
         f"{name}: the loss is lowest at \u03b1 = {task.best:g}, {helps}; {percent(share)} of "
         f"resamples of {count(task.chosen_on, 'example')} select it again."
     ]
-    scaled, measure = _scaled(task), task.first_taken(*task.output_measures)
-    words = (
-        f"On {count(task.examples, 'other example')} the loss changes by "
-        f"{changed(scaled.changed('nll'))} nats a token"
-    )
-    if measure is not None:
-        words += (
-            f", {UNITS[measure].words} from {level(task.base, measure)} to "
-            f"{level(scaled, measure)}, {changed(scaled.changed(measure), measure)}"
-        )
-    against = against_of(task, scaled)
-    if against is not None:
-        words += f". Loss minus random masks at the same \u03b1: {compared(against, 'examples')}"
-    return [*said, f"{words}."]
+    measure = task.first_taken(*task.output_measures)
+    for each in ("nll", *([] if measure is None else [measure])):
+        row = f"{name}: {UNITS[each].words}"
+        said += comparison.said(row, f"On {count(task.examples, 'other example')}")
+    return said
 
 
 def _alphas(name: str, task: ScaledTask) -> Table:
@@ -362,25 +351,17 @@ def _curve(name: str, task: ScaledTask) -> Lines:
     return Lines(f"{name}: loss by \u03b1", tuple(series), x, "loss, nats a token")
 
 
-def _compared(tasks: Mapping[str, ScaledTask]) -> Table:
+def _compared(tasks: Mapping[str, ScaledTask]) -> Comparison:
     """The scaled mask against the original and the mask alone."""
-    rows = []
+    rows = {}
     for name, task in tasks.items():
         scaled = _scaled(task)
+        alone = scaled.against_masked_and_instructed
         for measure in ("nll", *task.output_measures):
             if measure in (scaled.change or {}):
-                unit = UNITS[measure]
-                masked = (scaled.against_masked_and_instructed or {}).get(measure)
-                against = against_of(task, scaled, measure=measure)
-                how = (unit.digits, unit.unit, unit.factor)
-                cells = (
-                    Cell.of(scaled.changed(measure), *how),
-                    Cell.of(masked, *how),
-                    *against_cells(against, *how),
-                )
-                rows.append(Row(f"{name}: {unit.words}", cells))
-    columns = ("minus original", "minus mask alone", *against_columns("random masks")[:3])
-    return Table("The scaled mask compared", columns, tuple(rows))
+                row = compared_by(task, scaled, measure, mask_alone=alone)
+                rows[f"{name}: {UNITS[measure].words}"] = row
+    return Comparison(rows, "examples", "random masks at the same \u03b1")
 
 
 def _bars(tasks: Mapping[str, ScaledTask], conditions: Mapping[str, Conditions]) -> list[Block]:

@@ -32,12 +32,11 @@ from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
-from headscope.studies.shows import leakage_caution, named_places
+from headscope.studies.shows import Scale, leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.studies.verify.writing import (
     SHARE,
-    Scale,
     Writing,
     arms_settings,
     fitted,
@@ -358,7 +357,7 @@ def _show(result: Summaries, run: Path) -> Shown:
     """Quality with the general heads, without them and without random ones, and outputs."""
     done = "removed" if result.gate == 0 else f"times {number(result.gate)}"
     kinds = {GENERAL: f"general heads {done}"}
-    what, effect = f"With {count(len(result.heads), 'general head')} {done}", result.whole.effect
+    what = f"With {count(len(result.heads), 'general head')} {done}"
     cautions, title = leakage_caution(result.leakage, "texts"), "Summaries"
     if result.task == "repeat":
         title = "Repeated sentences"
@@ -380,7 +379,11 @@ def _show(result: Summaries, run: Path) -> Shown:
         run,
         f"{title} without general heads",
         "Does the model still write well without the heads that all languages share?",
-        [said(what, found, s)[0] for key, s in QUALITY.items() if (found := effect(GENERAL, key))],
+        [
+            words
+            for key, scale in QUALITY.items()
+            for words in said(result.whole, what, GENERAL, key, scale)
+        ],
         cautions,
         [Section("The heads and the measures", [heads], method)],
     )

@@ -30,11 +30,10 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import enumeration, number, percent
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
-from headscope.studies.shows import layer_labels, named_places
+from headscope.studies.shows import Scale, layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
 from headscope.studies.verify.writing import (
-    Scale,
     Writing,
     arms_settings,
     run_languages,
@@ -323,7 +322,7 @@ def _show(result: Transfer, run: Path) -> Shown:
                 sentence
                 for kind, words in kinds.items()
                 for sentence in said(
-                    f"With {words}", result.whole.effect(kind, "follows_a"), FOLLOWS["follows_a"]
+                    result.whole, f"With {words}", kind, "follows_a", FOLLOWS["follows_a"]
                 )
             ),
             *_by_rank(result, kinds),
