@@ -12,6 +12,7 @@ from headscope.results.removal import Case
 from headscope.results.translation import TranslationScores
 from headscope.shown.blocks import HeadSets, NotMeasured, Section, Shown
 from headscope.shown.words import MEAN, count, enumeration, fixed, languages_of, p_value
+from headscope.studies.comparison import draws_remedy
 from headscope.studies.find.translation import (
     alignment_finding,
     classes_table,
@@ -19,14 +20,7 @@ from headscope.studies.find.translation import (
     layers_map,
 )
 from headscope.studies.sentences import sentences_of
-from headscope.studies.shows import (
-    ablation_facts,
-    draws_remedy,
-    few_caution,
-    model_facts,
-    overlap_blocks,
-    places,
-)
+from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
 from headscope.studies.verify.removal_blocks import CHRF, direction_blocks, doing, draws_table
 from headscope.studies.verify.removal_show import (
     few_sentences,

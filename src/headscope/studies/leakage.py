@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
 
 from headscope.data.documents import Document
 from headscope.data.pairs import PairFile
@@ -13,19 +12,9 @@ from headscope.data.split import known_digests, leakage, sentence_digest
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
+from headscope.results.common import Leakage
 
 FOUND_ON = "found_on.json"
-
-
-class Leakage(TypedDict):
-    """`overlap` of `of` test pairs hold a sentence that heads were found on.
-
-    `known` is False, and `overlap` None, where the heads do not say what they were found on.
-    """
-
-    known: bool
-    overlap: int | None
-    of: int
 
 
 def check_leakage(
@@ -37,40 +26,34 @@ def check_leakage(
     `found_on.json`. Raises `InputError` if there is an overlap, unless it is allowed.
     """
     tested = [pair for pairs in directions.values() for pair in pairs.pairs]
-    known = known_examples(heads)
-    if known is None:
-        return Leakage(known=False, overlap=None, of=len(tested))
-    file, digests = known
-    overlap = leakage(digests, tested)
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
-            f"({file}), so they prove nothing new; test on other sentences (of one file: find with "
-            "--split find, test with --split verify), or add --allow-overlap"
-        )
-    apart = [pair for pairs in directions.values() for pair in pairs.reference]
-    check_reference(
-        heads, [side for one in apart for side in (one.source, one.target)], allow_overlap
+    refused = (
+        "test pairs hold a sentence that these heads were found on ({file}), so they prove nothing "
+        "new; test on other sentences (of one file: find with --split find, test with --split "
+        "verify), or add --allow-overlap"
     )
-    return Leakage(known=True, overlap=overlap, of=len(tested))
+    found = _counted(
+        heads, len(tested), lambda known: leakage(known, tested), allow_overlap, refused
+    )
+    apart = [pair for pairs in directions.values() for pair in pairs.reference]
+    sides = [side for pair in apart for side in (pair.source, pair.target)]
+    check_reference(heads, sides, allow_overlap)
+    return found
 
 
 def check_document_leakage(
     heads: str, documents: Iterable[Document], allow_overlap: bool = False
 ) -> Leakage:
     """Count the test documents that `heads` were found on; else as `check_leakage`."""
-    tested = list(documents)
-    known = known_examples(heads)
-    if known is None:
-        return Leakage(known=False, overlap=None, of=len(tested))
-    file, digests = known
-    overlap = sum(sentence_digest(document.text) in digests for document in tested)
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(tested)} test documents are among those that these heads were "
-            f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=len(tested))
+    digests = [sentence_digest(document.text) for document in documents]
+    refused = (
+        "test documents are among those that these heads were found on ({file}), so they prove "
+        "nothing new; test on others, or add --allow-overlap"
+    )
+
+    def overlap(known: Collection[str]) -> int:
+        return sum(digest in known for digest in digests)
+
+    return _counted(heads, len(digests), overlap, allow_overlap, refused)
 
 
 def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = False) -> None:
@@ -89,19 +72,34 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
     Of translations one side is enough, of other tasks both have to be the same. Raises
     `InputError` if there is an overlap, unless it is allowed.
     """
-    both = list(tasks)
-    of = sum(len(task.examples) for task in both)
+    both = [(task, example) for task in tasks for example in task.examples]
+    refused = (
+        "test examples are among those these heads were found on ({file}), so they prove nothing "
+        "new; test with the --held-out, --limit and --seed the heads were found with, on other "
+        "examples, or add --allow-overlap"
+    )
+
+    def overlap(known: Collection[str]) -> int:
+        return sum(_is_among(example, task, known) for task, example in both)
+
+    return _counted(heads, len(both), overlap, allow_overlap, refused)
+
+
+def _counted(
+    heads: str,
+    of: int,
+    overlap_with: Callable[[frozenset[str]], int],
+    allow_overlap: bool,
+    refused: str,
+) -> Leakage:
+    """How many of the test examples are among what `heads` were found on, if they say that."""
     stored = known_examples(heads)
     if stored is None:
         return Leakage(known=False, overlap=None, of=of)
     file, known = stored
-    overlap = sum(_is_among(one, task, known) for task in both for one in task.examples)
+    overlap = overlap_with(known)
     if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
-            "so they prove nothing new; test with the --held-out, --limit and --seed the heads "
-            "were found with, on other examples, or add --allow-overlap"
-        )
+        raise InputError(f"{overlap} of {of} {refused.format(file=file)}")
     return Leakage(known=True, overlap=overlap, of=of)
 
 

@@ -12,9 +12,10 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
+from headscope.results.common import Leakage
 from headscope.runs import encode
 from headscope.studies.inputs import POCKET, ModelChoice
-from headscope.studies.leakage import Leakage, check_task_leakage
+from headscope.studies.leakage import check_task_leakage
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of
 from headscope.verify.masks.mask import Mask, read_mask
@@ -59,7 +60,7 @@ class MaskedTask:
             "mask": digest_of(mask),
             "task": {"name": self.task.name, "prompts": [self.task.bare, self.task.instruction]},
             "examples": [example.id for example in self.task.examples],
-            "leakage": self.leakage,
+            "leakage": encode(self.leakage),
         }
 
     def data(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class MaskedTask:
             "prompts": {"bare": task.bare, "instructed": task.instruction},
             "data": self.data(),
             "mask": {**encode(mask.about()), "place": self.heads},
-            "leakage": self.leakage,
+            "leakage": encode(self.leakage),
         }
 
 

@@ -17,7 +17,6 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
-from headscope.results.common import Leakage
 from headscope.results.states import (
     ByPlace,
     ComparedStates,
@@ -103,9 +102,7 @@ def compare_states(
         run.write_tensors("states.safetensors", tensors)
         about = chosen.about(mask)
         return ComparedStates(
-            **about
-            | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)}
-            | works,
+            **about | {"mask": decode(KeptHeads, about["mask"]), "leakage": chosen.leakage} | works,
             states=describe(tensors),
             lens=_lens(lm, task, shown, tensors),
         )

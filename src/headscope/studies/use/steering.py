@@ -197,7 +197,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     ranking = decode(Ranked, about_rank(*heads.values()))
     settings = {
         "settings": config,
-        "steering": arms_settings((one.name, one.arms) for one in groups),
+        "steering": arms_settings(groups),
         "applied": None if base is None else base.as_dict(),
         "rank": ranking.rank,
     }

@@ -8,7 +8,8 @@ from pathlib import Path
 from headscope.results.writing import MEAN, Comparison, Effect, Steering
 from headscope.shown.blocks import Block, HeadSets, Lines, Section, Series, Shown
 from headscope.shown.words import enumeration
-from headscope.studies.shows import RANDOM, Scale, named_places
+from headscope.studies.comparison import RANDOM, Scale
+from headscope.studies.shows import named_places
 from headscope.studies.use.gates import factors_section
 from headscope.studies.verify.writing import CONTROLS, Writing, said
 

@@ -16,19 +16,13 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
 from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.shows import (
-    Comparison,
-    clear,
-    draws_remedy,
-    draws_words,
-    model_facts,
-    places,
-)
+from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, named_place
@@ -131,8 +125,8 @@ def verify_families(
             conditions=together([task.conditions for task in shown.values()]),
             draws=config.draws,
             leakage=Leakage(
-                known=all(leak["known"] for leak in leaks),
-                overlap=sum(leak["overlap"] or 0 for leak in leaks),
+                known=all(leak.known for leak in leaks),
+                overlap=sum(leak.overlap or 0 for leak in leaks),
                 of=sum(len(sides.test.examples) for sides in tasks.values()),
             ),
         )
@@ -303,20 +297,18 @@ def _untested(result: FamilyTests) -> list[str]:
 
 def _sets(result: FamilyTests) -> Table:
     pools = {"outside": "heads outside the set", "all": "all heads of the model"}
-    rows = tuple(
-        Row(
-            _words(family),
-            (
-                Cell(family.removed),
-                Cell(family.kept),
-                Cell("all" if family.name in ("all", "unused") else enumeration(family.tasks)),
-                Cell(pools[family.pool]),
+    return table_of(
+        "Sets of heads",
+        [(_words(family), family) for family in result.families],
+        {
+            "heads": lambda family: family.removed,
+            "heads left": lambda family: family.kept,
+            "masks": lambda family: (
+                "all" if family.name in ("all", "unused") else enumeration(family.tasks)
             ),
-        )
-        for family in result.families
+            "random heads are from": lambda family: pools[family.pool],
+        },
     )
-    columns = ("heads", "heads left", "masks", "random heads are from")
-    return Table("Sets of heads", columns, rows)
 
 
 command = Study(VerifyFamilies, verify_families, result=FamilyTests, show=_show)

@@ -20,17 +20,17 @@ from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, enumeration, signed
-from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.shows import (
+from headscope.studies.comparison import (
     Compared,
     Comparison,
     clear,
     draws_remedy,
     draws_words,
-    layer_labels,
     tests_words,
 )
+from headscope.studies.documents import DocumentsChoice, read_languages
+from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.shows import layer_labels
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
     CHANGE,
@@ -102,7 +102,7 @@ def verify_layers(
     settings = {
         "settings": config,
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
-        "reference text": None if reference is None else reference.digest,
+        "reference text": reference.digest,
     }
     data = {name: one.digest for name, one in files.items()}
 
@@ -114,7 +114,7 @@ def verify_layers(
         return TextWithoutLayers(
             draws=removal.draws,
             ablate=removal.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
             languages=languages,
             profile={name: profile(heads) for name, heads in important.items()},

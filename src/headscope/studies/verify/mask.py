@@ -18,9 +18,10 @@ from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import Bars, Section, Shown, Table
 from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.shows import Comparison, clear, draws_remedy, draws_words, model_facts
+from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.masked_shows import (
@@ -224,7 +225,7 @@ def _leaks(
         leaks[name] = {}
         for condition, place in {"masked": str(own[name]), **others}.items():
             allowed = config.allow_overlap or condition.startswith("foreign")
-            leaks[name][condition] = Leakage(**check_task_leakage(place, [sides.test], allowed))
+            leaks[name][condition] = check_task_leakage(place, [sides.test], allowed)
     return leaks
 
 

@@ -14,7 +14,8 @@ from headscope.results.mask_tests import AskedTask, BesideDraws, Measure, Outcom
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, Row, Table, grid
 from headscope.shown.words import count
-from headscope.studies.shows import Compared, Level, Scale
+from headscope.studies.comparison import Bar, Compared, Level, Scale, bars_of
+from headscope.studies.shows import few_parts
 
 #: Conditions in words, by kind.
 WORDS = {
@@ -30,8 +31,8 @@ WORDS = {
     "random": "random heads removed",
     "random-layer-matched": "random heads removed, same layers",
 }
-#: Examples whose outputs are shown, the letters of a text, and how few examples are few.
-SHOWN, LETTERS, FEW = 20, 160, 30
+#: Examples whose outputs are shown, and the letters of a text.
+SHOWN, LETTERS = 20, 160
 #: Conditions in words, single ones or random draws.
 Conditions = Mapping[str, Sequence[Outcome]]
 
@@ -101,30 +102,16 @@ def _against(outcome: Outcome, kind: str, measure: Measure, draws: int) -> Again
 
 def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: str = "") -> Bars:
     """Bars of one measure, a group a task or a set of heads, random draws as rings."""
-    scale = UNITS[measure]
-    names = tuple(dict.fromkeys(name for each in groups.values() for name in each))
-    cells = [[_cell(each.get(name, ()), measure) for name in names] for each in groups.values()]
 
-    def single(outcomes: Sequence[Outcome]) -> tuple[float, ...]:
+    def bar(outcomes: Sequence[Outcome]) -> Bar:
         values = [each.value(measure) for each in outcomes if each.draw is not None]
-        return tuple(scale.factor * value for value in values if value is not None)
+        return _level(outcomes, measure), [value for value in values if value is not None]
 
-    return Bars(
-        title,
-        tuple(groups),
-        names,
-        tuple(tuple(_number(cell.value) for cell in row) for row in cells),
-        scale.title,
-        tuple(tuple(cell.low for cell in row) for row in cells),
-        tuple(tuple(cell.high for cell in row) for row in cells),
-        digits=scale.digits,
-        note=note,
-        draws=tuple(
-            tuple(single(each.get(name, ())) for name in names) for each in groups.values()
-        ),
-        start=0.0 if scale.to_100 else None,
-        end=100.0 if scale.to_100 else None,
-    )
+    shown = {
+        name: {words: bar(outcomes) for words, outcomes in group.items() if outcomes}
+        for name, group in groups.items()
+    }
+    return bars_of(title, shown, UNITS[measure], note=note)
 
 
 def conditions_table(
@@ -170,20 +157,20 @@ def overview(
     return grid(title, names, columns, cell, note=note)
 
 
-def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
+def _level(outcomes: Sequence[Outcome], measure: Measure) -> Level:
     """The value of a measure, of several draws their mean without an interval."""
-    level: Level = mean_of(outcomes, measure)
-    return UNITS[measure].cell(outcomes[0].level(measure) if len(outcomes) == 1 else level)
+    if len(outcomes) == 1:
+        return outcomes[0].level(measure)
+    return mean_of(outcomes, measure)
 
 
-def _number(value: float | str | None) -> float | None:
-    return None if isinstance(value, str) else value
+def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
+    return UNITS[measure].cell(_level(outcomes, measure))
 
 
 def few_examples(tasks: Mapping[str, AskedTask]) -> list[str]:
     """A caution where tasks have few examples."""
-    few = [f"{name} {task.examples}" for name, task in tasks.items() if task.examples < FEW]
-    return [f"Few held-out examples: {', '.join(few)}."] if few else []
+    return few_parts({name: task.examples for name, task in tasks.items()}, "held-out examples")
 
 
 def trained_on_caution(leakage: Leakage, whose: str) -> list[str]:

@@ -20,13 +20,14 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
-from headscope.results.common import Checked, Leakage, Ranking
+from headscope.results.common import Checked, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
-from headscope.runs import decode
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.blocks import HeadSets, Section, Shown, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
+from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import (
     POCKET,
@@ -37,7 +38,7 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import check_document_leakage, check_leakage
-from headscope.studies.shows import Scale, leakage_caution, named_places
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import (
     reference_number,
@@ -68,7 +69,7 @@ from headscope.verify.writing.texts import Group, Prompt
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
+    from headscope.runs import Run, encode
 
 COMMAND = "verify off-target"
 #: Prompts of each language where no limit is given.
@@ -179,17 +180,17 @@ def verify_off_target(
     reference = translations_or_documents(lm, directions, config)
     settings = {
         "settings": config,
-        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "arms": arms_settings(groups),
         "rank": ranking.rank,
-        "leakage": leakage,
-        "reference text": None if reference is None else reference.digest,
+        "leakage": encode(leakage),
+        "reference text": reference.digest,
     }
 
     def make(run: Run) -> OffTarget:
         works = None
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
         # where the pocket model goes on from a document with a second line, it translates.
         newline = not chat if config.ask == "translate" else not config.documents.data
@@ -222,10 +223,10 @@ def verify_off_target(
                 code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
                 for code, one in asked.items()
             },
-            leakage=Leakage(**leakage),
+            leakage=leakage,
             checked=None if works is None else Checked(**works),
             ablate=config.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             identifier=identifier,
             not_measured=missing,
             whole=whole,
@@ -367,20 +368,22 @@ def _show(result: OffTarget, run: Path) -> Shown:
 
 def _languages(result: OffTarget) -> list[Section]:
     """In which languages outputs are, of the original model and without selected heads."""
-    rows = tuple(
-        Row(
-            f"{code}, {KINDS.get(written.kind, 'original')}",
-            (
-                Cell(sum(written.languages.values())),
-                Cell(", ".join(f"{name} {n}" for name, n in written.languages.items())),
-            ),
-        )
+    rows = [
+        (f"{code}, {KINDS.get(written.kind, 'original')}", written.languages)
         for code, part in result.groups.items()
         for written in part.written or ()
         if written.draw is None
-    )
+    ]
     note = "Outputs without a letter are in none. The identifier errs on short texts"
-    table = Table("Languages of the outputs", ("outputs", "in which language"), rows, note=note)
+    table = table_of(
+        "Languages of the outputs",
+        rows,
+        {
+            "outputs": lambda counts: sum(counts.values()),
+            "in which language": lambda counts: ", ".join(f"{c} {n}" for c, n in counts.items()),
+        },
+        note,
+    )
     return [Section("In which language instead", [table])] if rows else []
 
 

@@ -22,9 +22,9 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
-from headscope.results.common import Checked, Leakage
+from headscope.results.common import Checked
 from headscope.results.one_by_one import Change, OneByOneResult
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, MadeBy, Option, Part, Settings
 from headscope.studies.baseline import check_tasks, check_translations
 from headscope.studies.inputs import (
@@ -194,7 +194,7 @@ def verify_one_by_one(
     settings: dict[str, Any] = {
         "settings": config,
         "rank": about_rank(base)["rank"],
-        "leakage": leakage,
+        "leakage": encode(leakage),
     }
     if chosen:
         task = chosen.task
@@ -203,8 +203,7 @@ def verify_one_by_one(
             "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
             "examples": [example.id for example in task.examples],
         }
-    if reference is not None:
-        settings["reference text"] = reference.digest
+    settings |= reference.given
     if config.random_orders:
         settings |= {"random_orders": config.random_orders, "seed": config.seed}
 
@@ -215,7 +214,7 @@ def verify_one_by_one(
         elif chosen:
             sides = {chosen.task.name: TaskSides(None, chosen.task)}
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         read = {
             pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
             for pair, one in directions.items()
@@ -223,9 +222,9 @@ def verify_one_by_one(
         return replace(
             _make(lm, config, base, subjects, run, means, progress),
             data=chosen.data() if chosen else read,
-            leakage=None if leakage is None else Leakage(**leakage),
+            leakage=leakage,
             checked=None if works is None else Checked(**works),
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
         )
 
     return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult)

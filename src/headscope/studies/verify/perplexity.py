@@ -19,7 +19,6 @@ from headscope.estimates import Draws
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
-from headscope.results.common import Leakage
 from headscope.results.language_texts import (
     LanguageSet,
     LanguageText,
@@ -29,19 +28,21 @@ from headscope.results.language_texts import (
 )
 from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Block, Cell, HeadSets, Heatmap, Row, Section, Shown, Table
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadSets,
+    Heatmap,
+    Section,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import enumeration, signed
+from headscope.studies.comparison import Compared, Comparison, clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.shows import (
-    Compared,
-    Comparison,
-    clear,
-    draws_remedy,
-    draws_words,
-    leakage_caution,
-    named_places,
-)
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
     CHANGE,
@@ -152,8 +153,8 @@ def verify_perplexity(
         "sets": [encode(one) for one in sets],
         "rank": ranking["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "reference text": None if reference is None else reference.digest,
-        "leakage": leakage,
+        "reference text": reference.digest,
+        "leakage": encode(leakage),
     }
     data = {name: one.digest for name, one in files.items()}
 
@@ -167,9 +168,9 @@ def verify_perplexity(
             pool="outside" if avoid is None else "non-alignment",
             pool_note=pool_note,
             ablate=removal.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
-            leakage=Leakage(**leakage),
+            leakage=leakage,
             sets=sets,
             empty=tuple(sorted({each.language for each in sets if not each.chosen})),
             languages=describe_languages(planned, trials),
@@ -393,24 +394,17 @@ def _heatmap(matrix: Matrix, cells: Sequence[Sequence[Any]], title: str, note: s
 def _own(matrices: Iterable[Matrix]) -> list[Table]:
     """Each language's own text against the other text whose loss rises most."""
     return [
-        Table(
+        table_of(
             f"Own text against that of other languages, k = {matrix.k}",
-            ("own text", "other text that rises most", "its change", "own \u2212 other",
-             "p over draws"),
-            tuple(
-                Row(
-                    name,
-                    (
-                        Cell(own.own),
-                        Cell(own.largest_other.language),
-                        Cell(own.largest_other.change),
-                        Cell.of(own.own_minus_largest_other),
-                        Cell(own.p_draws),
-                    ),
-                )
-                for name, own in matrix.own.items()
-            ),
-            note="The other text is selected anew in every bootstrap draw. An interval below zero: "
+            matrix.own.items(),
+            {
+                "own text": lambda own: own.own,
+                "other text that rises most": lambda own: own.largest_other.language,
+                "its change": lambda own: own.largest_other.change,
+                "own \u2212 other": lambda own: Cell.of(own.own_minus_largest_other),
+                "p over draws": lambda own: own.p_draws,
+            },
+            "The other text is selected anew in every bootstrap draw. An interval below zero: "
             "another language needs these heads more",
         )
         for matrix in matrices

@@ -28,7 +28,6 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
-from headscope.results.common import Leakage
 from headscope.results.removal import (
     BASELINE,
     Condition,
@@ -40,7 +39,7 @@ from headscope.results.removal import (
     RemovalResult,
     Shown,
 )
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Part, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.inputs import (
@@ -55,7 +54,7 @@ from headscope.studies.inputs import (
 )
 from headscope.studies.leakage import check_leakage
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import reference_number, translations
+from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.translation import Condition as Planned
 from headscope.verify.translation import Removal, conditions, generate
@@ -152,10 +151,10 @@ def opened(
     avoid, note = alignment_heads(config.heads, removal, lm)
     signed = {
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "leakage": leakage,
+        "leakage": encode(leakage),
     }
     pool = "outside" if avoid is None else "non-alignment"
-    controls = Controls(pool=pool, pool_note=note, leakage=Leakage(**leakage))
+    controls = Controls(pool=pool, pool_note=note, leakage=leakage)
     return Opened(directions, lm, removal, sets, avoid, signed, controls)
 
 
@@ -172,18 +171,18 @@ def verify_removal(
     one = opened(config, out, apart, linked)
     lm, removal, directions = one.lm, one.removal, one.directions
     planned = conditions(one.sets, removal, one.avoid)
-    reference = translations(lm, directions, removal) if apart else None
+    reference = translations(lm, directions, removal) if apart else Reference()
     settings = {
         "settings": replace(config, removal=removal),
         "sets": [[str(head) for head in heads] for heads in one.sets],
         "rank": about_rank(*one.sets)["rank"],
-        "reference text": None if reference is None else reference.digest,
+        "reference text": reference.digest,
         **one.signed,
     }
 
     def compute(run: Run) -> RemovalResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        means = None if reference is None else reference.means(lm, removal.batch_tokens)
+        means = reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         draws = removal.all_draws
         told = {
@@ -202,7 +201,7 @@ def verify_removal(
             signature="|".join([run.signature, *_links(shown)]),
             threshold=removal.threshold,
             ablate=removal.ablate[0],
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
             heads=tuple(map(str, one.sets[-1])),
         )

@@ -21,9 +21,19 @@ from headscope.results.removal import (
     Tokens,
 )
 from headscope.results.removal import Shown as Removed
-from headscope.shown.blocks import Bars, Block, Cell, Lines, NotMeasured, Row, Series, Table, p_cell
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Lines,
+    NotMeasured,
+    Row,
+    Series,
+    Table,
+    table_of,
+)
 from headscope.shown.words import MEAN, between, count, direction_label, enumeration, number
-from headscope.studies.shows import RANDOM, Compared, Comparison, Scale
+from headscope.studies.comparison import RANDOM, Bar, Compared, Comparison, Scale, bars_of
 
 DRAWN: dict[Kind, str] = {"random": RANDOM[0], "random-layer-matched": RANDOM[1]}
 #: Measures of texts beside chrF++ and BLEU: shares of outputs, and scores of models.
@@ -211,44 +221,38 @@ def tests_table(result: RemovalResult, measures: Sequence[Measure]) -> Table:
 
 def _kinds(top: Condition, tokens: Tokens) -> Iterator[Table]:
     """Selected minus random by kind of token; nothing without random heads."""
-    drawn = {
-        words: (than, kinds)
-        for kind, words in DRAWN.items()
-        if (than := top.loss_than(kind)) and than.distinct and (kinds := top.kinds_than(kind))
+
+    def against(kind: Kind, name: str) -> Against | None:
+        than, kinds = top.loss_than(kind), top.kinds_than(kind)
+        if than is None or kinds is None or not than.distinct:
+            return None
+        test: Tested | None = getattr(kinds, name, None)
+        if test is None:  # of all tokens
+            return than
+        return Against(test, test.p_sentences, test.p_draws, than.distinct)
+
+    named = {
+        "all tokens": ("total", tokens.total),
+        "first token of a linked word": ("linked", tokens.linked),
+        "later tokens of a linked word": ("linked_later", tokens.linked_later),
+        "unlinked tokens": ("unlinked", tokens.unlinked),
+        "first \u2212 unlinked": ("linked_minus_unlinked", None),
     }
-    if not drawn:
-        return
-    tests = [
-        (Tested.told(than), kinds.linked, kinds.linked_later, kinds.unlinked,
-         kinds.linked_minus_unlinked)
-        for than, kinds in drawn.values()
-    ]  # fmt: skip
-    named = (
-        ("all tokens", tokens.total),
-        ("first token of a linked word", tokens.linked),
-        ("later tokens of a linked word", tokens.linked_later),
-        ("unlinked tokens", tokens.unlinked),
-        ("first \u2212 unlinked", None),
-    )
-    yield Table(
-        f"Loss by kind of token, {_named(top.label)}",
-        (
-            "tokens",
-            *(c for w in drawn for c in (f"\u2212 {w}", "p over sentences", "p over draws")),
-        ),
-        tuple(
-            Row(name, (Cell(many), *(cell for one in tests for cell in _test_cells(one[at]))))
-            for at, (name, many) in enumerate(named)
-        ),
-        note="Heads that align are needed at the first token of a linked word; its later tokens "
-        "follow from it. First tokens are harder than others, so any greater harm may widen the "
-        "last difference",
-    )
-
-
-def _test_cells(test: Tested) -> tuple[Cell, Cell, Cell]:
-    value = Cell.of(test) if test.known else Cell(why="no such tokens")
-    return value, p_cell(test.p_sentences), p_cell(test.p_draws)
+    rows = {
+        words: Compared(
+            LOSS,
+            tests=(against("random", name), against("random-layer-matched", name)),
+            more={"tokens": Cell(many)},
+        )
+        for words, (name, many) in named.items()
+    }
+    if any(test for row in rows.values() for test in row.tests):
+        note = (
+            "Heads that align are needed at the first token of a linked word; its later tokens "
+            "follow from it. First tokens are harder than others, so any greater harm may widen "
+            "the last difference. Empty: no such tokens"
+        )
+        yield Comparison(rows).table(f"Loss by kind of token, {_named(top.label)}", note)
 
 
 # ---- figures -----------------------------------------------------------------------------------
@@ -260,9 +264,8 @@ def chrf_bars(title: str, parts: Mapping[str, Part], main: tuple[int, float, str
     bars = _by_part(parts, main).bars(
         title, note="The interval of selected heads is that of their change"
     )
-    done = f"{main[0]} {{}}, {doing(*main[1:])}"
-    named = (each if each == "original" else done.format(each) for each in bars.series)
-    return replace(bars, series=tuple(named))
+    kinds = [kind for kind, words in DRAWN.items() if words in bars.series]
+    return replace(bars, series=_series(main, kinds))
 
 
 def _by_part(parts: Mapping[str, Part], main: tuple[int, float, str]) -> Comparison:
@@ -292,29 +295,27 @@ def broken_outputs(result: RemovalResult) -> list[Block]:
     of: list[Sequence[Measured]] = [[result.baseline], [case.top], *map(case.draws, kinds)]
     shares = {
         words: [
-            tuple(100 * v for one in each if (v := getattr(one.text, name, None)) is not None)
+            [value for one in each if (value := getattr(one.text, name, None)) is not None]
             for each in of
         ]
         for name, words in RATES.items()
     }
     known = {words: each for words, each in shares.items() if any(each)}
-    found = {words: each for words, each in known.items() if any(map(any, each))}
-    if not found:
+    groups: dict[str, dict[str, Bar]] = {
+        words: {
+            series: (fmean(values) if values else None, values if at > 1 else ())
+            for at, (series, values) in enumerate(
+                zip(_series(result.main, kinds), each, strict=True)
+            )
+        }
+        for words, each in known.items()
+        if any(map(any, each))
+    }
+    if not groups:
         return []
-    never = [words for words in known if words not in found]
-    return [
-        Bars(
-            "Broken outputs",
-            tuple(found),
-            _series(result.main, kinds),
-            tuple(tuple(fmean(e) if e else None for e in each) for each in found.values()),
-            "% of outputs",
-            draws=tuple(((), (), *each[2:]) for each in found.values()),
-            start=0.0,
-            end=100.0,
-            note=f"Under no condition: {enumeration(never)}" if never else "",
-        )
-    ]
+    never = [words for words in known if words not in groups]
+    note = f"Under no condition: {enumeration(never)}" if never else ""
+    return [bars_of("Broken outputs", groups, Scale("share of outputs"), note=note)]
 
 
 def curves(result: RemovalResult) -> list[Block]:
@@ -406,11 +407,11 @@ def direction_blocks(
 
 def draws_table(case: Case) -> Table:
     """The random draws of a case: their heads, and what they did."""
-    losses = any(one.nll is not None for one in case.beside)
-    rows = []
-    for one in case.beside:
-        loss = [Cell(one.nll)] if losses else []
-        cells = [Cell(one.chrf, digits=2), *loss, Cell(" ".join(one.heads or ()))]
-        rows.append(Row(f"{DRAWN[one.label.kind]}, {one.label.draw}", tuple(cells)))
-    columns = ("chrF++", *(["NLL"] if losses else []), "heads")
-    return Table("Random draws", columns, tuple(rows))
+    columns: dict[str, Callable[[Condition], Cell | float | str | None]] = {
+        "chrF++": lambda one: Cell(one.chrf, digits=2)
+    }
+    if any(one.nll is not None for one in case.beside):
+        columns["NLL"] = lambda one: one.nll
+    columns["heads"] = lambda one: " ".join(one.heads or ())
+    rows = [(f"{DRAWN[one.label.kind]}, {one.label.draw}", one) for one in case.beside]
+    return table_of("Random draws", rows, columns)

@@ -17,11 +17,10 @@ from headscope.shown.words import (
     number,
     p_value,
 )
+from headscope.studies.comparison import Comparison, draws_remedy
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import (
-    Comparison,
     ablation_facts,
-    draws_remedy,
     interval,
     leakage_caution,
     model_facts,

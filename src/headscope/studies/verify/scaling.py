@@ -13,13 +13,22 @@ from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
-from headscope.results.common import Leakage
 from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Comparison, draws_remedy, draws_words
 from headscope.studies.inputs import (
     ModelChoice,
     PairsChoice,
@@ -28,7 +37,7 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import apart, check_task_leakage
-from headscope.studies.shows import Comparison, draws_remedy, draws_words, model_facts
+from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
@@ -126,7 +135,7 @@ def verify_scaling(
     parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
     named = masks_by_task(config.masks, tasks)
     leaks = {
-        name: Leakage(**check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap))
+        name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
         for name in tasks
     }
     lm = config.model.load_for(out)
@@ -309,17 +318,6 @@ def _finding(name: str, task: ScaledTask, comparison: Comparison) -> list[str]:
 
 
 def _alphas(name: str, task: ScaledTask) -> Table:
-    rows = tuple(
-        Row(
-            f"{outcome.alpha:g}{', lowest loss' if outcome.alpha == task.best else ''}",
-            (
-                Cell.of(outcome.level("nll"), 4),
-                Cell(outcome.shuffled_mean, digits=4),
-                Cell.share(share, 0),
-            ),
-        )
-        for outcome, share in task.shares
-    )
     plain = " and ".join(
         f"{fixed(each.nll, 3)} {'under the mask' if each.kind == 'masked' else 'of the original'}"
         for each in task.uninstructed
@@ -328,8 +326,19 @@ def _alphas(name: str, task: ScaledTask) -> Table:
         f"{count(task.chosen_on, 'example')}. \u03b1 = 1: the original model; \u03b1 = 0: the mask "
         f"alone. Without the instruction the loss is {plain}"
     )
-    columns = ("loss, nats a token", "random masks", "lowest in resamples")
-    return Table(f"{name}: loss by \u03b1", columns, rows, note=note)
+    return table_of(
+        f"{name}: loss by \u03b1",
+        [
+            (f"{row[0].alpha:g}{', lowest loss' * (row[0].alpha == task.best)}", row)
+            for row in task.shares
+        ],
+        {
+            "loss, nats a token": lambda row: Cell.of(row[0].level("nll"), 4),
+            "random masks": lambda row: Cell(row[0].shuffled_mean, digits=4),
+            "lowest in resamples": lambda row: Cell.share(row[1], 0),
+        },
+        note,
+    )
 
 
 def _curve(name: str, task: ScaledTask) -> Lines:

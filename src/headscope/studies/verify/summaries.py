@@ -23,16 +23,17 @@ from headscope.heads import (
 )
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
-from headscope.results.common import Leakage, Ranking
+from headscope.results.common import Ranking
 from headscope.results.writing import Summaries
-from headscope.runs import decode
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
+from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
-from headscope.studies.shows import Scale, leakage_caution, named_places
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.studies.verify.writing import (
@@ -57,7 +58,7 @@ from headscope.verify.writing.texts import Arm, Group, Prompt, output_rows
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
+    from headscope.runs import Run, encode
 
 COMMAND = "verify summaries"
 #: Ours. `{source}` is the text; the languages are both that of the text.
@@ -156,18 +157,18 @@ def verify_summaries(
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
     config = replace(config, chat=chat)
     groups, cut = _groups(config, files, lm, chat, arms)
-    reference = _reference(config, apart, lm, chat) if apart else None
+    reference = _reference(config, apart, lm, chat) if apart else Reference()
     ranking = decode(Ranking, about_rank(heads))
     settings = {
         "settings": config,
-        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "arms": arms_settings(groups),
         "rank": ranking.rank,
-        "leakage": leakage,
-        **({} if reference is None else {"reference text": reference.digest}),
+        "leakage": encode(leakage),
+        **reference.given,
     }
 
     def make(run: Run) -> Summaries:
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         # A chat model ends its turn itself; a plain one goes on with the next text.
         texts = written(lm, groups, run, not chat, not chat, config.batch_tokens, means, progress)
         run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
@@ -187,7 +188,7 @@ def verify_summaries(
             ranked=ranking,
             gate=config.gate,
             ablate=config.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             draws=config.draws,
             seed=config.seed,
             heads=tuple(map(str, heads)),
@@ -196,7 +197,7 @@ def verify_summaries(
                 for code, one in files.items()
             },
             cut=cut,
-            leakage=Leakage(**leakage),
+            leakage=leakage,
             not_measured=missing,
             whole=whole,
             groups=parts,

@@ -19,12 +19,10 @@ from headscope.results.tasks import (
 )
 from headscope.shown.blocks import Bars, Cell, HeadSets, Section, Shown, Table
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of
+from headscope.studies.comparison import Compared, Comparison, Scale, draws_remedy
 from headscope.studies.shows import (
-    Compared,
-    Comparison,
-    Scale,
     ablation_facts,
-    draws_remedy,
+    few_parts,
     leakage_caution,
     model_facts,
     named_places,
@@ -38,8 +36,6 @@ METRICS = {
     "exact_match": "share written exactly right",
     "f1": "words in common with the right answer",
 }
-#: Fewer examples of a task decide little.
-EXAMPLES = 50
 
 
 def show(result: TasksResult, run: Path) -> Shown:
@@ -132,8 +128,7 @@ def _cautions(result: TasksResult) -> list[str]:
     cautions = leakage_caution(result.leakage, "examples")
     if result.pool_note:
         cautions.append(sentence_of(result.pool_note))
-    if few := [name for name, task in tasks.items() if task.examples < EXAMPLES]:
-        cautions.append(f"Fewer than {EXAMPLES} examples: {enumeration(few)}.")
+    cautions += few_parts({name: task.examples for name, task in tasks.items()}, "examples", 50)
     chances = {name: (task.baseline.low or 0.0, task.chance) for name, task in tasks.items()}
     guessed = [name for name, (low, chance) in chances.items() if chance and low <= chance]
     if guessed:

@@ -17,20 +17,13 @@ from headscope.results.writing import Comparison as Comparable
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table, p_cell
-from headscope.shown.words import count, enumeration
+from headscope.shown.words import count
+from headscope.studies.comparison import Compared, Comparison, Scale, draws_remedy, draws_words
 from headscope.studies.inputs import Progress
-from headscope.studies.shows import (
-    Compared,
-    Comparison,
-    Scale,
-    ablation_facts,
-    draws_remedy,
-    draws_words,
-    model_facts,
-)
+from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.verify.languages.sets import SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.evidence import Numbers
-from headscope.verify.writing.texts import Arm, Group, write
+from headscope.verify.writing.texts import Group, write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +34,8 @@ if TYPE_CHECKING:
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
 CONTROLS = ("random", "random-layer-matched")
-#: Prompts whose outputs are shown, and the fewest of a group that intervals are reliable for.
-EXAMPLES, FEW = 12, 30
+#: Prompts whose outputs are shown.
+EXAMPLES = 12
 
 
 def run_languages(spec: str) -> list[str]:
@@ -77,9 +70,9 @@ def _folder(spec: str) -> Path | None:
     return found if found is not None and found.is_dir() else None
 
 
-def arms_settings(groups: Iterable[tuple[str, Sequence[Arm]]]) -> dict[str, list[str]]:
+def arms_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
     """The gates of each group in a run's configuration: the heads themselves, not their place."""
-    return {name: [arm.key for arm in arms] for name, arms in groups}
+    return {group.name: [arm.key for arm in group.arms] for group in groups}
 
 
 def statistics(run: Run, numbers: Mapping[str, Numbers]) -> None:
@@ -188,11 +181,8 @@ class Writing:
         controls = [control for effect in whole for control in effect.controls.values()]
         draws = min((control.against.distinct for control in controls), default=0)
         over = f", mean over {len(groups)} {self.group}s" if len(groups) > 1 else ""
-        few = [f"{n} {part.prompts}" for n, part in result.groups.items() if part.prompts < FEW]
-        if few:
-            few = few if len(few) <= EXAMPLES else [*few[:EXAMPLES], f"{len(few) - EXAMPLES} more"]
-            reason = f"Few prompts ({enumeration(few)}): intervals of so few are unreliable."
-            cautions = [*cautions, reason]
+        few = {name: part.prompts for name, part in result.groups.items()}
+        cautions = [*cautions, *few_parts(few, "prompts", listed=EXAMPLES)]
         words = {key: scale.words for key, scale in {**self.first, **self.rest}.items()}
         left = [NotMeasured(words.get(name, name), why) for name, why in self.missing.items()]
         measures = [
