@@ -42,9 +42,8 @@ def test_the_figures_of_the_result_are_shown(tmp_path: Path) -> None:
     top = rows["14 selected, removed"]
     assert (top["chrF++"].value, top["change"].low, top["off target"].value) == (20.0, -72, 70.0)
     assert rows["14 random, removed (4)"]["chrF++"].value == pytest.approx(80.5)
-    test = rows_of(told, "Selected minus random")["chrF++: 14 selected, removed"]
-    assert test["\u2212 random"].value == -60.0
-    assert test["as harmful: random"].value == "0 of 4"
+    test = rows_of(told, "Selected minus random")["chrF++: 14 selected, removed \u2212 random"]
+    assert (test["difference"].value, test["draws as harmful"].value) == (-60.0, "0 of 4")
     assert "chrF++ falls from 90.0 to 20.0 (\u221270.0, 95\u00a0% CI" in told.finding[0]
     assert "it is 80.5 with as many random heads" in told.finding[0]
     assert told.uncertainty.startswith("50 sentences, 4 random sets")
@@ -150,9 +149,8 @@ def test_draws_that_repeat_count_once(tmp_path: Path) -> None:
             row |= {"p_draws_layer_matched": 1 / 3, "distinct_draws_layer_matched": 2}
     told = shown(other(tmp_path, conditions=rows))
     tests = rows_of(told, "Selected minus random")
-    matched = tests["chrF++: 14 selected, removed"]
-    assert matched["sets: random, same layers"].value == 2
-    assert matched["p over draws"].value == 1 / 3
+    matched = tests["chrF++: 14 selected, removed \u2212 random, same layers"]
+    assert (matched["different sets"].value, matched["p over draws"].value) == (2, 1 / 3)
     assert "Only 2 of 4 draws of the same layers are different sets" in " ".join(told.cautions)
 
 

@@ -96,9 +96,9 @@ Bar = tuple[Level, Sequence[float]]
 
 
 def bars_of(
-    title: str, groups: Mapping[str, Mapping[str, Bar]], scale: Scale, y: str = "", note: str = ""
+    title: str, groups: Mapping[str, Mapping[str, Bar]], scale: Scale, note: str = ""
 ) -> Bars:
-    """Bars of a measure, which `y` names otherwise; no series that is known in no group."""
+    """Bars of a measure; no series that is known in no group."""
     low, high = (0.0, 100.0) if scale.to_100 else (-inf, inf)
     shown = {
         name: {series: (scale.of(level), draws) for series, (level, draws) in bars.items()}
@@ -125,7 +125,7 @@ def bars_of(
         tuple(groups),
         names,
         numbers("value"),
-        y or scale.title,
+        scale.title,
         numbers("low"),
         numbers("high"),
         scale.digits,
@@ -185,7 +185,7 @@ class Comparison:
 
     rows: Mapping[str, Compared]
     examples: str = "sentences"
-    random: str = "random heads"
+    random: str = "as many random heads"
 
     @property
     def distinct(self) -> int:
@@ -228,7 +228,7 @@ class Comparison:
         tests = self.table(f"{title}: selected minus random heads", words, levels=False)
         return [self.table(title, note, tests=False), *([tests] if tests.columns else [])]
 
-    def bars(self, title: str, y: str = "", note: str = "") -> Bars:
+    def bars(self, title: str, note: str = "") -> Bars:
         """Original, selected and random heads with every draw; all rows are of one measure."""
         groups = {
             name: {
@@ -242,12 +242,12 @@ class Comparison:
             }
             for name, row in self.rows.items()
         }
-        return bars_of(title, groups, next(iter(self.rows.values())).scale, y, note)
+        return bars_of(title, groups, next(iter(self.rows.values())).scale, note)
 
-    def said(self, name: str, lead: str, measure: str = "") -> list[str]:
+    def said(self, name: str, lead: str, measure: str = "", over: str = "") -> list[str]:
         """A row in words: selected, original and random heads, and what the tests say.
 
-        `measure` is what the scale is called in this sentence.
+        `measure` is what the scale is called in this sentence, `over` counts the examples.
         """
         row = self.rows[name]
         scale, change = row.scale, row.scale.of(row.change)
@@ -256,6 +256,7 @@ class Comparison:
         gap = f"{signed(change.value if change.known else step, scale.digits)}{points}"
         if change.bounded:
             gap += f", 95\u00a0% CI {between(change.low, change.high, scale.digits)}"
+        gap += f"; {over}" if over else ""
         before, after = scale.number(row.original), scale.number(row.selected)
         if row.selected is None:
             moved, is_now = "changes", "changes by"
@@ -268,13 +269,13 @@ class Comparison:
             return signed(mean, scale.digits) if row.selected is None else scale.number(mean)
 
         beside = [
-            f"{level(mean)} with as many {self.random}{layers}"
+            f"{level(mean)} with {self.random}{layers}"
             for layers, mean in zip(("", " of the same layers"), row.means, strict=True)
             if mean is not None
         ]
         random = f"it {is_now} {enumeration(beside)}"
         if not beside:
-            random = f"there are no {self.random} to compare with"
+            random = f"there are no {self.random.removeprefix('as many ')} to compare with"
         tests = [
             f"{kind}{compared(test, self.examples, scale)}"
             for kind, test in zip(("", "same layers "), row.tests, strict=True)

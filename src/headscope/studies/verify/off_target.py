@@ -49,7 +49,6 @@ from headscope.studies.verify.writing import (
     arms_settings,
     said,
     statistics,
-    token_count,
     writing_heads,
     written,
 )
@@ -276,7 +275,7 @@ def _translations(
         for name, pairs in parts:
             written = translation_prompts(pairs, config.template, writer, bos)
             for pair, wording in zip(pairs.pairs, written, strict=True):
-                limit = config.max_new_tokens or 2 * token_count(lm, pair.source) + 32
+                limit = config.max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32
                 prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
         path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
         asked[code] = _Asked(tuple(prompts), path, " ".join(one.digest for _, one in parts))

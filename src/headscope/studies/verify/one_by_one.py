@@ -48,7 +48,6 @@ from headscope.studies.verify.walks import (
     about_random,
     first_example,
     first_steps,
-    mask_cut,
     random_orders,
     read_walked_task,
     step_rows,
@@ -377,10 +376,10 @@ def _make(
         some = drawn[: len(order)]
         again = walks_of(some, f"random {number}", f"random order {number + 1}")
         random.append(about_random(some, again))
+    masked = mask_result(config.heads) is not None
     left = iter(walks)
     groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
-    kept = mask_cut(config.heads, lm.geometry)
     return OneByOneResult(
         **{**vars(describe(lm, groups, order)), **about_rank(base)},
         ablate=config.ablate,
@@ -393,7 +392,7 @@ def _make(
         # Of a task the reference prompt of the first example stands for all.
         reference=config.reference or everyone[0].subject.reference_prompt,
         layers_shared=share,
-        mask=None if kept is None else about_cut(kept, order),
+        mask=about_cut(resolve_heads(config.heads, None, lm.geometry), order) if masked else None,
         target_first=first_steps(walks),
         random_orders=tuple(random),
         example=first_example(everyone[0], walks[0], order),

@@ -82,11 +82,11 @@ class Measure(NamedTuple):
         return Cell(f"{self.worse(case, kind)} of {drawn}" if drawn else None)
 
 
-CHRF = Measure(Scale("chrF++", unit=""), -1, lambda one: one.chrf, Condition.than, Case.chrf,
-               lambda one: one.change.chrf)  # fmt: skip
+CHRF = Measure(Scale("chrF++", unit=""), -1, lambda measured: measured.chrf,
+               Condition.than, Case.chrf, lambda condition: condition.change.chrf)  # fmt: skip
 LOSS = Scale("loss", "the loss of the reference (NLL, nats a token)", "", 3, to_100=False)
-NLL = Measure(LOSS, 1, lambda one: one.nll,
-              Condition.loss_than, Case.nll, lambda one: one.change.nll)  # fmt: skip
+NLL = Measure(LOSS, 1, lambda measured: measured.nll,
+              Condition.loss_than, Case.nll, lambda condition: condition.change.nll)  # fmt: skip
 
 
 def doing(gate: float, ablate: str = "zero") -> str:
@@ -199,24 +199,24 @@ def not_measured(result: RemovalResult) -> list[Block]:
 
 def tests_table(result: RemovalResult, measures: Sequence[Measure]) -> Table:
     """Selected minus random in every condition."""
-    rows = {}
+    rows = []
     for measure in measures:
         for case in _cases(result):
-            more = {}
             for kind, words in DRAWN.items():
-                if (than := measure.than(case.top, kind)) and measure.draws(case, kind):
-                    more[f"as harmful: {words}"] = measure.as_harmful(case, kind)
-                    more[f"sets: {words}"] = Cell(than.distinct)
-            if more:
-                words = f"{measure.scale.words}: {_named(case.top.label)}"
-                rows[words] = measure.compared(result, case, more)
-    note = (
-        "Over sentences, outputs under the selected heads and under a random draw are swapped at "
-        f"random, {number(TRIALS)} times. Over draws, p is how often random heads do at least as "
-        "much harm: it alone asks whether these heads are special, and is at least 1 / (different "
-        "sets + 1)"
+                than, harmful = measure.than(case.top, kind), measure.as_harmful(case, kind)
+                if than is not None and harmful.value:
+                    cells = (*measure.scale.against(than), harmful, Cell(than.distinct))
+                    words = f"{measure.scale.words}: {_named(case.top.label)} \u2212 {words}"
+                    rows.append(Row(words, cells))
+    return Table(
+        "Selected minus random",
+        ("difference", "p over sentences", "p over draws", "draws as harmful", "different sets"),
+        tuple(rows),
+        note="Over sentences, outputs under the selected heads and under a random draw are "
+        f"swapped at random, {number(TRIALS)} times. Over draws, p is how often random heads do "
+        "at least as much harm: it alone asks whether these heads are special, and is at least "
+        "1 / (different sets + 1)",
     )
-    return Comparison(rows).table("Selected minus random", note)
 
 
 def _kinds(top: Condition, tokens: Tokens) -> Iterator[Table]:
@@ -295,7 +295,7 @@ def broken_outputs(result: RemovalResult) -> list[Block]:
     of: list[Sequence[Measured]] = [[result.baseline], [case.top], *map(case.draws, kinds)]
     shares = {
         words: [
-            [value for one in each if (value := getattr(one.text, name, None)) is not None]
+            [share for made in each if (share := getattr(made.text, name, None)) is not None]
             for each in of
         ]
         for name, words in RATES.items()
@@ -408,10 +408,10 @@ def direction_blocks(
 def draws_table(case: Case) -> Table:
     """The random draws of a case: their heads, and what they did."""
     columns: dict[str, Callable[[Condition], Cell | float | str | None]] = {
-        "chrF++": lambda one: Cell(one.chrf, digits=2)
+        "chrF++": lambda draw: Cell(draw.chrf, digits=2)
     }
-    if any(one.nll is not None for one in case.beside):
-        columns["NLL"] = lambda one: one.nll
-    columns["heads"] = lambda one: " ".join(one.heads or ())
-    rows = [(f"{DRAWN[one.label.kind]}, {one.label.draw}", one) for one in case.beside]
+    if any(draw.nll is not None for draw in case.beside):
+        columns["NLL"] = lambda draw: draw.nll
+    columns["heads"] = lambda draw: " ".join(draw.heads or ())
+    rows = [(f"{DRAWN[draw.label.kind]}, {draw.label.draw}", draw) for draw in case.beside]
     return table_of("Random draws", rows, columns)

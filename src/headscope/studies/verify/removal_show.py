@@ -113,7 +113,8 @@ def said(part: Part, case: Case, measure: Measure) -> list[str]:
         return [f"{measure.scale.words} has not been computed for this run."]
     row = measure.compared(part, case)
     lead = f"With {_the(label.k)} {doing(label.gate, label.ablate)}"
-    found = Comparison({lead: row}).said(lead, lead)
+    sentences = count(part.sentences, "sentence") if part.sentences else ""
+    found = Comparison({lead: row}).said(lead, lead, over=sentences)
     random = measure.draws(case, "random")
     kinds = case.top.kinds_than("random")
     if measure is NLL and kinds is not None and kinds.linked_minus_unlinked.known:

@@ -43,7 +43,6 @@ from headscope.studies.verify.writing import (
     fitted,
     said,
     statistics,
-    token_count,
     written,
 )
 from headscope.verify.translation.conditions import check_gate
@@ -333,7 +332,7 @@ def _groups(
             return wrap_prompts(lm, [template.render(text, name, name).text], chat)[0]
 
         for item in file.items:
-            limit = config.max_new_tokens or 2 * token_count(lm, item.summary) + 32
+            limit = config.max_new_tokens or 2 * len(lm.encode(item.summary, special=False)) + 32
             place = f"{file.path}, line {item.line}"
             prompt, shorter = fitted(lm, item.text, limit, render, place)
             cut[code] += shorter

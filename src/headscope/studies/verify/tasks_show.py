@@ -96,8 +96,8 @@ def _finding(tasks: Mapping[str, Task], k: int, comparison: Comparison) -> list[
     most = max(losses, key=lambda name: losses[name], default="")
     if losses and losses[most] > 0:
         task = tasks[most]
-        lead = f"Largest difference: {most}, {count(task.examples, 'example')}"
-        words += comparison.said(most, lead, task.metric)
+        examples = count(task.examples, "example")
+        words += comparison.said(most, f"Largest difference: {most}", task.metric, examples)
     hurt, tested = _hurt(tasks, k, "random-layer-matched")
     if tested:
         words.append(

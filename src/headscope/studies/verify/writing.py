@@ -110,11 +110,6 @@ def written(
     return texts
 
 
-def token_count(lm: LanguageModel, text: str) -> int:
-    """Tokens of a text by itself."""
-    return len(lm.encode(text, special=False))
-
-
 def fitted(
     lm: LanguageModel, text: str, limit: int, render: Callable[[str], str], place: str
 ) -> tuple[str, bool]:
