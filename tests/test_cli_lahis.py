@@ -15,6 +15,7 @@ from headscope.errors import InputError
 from headscope.find.importance import language_sets
 from headscope.heads import HeadSet, read_scores, resolve_heads
 from headscope.pocket.sample import sample_documents
+from headscope.results.common import Leakage
 from headscope.studies.leakage import check_document_leakage
 
 LANGUAGES = ("en", "tr", "ru")
@@ -76,12 +77,12 @@ def test_the_documents_that_heads_were_found_on_are_known(run: Path) -> None:
     assert {sentence_digest(one.text) for one in used} <= known_digests(stored)
     fresh = sample_documents("tr", "test", 3, 0).documents
     heads = str(run / "specific" / "tr")
-    assert check_document_leakage(heads, fresh) == {"known": True, "overlap": 0, "of": 3}
+    assert check_document_leakage(heads, fresh) == Leakage(known=True, overlap=0, of=3)
     with pytest.raises(InputError, match=r"1 of 4 test documents .* --allow-overlap"):
         check_document_leakage(heads, [*fresh, used[2]])
     allowed = check_document_leakage(heads, [*fresh, used[2]], allow_overlap=True)
-    assert allowed["overlap"] == 1
-    assert not check_document_leakage("5.3", fresh)["known"]
+    assert allowed.overlap == 1
+    assert not check_document_leakage("5.3", fresh).known
 
 
 def test_one_language_and_a_moving_gate(command: Callable[..., Any], tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     ):
         drawn = [row["value"] for row in choice["conditions"] if row["kind"] == kind]
         mean = fmean(drawn)
-        _, selected, _, random, _, difference, p, _ = every[words]
+        _, _, selected, _, random, difference, p, _ = every[words]
         assert selected.value == 100 * top["value"] and random.value == pytest.approx(100 * mean)
         assert difference.value == pytest.approx(100 * (top["value"] - mean))
         assert p == p_cell(top[f"p_examples{ending}"])

@@ -226,4 +226,4 @@ def test_examples_the_mask_was_trained_on_are_refused(tmp_path: Path) -> None:
     chosen = read_task_for_mask(
         str(mask), TaskChoice(held_out=3, limit=9), ModelChoice(), allow_overlap=True
     )
-    assert chosen.leakage["overlap"] == 3
+    assert chosen.leakage.overlap == 3

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headscope.studies.inputs import ModelChoice
 from safetensors.numpy import load_file, save_file
 
 import find_helpers
@@ -43,6 +42,7 @@ from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.reproduce import Reproduce, reproduce
 from headscope.papers.token_alignment_heads.setting import THRESHOLD
 from headscope.runs.folder import read_records
+from headscope.studies.models import ModelChoice
 from headscope.studies.verify.loss_experiments import copies_written
 from headscope.verify.translation.conditions import ReferenceLosses
 from headscope.verify.translation.single import interactions, pairs_of, planned_pairs

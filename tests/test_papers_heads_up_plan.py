@@ -239,7 +239,7 @@ def leaks(place: Path, trained: TaskChoice, tested: TaskChoice) -> int | None:
     (place / "found_on.json").write_text(json.dumps(found), "utf-8")
     (place / "run.json").write_text("{}", "utf-8")
     tests = [one.test for one in read_tasks(tested, LLAMA).values()]
-    return check_task_leakage(str(place), tests)["overlap"]
+    return check_task_leakage(str(place), tests).overlap
 
 
 def test_the_hybrid_is_not_trained_on_what_one_of_its_tasks_holds_out(tmp_path: Path) -> None:

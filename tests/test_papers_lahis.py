@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headscope.studies.inputs import ModelChoice
 
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
@@ -61,6 +60,7 @@ from headscope.results.writing import (
 from headscope.runs import encode, file_digest
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
+from headscope.studies.models import ModelChoice
 from headscope.verify.languages.conditions import LanguageHeads, LanguageRemoval, plan, plan_layers
 from headscope.verify.writing.measures import general_arms, language_arms, transfer_arms
 

@@ -20,6 +20,7 @@ from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
+from headscope.results.common import Leakage
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
@@ -193,10 +194,10 @@ def test_documents_of_any_of_several_runs_count_as_seen(tmp_path: Path) -> None:
         digests = [sentence_digest(f"text {n}") for n in seen]
         (tmp_path / name / "found_on.json").write_text(json.dumps({"en": digests}))
     runs = [str(tmp_path / name) for name in "abc"]
-    assert documents_leakage(runs, files, True) == {"known": True, "overlap": 3, "of": 5}
-    assert documents_leakage([*runs, "0.1"], files, True)["known"] is False
-    assert documents_leakage(["0.1"], files, False)["overlap"] is None
-    assert documents_leakage(runs[2:], files, False)["overlap"] == 0
+    assert documents_leakage(runs, files, True) == Leakage(known=True, overlap=3, of=5)
+    assert documents_leakage([*runs, "0.1"], files, True).known is False
+    assert documents_leakage(["0.1"], files, False).overlap is None
+    assert documents_leakage(runs[2:], files, False).overlap == 0
     with pytest.raises(InputError, match="2 of 5 test documents"):
         documents_leakage(runs[1:], files, False)
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import nan
 
 from headscope.estimates import Mean
-from headscope.results.common import Checked, Leakage, ModelResult
+from headscope.results.common import Bounds, Checked, Leakage, ModelResult
 from headscope.results.states import KeptHeads
 from headscope.runs import Record, entry
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Of a 95 % interval over samples; NaN where the mean is not defined."""
-
-    low: float = nan
-    high: float = nan
 
 
 @dataclass(frozen=True, kw_only=True)

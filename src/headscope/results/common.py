@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from headscope.estimates import Baseline
@@ -104,6 +105,14 @@ class Ablation(Record):
 
     ablate: str = "zero"
     reference_text: ReferenceText | None = None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of a 95 % interval over examples; NaN where one is not finite."""
+
+    low: float = nan
+    high: float = nan
 
 
 @dataclass(frozen=True)

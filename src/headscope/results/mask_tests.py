@@ -9,7 +9,7 @@ from typing import Literal
 
 from headscope.estimates import Estimate
 from headscope.heads import Head
-from headscope.results.common import Checked, Leakage, ModelResult
+from headscope.results.common import Bounds, Checked, Leakage, ModelResult
 from headscope.runs import Record, entry
 
 Measure = Literal[
@@ -41,14 +41,6 @@ class MaskFacts(Record):
     kept_share: float
     on: str
     feed_forward_removed: int
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The bounds of a 95 % interval over examples; NaN where one is not finite."""
-
-    low: float = nan
-    high: float = nan
 
 
 @dataclass(frozen=True)
@@ -111,7 +103,7 @@ class Outcome(Record):
     bleu_published: float | None
     accuracy: float | None
     accuracy_words: float | None
-    intervals: Mapping[str, Interval] | None = entry(absent=True)
+    intervals: Mapping[str, Bounds] | None = entry(absent=True)
     change: ByMeasure | None = entry(absent=True)
     against_instructed: ByMeasure | None = entry(absent=True)
     against_alpha_0: ByMeasure | None = entry(name="against_α_0", absent=True)
@@ -130,7 +122,7 @@ class Outcome(Record):
     def level(self, measure: Measure) -> Estimate:
         """The value of a measure with its interval; NaN for what is not known."""
         value = self.value(measure)
-        interval = (self.intervals or {}).get(measure, Interval())
+        interval = (self.intervals or {}).get(measure, Bounds())
         return Estimate(nan if value is None else value, interval.low, interval.high)
 
     def changed(self, measure: Measure) -> Estimate:

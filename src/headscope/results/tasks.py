@@ -46,10 +46,6 @@ class ValueCondition(Value):
 
     label: Label = entry(flat="")
 
-    def than(self, kind: Kind) -> Against | None:
-        """The test against random heads of one kind."""
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCondition(ValueCondition, Measured):

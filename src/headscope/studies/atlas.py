@@ -97,10 +97,10 @@ def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = No
     lm = config.model.load_for(out)
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     config = replace(config, score=resolved_chat(lm, config.score))
-    reference = translations(lm, checked_on, config.score) if apart else None
+    reference = translations(lm, checked_on, config.score) if apart else Reference()
     settings = {
         "settings": config,
-        "reference text": None if reference is None else reference.digest,
+        "reference text": reference.digest,
     }
 
     def compute(run: Run) -> AtlasResult:
@@ -119,7 +119,7 @@ def _make(
     config: Atlas,
     found_on: Mapping[str, PairFile],
     checked_on: Mapping[str, PairFile],
-    reference: Reference | None,
+    reference: Reference,
     run: Run,
     progress: Progress | None,
 ) -> AtlasResult:
@@ -177,7 +177,7 @@ def _check(
     mean: HeadScores,
     heads: HeadSet,
     checked_on: Mapping[str, PairFile],
-    reference: Reference | None,
+    reference: Reference,
     run: Run,
     progress: Progress | None,
 ) -> AtlasCheck:
@@ -194,7 +194,7 @@ def _check(
         batch_tokens=config.score.batch_tokens,
     )
     planned = conditions([heads], removal, mean.select(config.threshold))
-    means = None if reference is None else reference.means(lm, removal.batch_tokens)
+    means = reference.means(lm, removal.batch_tokens)
     shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
     case = next(shown.cases)
     drawn, chrf = case.draws("random"), case.chrf("random")
@@ -203,7 +203,7 @@ def _check(
         k=len(heads),
         draws=config.draws,
         ablate=config.ablate,
-        reference_text=None if reference is None else reference.facts,
+        reference_text=reference.facts,
         heads=tuple(map(str, heads)),
         random=tuple(one.heads or () for one in drawn),
         top=Mean(case.top.chrf),

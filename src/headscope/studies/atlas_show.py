@@ -12,6 +12,7 @@ from headscope.results.removal import Case
 from headscope.results.translation import TranslationScores
 from headscope.shown.blocks import HeadSets, NotMeasured, Section, Shown
 from headscope.shown.words import MEAN, count, enumeration, fixed, languages_of, p_value
+from headscope.studies.comparison import draws_remedy
 from headscope.studies.find.translation import (
     alignment_finding,
     classes_table,
@@ -19,16 +20,9 @@ from headscope.studies.find.translation import (
     layers_map,
 )
 from headscope.studies.sentences import sentences_of
-from headscope.studies.shows import (
-    ablation_facts,
-    few_caution,
-    model_facts,
-    overlap_blocks,
-    places,
-)
+from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
 from headscope.studies.verify.removal_blocks import CHRF, direction_blocks, doing, draws_table
 from headscope.studies.verify.removal_show import (
-    draws_remedy,
     few_sentences,
     said,
     weak_baseline,
@@ -72,7 +66,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         "them?",
         _finding(result, case, by),
         _uncertainty(result),
-        draws_remedy(len(check.random)) if check else "",
+        draws_remedy(len(check.random), 99) if check else "",
         list(_cautions(result, case)),
         [
             *model_facts(result.model_name, len(result.heads)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 from headscope.data.documents import Document
 from headscope.data.pairs import PairFile
@@ -13,20 +13,10 @@ from headscope.data.split import known_digests, leakage, sentence_digest
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
+from headscope.results.common import Leakage
 
 FOUND_ON = "found_on.json"
 Tested = TypeVar("Tested")
-
-
-class Leakage(TypedDict):
-    """`overlap` of `of` test pairs hold a sentence that heads were found on.
-
-    `known` is False, and `overlap` None, where the heads do not say what they were found on.
-    """
-
-    known: bool
-    overlap: int | None
-    of: int
 
 
 def check_leakage(

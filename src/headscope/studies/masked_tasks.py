@@ -12,9 +12,11 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
+from headscope.results.common import Leakage
 from headscope.results.mask import FoundMask
+from headscope.runs import encode
 from headscope.runs.reading import result_of
-from headscope.studies.leakage import Leakage, check_task_leakage
+from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of
@@ -60,14 +62,25 @@ class TaskForMask:
             "mask": digest_of(mask),
             "task": {"name": self.task.name, "prompts": [self.task.bare, self.task.instruction]},
             "examples": [example.id for example in self.task.examples],
-            "leakage": self.leakage,
+            "leakage": encode(self.leakage),
         }
 
     def data(self) -> dict[str, Any]:
         """What a result says about the task's file."""
         task = self.task
-        about = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
-        return {task.name: about}
+        found = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
+        return {task.name: found}
+
+    def about(self, mask: Mask) -> dict[str, Any]:
+        """What a result says about mask and task."""
+        task = self.task
+        return {
+            "task": task.name,
+            "prompts": {"bare": task.bare, "instructed": task.instruction},
+            "data": self.data(),
+            "mask": {**encode(mask.about()), "place": self.heads},
+            "leakage": encode(self.leakage),
+        }
 
 
 def read_task_for_mask(

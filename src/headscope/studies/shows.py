@@ -8,7 +8,7 @@ from math import floor, log10
 from statistics import fmean, median
 from typing import Any
 
-from headscope.estimates import Against, Estimate
+from headscope.estimates import Estimate
 from headscope.heads import Head
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
@@ -24,7 +24,7 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import arrow, between, count, enumeration, fixed, number, p_value
+from headscope.shown.words import arrow, between, count, enumeration, fixed, number
 
 SCORE = Column("score", "Score")
 CHANCE = Column("chance", "Chance", "what the score would be by chance")
@@ -149,6 +149,17 @@ def few_caution(
     return [f"Bootstrap intervals over {count(examples, one, several)}{of} are too narrow."]
 
 
+def few_parts(
+    sizes: Mapping[str, int], what: str, fewest: int = 30, listed: int = LISTED
+) -> list[str]:
+    """The languages, groups or tasks with fewer examples than intervals are reliable for."""
+    few = [f"{name} {size}" for name, size in sizes.items() if size < fewest]
+    if len(few) > listed:
+        few = [*few[:listed], f"{len(few) - listed} more"]
+    reason = f"Fewer than {fewest} {what} ({enumeration(few)}): intervals of so few are unreliable."
+    return [reason] if few else []
+
+
 def places(heads: Iterable[Head]) -> tuple[HeadPlace, ...]:
     """Heads as blocks name them."""
     return tuple((head.layer, head.head) for head in heads)
@@ -162,78 +173,6 @@ def interval(estimate: Estimate | None, digits: int = 3, unit: str = "") -> str:
     if not estimate.bounded:
         return value
     return f"{value} (95\u00a0% CI {between(estimate.low, estimate.high, digits)}{unit})"
-
-
-def compared(against: Against | None, examples: str = "sentences", digits: int = 3) -> str:
-    """Selected minus random in words: difference (interval; draws; p over examples, over draws)."""
-    if against is None or not against.difference.known:
-        return "not compared with random heads"
-    words = interval(against.difference, digits).removesuffix(")")
-    words += f"{'; ' if against.difference.bounded else ' ('}{count(against.distinct, 'draw')}"
-    if against.p_examples is not None:
-        words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
-    if against.p_draws is not None:
-        words += f", {p_value(against.p_draws)} over draws"
-    return f"{words})"
-
-
-def against_cells(
-    against: Against | None, digits: int = 3, unit: str = "", factor: float = 1.0
-) -> tuple[Cell, Cell, Cell]:
-    """Selected minus random with its interval, p over examples, p over draws."""
-    if against is None:
-        return Cell(), Cell(), Cell()
-    return (
-        Cell.of(against.difference, digits, unit, factor),
-        p_cell(against.p_examples),
-        p_cell(against.p_draws),
-    )
-
-
-def against_table(
-    title: str,
-    rows: Mapping[str, tuple[Against | None, Against | None]],
-    examples: str = "sentences",
-    digits: int = 3,
-    unit: str = "",
-    factor: float = 1.0,
-    note: str = "",
-) -> Table | None:
-    """Selected heads minus random ones, free and of the same layers; None if there are neither."""
-    kinds = {0: "random", 1: "random, same layers"}
-    kinds = {at: kind for at, kind in kinds.items() if any(row[at] for row in rows.values())}
-    if not kinds:
-        return None
-    columns = [
-        name
-        for kind in kinds.values()
-        for name in (f"\u2212 {kind}", f"p over {examples}", "p over draws")
-    ]
-    made = tuple(
-        Row(name, tuple(c for at in kinds for c in against_cells(row[at], digits, unit, factor)))
-        for name, row in rows.items()
-    )
-    return Table(title, tuple(columns), made, note=note)
-
-
-def tests_words(examples: str, expected: str) -> str:
-    """What the p-values of a table mean; `expected` is tested, such as `a larger change`."""
-    return (
-        f"One-sided p, tested: {expected} with selected than with random heads. p over {examples}: "
-        f"{examples} swapped with those under a random draw. p over draws: rank among the random "
-        "draws. Neither is corrected for the number of rows."
-    )
-
-
-def draws_words(distinct: int) -> str:
-    """How many different random draws there are, and the least p over draws that they allow."""
-    drawn = count(distinct, "random draw")
-    return f"{drawn}: p over draws is at least {p_value(1 / (1 + distinct))}"
-
-
-def draws_remedy(distinct: int) -> str:
-    """The option for more draws, where p over draws cannot get below 0.05."""
-    return "--draws 99" if distinct < 19 else ""
 
 
 def layer_labels(layers: Sequence[int]) -> tuple[tuple[float, str], ...]:

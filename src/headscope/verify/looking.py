@@ -20,7 +20,8 @@ from headscope.errors import InputError, naming
 from headscope.estimates import Mean, known
 from headscope.heads.scores import mean_of_defined
 from headscope.measure import bootstrap_mean
-from headscope.results.attention import AttendedCondition, Bounds, GroupShare, RandomSets
+from headscope.results.attention import AttendedCondition, GroupShare, RandomSets
+from headscope.results.common import Bounds
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

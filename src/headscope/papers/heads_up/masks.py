@@ -63,7 +63,7 @@ from headscope.results.mask_tests import (
     ScalingTests,
 )
 from headscope.shown.blocks import Cell, Claim, Figure, Findings, Row, Table, grid
-from headscope.studies.costs.reading import heads_of
+from headscope.studies.costs.shapes import heads_of
 from headscope.verify.masks.evidence import paragraph_bleu
 
 _WITH_BASE = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")

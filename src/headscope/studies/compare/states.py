@@ -18,7 +18,6 @@ from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Leakage
 from headscope.results.states import (
     ByPlace,
     ComparedStates,
@@ -109,7 +108,7 @@ def compare_states(
             prompts={"bare": task.bare, "instructed": task.instruction},
             data=chosen.data(),
             mask=decode(KeptHeads, kept),
-            leakage=Leakage(**chosen.leakage),
+            leakage=chosen.leakage,
             states=describe(tensors),
             lens=_lens(lm, task, shown, tensors),
         )

@@ -43,7 +43,7 @@ from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
 from headscope.pocket.facts import TEMPLATE
 from headscope.progress import Progress
-from headscope.results.common import Leakage, ScoredHead
+from headscope.results.common import ScoredHead
 from headscope.results.soft_gate import (
     Changed,
     Difference,
@@ -231,7 +231,7 @@ def find_soft_gate(
                 "test questions": {"path": sides.test_path, "digest": test_digest},
             },
             template=template.text,
-            leakage=Leakage(**leakage),
+            leakage=leakage,
         )
 
     data, seed = sides.digests, config.seed

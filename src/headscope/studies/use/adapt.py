@@ -31,6 +31,7 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import count, enumeration, percent
+from headscope.studies.comparison import RANDOM, Scale
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
@@ -43,7 +44,7 @@ from headscope.studies.use.prompts import (
     written,
 )
 from headscope.studies.use.steering import COMMAND, Steer, steer
-from headscope.studies.verify.writing import Scale, Writing, said
+from headscope.studies.verify.writing import CONTROLS, Writing, said
 
 if TYPE_CHECKING:
     from headscope.runs import Run
@@ -276,7 +277,6 @@ REST = {
     "empty": Scale("Empty answers", "the share of empty answers"),
     "chrf": Scale("chrF++ to the references", "chrF++", unit=""),
 }
-CONTROLS = {"random": "random", "random-layer-matched": "random, same layers"}
 #: The factor of the original model, which stands among the others.
 NEUTRAL = 1.0
 
@@ -324,8 +324,8 @@ def _finding(result: Steering, kinds: Mapping[str, str]) -> list[str]:
     shares = [f"{kinds[kind]} {scale.number(effect.value)}" for kind, effect in effects.items()]
     original = scale.number(effects[best].baseline)
     more = [
-        *said(f"With {kinds[best]}", effects[best], scale),
-        *said(f"With {kinds[best]}", whole.effect(best, "chrf"), REST["chrf"]),
+        *said(whole, f"With {kinds[best]}", best, "off_target", scale),
+        *said(whole, f"With {kinds[best]}", best, "chrf", REST["chrf"]),
     ]
     if (gate := result.gate) is not None:
         without = [
@@ -371,7 +371,7 @@ def _lines(
         )
 
     lines = [series("selected", {at: (one.value, *one.span) for at, one in found.items()})]
-    for control, name in CONTROLS.items():
+    for control, name in zip(CONTROLS, RANDOM, strict=True):
         drawn = {at: part.draws(f"x{at:g}", control, measure) for at in found}
         ranges = {
             at: (one.controls[control].draws.mean, min(drawn[at]), max(drawn[at]))
@@ -380,9 +380,8 @@ def _lines(
         }
         if ranges:
             lines.append(series(name, ranges))
-    words = f"{scale.words}, {scale.unit}" if scale.unit else scale.words
     band = "95\u00a0% intervals of the change, and lowest to highest draw for random heads"
-    return Lines(title, tuple(lines), "factor of the heads", words, band=band)
+    return Lines(title, tuple(lines), "factor of the heads", scale.title, band=band)
 
 
 command = Study(asked, _carry_out, result=AdaptedModel | Steering, show=_show)

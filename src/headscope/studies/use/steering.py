@@ -201,7 +201,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     ranking = decode(Ranking, about_rank(*heads.values()))
     settings = {
         "settings": config,
-        "steering": arms_settings((group.name, group.arms) for group in groups),
+        "steering": arms_settings(groups),
         "applied": None if base is None else base.as_dict(),
         "rank": ranking.rank,
     }

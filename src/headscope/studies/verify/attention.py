@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Annotated
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.estimates import Estimate, Mean, known
+from headscope.estimates import Estimate, Mean
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.attention import (
     AttendedCondition,
     AttendedTask,
     AttentionResult,
-    Bounds,
     GroupShare,
     MeanShares,
     RandomSets,
 )
-from headscope.results.common import Leakage
+from headscope.results.common import Bounds
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Bar, Level, Scale, bars_of
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import interval, leakage_caution, model_facts
+from headscope.studies.shows import few_parts, interval, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 COMMAND = "verify attention"
 GROUPS = {"in": "heads in the mask", "all": "all heads", "out": "heads outside the mask"}
-#: Of fewer examples a task says little.
-FEW = 50
+SHARE = Scale("share of the right word")
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def verify_attention(
                 examples=len(sides.test.examples),
                 path=sides.test.path,
                 digest=sides.test.digest,
-                leakage=Leakage(**leaks[name]),
+                leakage=leaks[name],
                 mask=decode(KeptHeads, encode(masks[name].about())),
                 conditions=_task(lm, run, name, masks[name], prompts[name], config, progress),
             )
@@ -250,8 +249,8 @@ def _cautions(tasks: Mapping[str, AttendedTask]) -> list[str]:
         words for task in tasks.values() for words in leakage_caution(task.leakage, "examples")
     ]
     cautions = list(dict.fromkeys(leaks))
-    if few := [arrow(name) for name, task in tasks.items() if task.examples < FEW]:
-        cautions.append(f"Fewer than {FEW} examples: {enumeration(few)}.")
+    sizes = {arrow(name): task.examples for name, task in tasks.items()}
+    cautions += few_parts(sizes, "examples", 50)
     undefined = {
         name: share
         for name, task in tasks.items()
@@ -271,10 +270,7 @@ def _shares(result: AttentionResult) -> Table:
     rows = [
         Row(
             f"{_named(row.condition)}, {GROUPS[group]}",
-            tuple(
-                Cell.of(_estimate(task.by_name[row.condition].heads[group]), 1, "%")
-                for task in tasks
-            ),
+            tuple(SHARE.cell(_level(task.by_name[row.condition].heads[group])) for task in tasks),
         )
         for row in result.conditions
         for group in row.heads
@@ -296,33 +292,24 @@ def _named(condition: str) -> str:
     return {"as is": "original", "shuffled": "shuffled masks"}.get(condition, condition)
 
 
-def _estimate(share: GroupShare | None) -> Estimate:
-    """A share in per cent, with its interval."""
+def _level(share: GroupShare | None) -> Level:
+    """A share with its interval."""
     if share is None or share.mean is None:
-        return Estimate()
+        return None
     ends = share.bounds or Bounds()
-    return Estimate(100 * share.mean, 100 * ends.low, 100 * ends.high)
+    return Estimate(share.mean, ends.low, ends.high)
 
 
 def _bars(name: str, task: AttendedTask) -> Bars:
-    shares = [[row.heads.get(group) for group in GROUPS] for row in task.conditions]
-    rows = [[_estimate(share) for share in row] for row in shares]
-    drawn = [[share.draws or () if share else () for share in row] for row in shares]
-    return Bars(
-        f"{arrow(name)}, {count(task.examples, 'example')}",
-        tuple(_named(row.condition) for row in task.conditions),
-        tuple(GROUPS.values()),
-        tuple(tuple(known(each.value) for each in row) for row in rows),
-        "share of the right word, %",
-        tuple(tuple(known(each.low) for each in row) for row in rows),
-        tuple(tuple(known(each.high) for each in row) for row in rows),
-        draws=tuple(
-            tuple(tuple(100 * draw for draw in each if draw is not None) for each in row)
-            for row in drawn
-        ),
-        start=0.0,
-        end=100.0,
-    )
+    def bar(share: GroupShare | None) -> Bar:
+        draws = (share and share.draws) or ()
+        return _level(share), [draw for draw in draws if draw is not None]
+
+    groups = {
+        _named(row.condition): {words: bar(row.heads.get(key)) for key, words in GROUPS.items()}
+        for row in task.conditions
+    }
+    return bars_of(f"{arrow(name)}, {count(task.examples, 'example')}", groups, SHARE)
 
 
 def _differences(tasks: Mapping[str, AttendedTask]) -> Table:
@@ -334,12 +321,12 @@ def _differences(tasks: Mapping[str, AttendedTask]) -> Table:
             random = row.random or RandomSets()
             low, high = (None if end is None else 100 * end for end in (random.low, random.high))
             cells = (
-                Cell.of(row.in_minus_out, 1, "pp", 100),
+                SHARE.gap(row.in_minus_out),
                 Cell.share(row.heads["in"].mean if "in" in row.heads else None),
                 Cell.share(random.mean),
                 Cell(between(low, high, 1)),
                 p_cell(random.p_value),
-                Cell.of(row.above_uniform, 1, "pp", 100),
+                SHARE.gap(row.above_uniform),
                 Cell.share(row.heads["all"].attention),
             )
             rows.append(Row(f"{arrow(name)}, {_named(row.condition)}", cells))

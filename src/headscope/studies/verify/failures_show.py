@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 
 from headscope.data.words import CHARACTERS
+from headscope.estimates import Estimate
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -14,7 +16,6 @@ from headscope.results.failures import (
     FailuresResult,
     Judging,
     Kind,
-    Sorted,
 )
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_rows
@@ -31,8 +32,11 @@ from headscope.shown.blocks import (
     Sentences,
     Shown,
     Table,
+    grid,
+    table_of,
 )
 from headscope.shown.words import arrow, between, count, enumeration, fixed, percent, sentence_of
+from headscope.studies.comparison import Bar, Scale, bars_of
 from headscope.studies.shows import named_places
 
 MEANING: dict[Kind, str] = {
@@ -182,50 +186,41 @@ def _first(cases: Sequence[FailedCase]) -> list[Block]:
 
 
 def _bars(result: FailuresResult) -> Bars:
-    judge, cells = result.judge, [_share(result, kind) for kind in KINDS]
-    series, values = ["rules"], [[result.shares[kind]] for kind in KINDS]
-    if judge is not None:
-        series.append(f"judge {judge.model}")
-        for row, kind in zip(values, KINDS, strict=True):
-            row.append(judge.shares[kind])
-    none = (None,) * (len(series) - 1)
-    return Bars(
-        "Kinds of failure",
-        KINDS,
-        tuple(series),
-        tuple(tuple(None if each is None else 100 * each for each in row) for row in values),
-        "share of cases, %",
-        tuple((cell.low, *none) for cell in cells),
-        tuple((cell.high, *none) for cell in cells),
-        start=0.0,
-        end=100.0,
-    )
+    judge, total = result.judge, result.counted
+    groups: dict[str, dict[str, Bar]] = {}
+    for kind in KINDS:
+        share, ends = result.shares[kind], (nan, nan)
+        if total:
+            ends = wilson_interval(result.counts[kind], total)
+        groups[kind] = {"rules": (None if share is None else Estimate(share, *ends), ())}
+        if judge is not None:
+            groups[kind][f"judge {judge.model}"] = judge.shares[kind], ()
+    return bars_of("Kinds of failure", groups, Scale("share of cases"))
 
 
 def _directions(result: FailuresResult) -> list[Block]:
     if len(result.directions) < 2:
         return []
-
-    def cells(part: Sorted) -> tuple[Cell, ...]:
-        kinds = (Cell(part.counts[kind]) for kind in KINDS)
-        return (Cell(part.rows), Cell(part.selected), *kinds)
-
-    rows = tuple(Row(arrow(name), cells(part)) for name, part in result.directions.items())
+    rows = tuple(
+        Row(arrow(name), tuple(map(Cell, (part.rows, part.selected, *map(part.counts.get, KINDS)))))
+        for name, part in result.directions.items()
+    )
     return [Table("Cases by direction", ("sentences", "good before, bad after", *KINDS), rows)]
 
 
 def _judge(judge: Judging) -> Table:
-    rows = tuple(
-        Row(kind, tuple(Cell(judge.rules_and_judge[kind][other]) for other in KINDS))
-        for kind in KINDS
-    )
     agree = "" if judge.agreement is None else f"They agree on {percent(judge.agreement)}. "
     note = (
         f"{agree}{count(judge.cases, 'case')} answered, {judge.invalid} answers could not be read. "
         "Neither is the truth; where they differ, read the cases"
     )
+    cells: dict[tuple[str, str], Cell] = {
+        (ours, theirs): Cell(number)
+        for ours, row in judge.rules_and_judge.items()
+        for theirs, number in row.items()
+    }
     title = f"Cases by the rules (rows) and the judge {judge.model} (columns)"
-    return Table(title, KINDS, rows, note=note)
+    return grid(title, KINDS, KINDS, lambda *kinds: cells[kinds], note=note)
 
 
 def _cases(cases: Sequence[FailedText]) -> list[Block]:
@@ -277,8 +272,7 @@ def _evidence(case: FailedText) -> list[str]:
 
 
 def _rules(result: FailuresResult, heads: Sequence[HeadPlace]) -> list[Block]:
-    meaning = tuple(Row(kind, (Cell(MEANING[kind]),)) for kind in KINDS)
-    blocks: list[Block] = [Table("What the kinds mean", ("an output is of it if",), meaning)]
-    if heads:
-        blocks.append(HeadSets("Heads of the condition", {"removed": tuple(heads)}))
-    return blocks
+    meaning = table_of("What the kinds mean", MEANING.items(), {"an output is of it if": str})
+    if not heads:
+        return [meaning]
+    return [meaning, HeadSets("Heads of the condition", {"removed": tuple(heads)})]

@@ -17,24 +17,21 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
 from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import compared, model_facts, places
+from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, named_place
 from headscope.studies.verify.masked_shows import (
     WORDS,
-    against_columns,
-    against_kinds,
-    against_of,
     bars,
-    changed,
+    compared_by,
     few_examples,
-    least_words,
     overview,
     trained_on_caution,
 )
@@ -128,8 +125,8 @@ def verify_families(
             conditions=together([task.conditions for task in shown.values()]),
             draws=config.draws,
             leakage=Leakage(
-                known=all(leak["known"] for leak in leaks),
-                overlap=sum(leak["overlap"] or 0 for leak in leaks),
+                known=all(leak.known for leak in leaks),
+                overlap=sum(leak.overlap or 0 for leak in leaks),
                 of=sum(len(sides.test.examples) for sides in tasks.values()),
             ),
         )
@@ -168,7 +165,20 @@ def _show(result: FamilyTests, run: Path) -> Shown:
     """The loss without each family of heads, against random heads, and the heads themselves."""
     tested = [family for family in result.families if family.tested]
     every = result.families[0]
-    least, remedy = least_words(result.draws, "random set", 1 / (1 + result.draws))
+    comparison = Comparison(
+        {
+            _row(family, name): compared_by(result.tasks[name], outcome, kind="random")
+            for family in tested
+            for name, outcome in _removed(result, family).items()
+        },
+        "examples",
+    )
+    draws = comparison.distinct
+    compared = comparison.table(
+        "Removal compared, by loss",
+        "Loss without the heads, nats a token. p: random heads do at least as much harm; for heads "
+        "in no mask, at most as much",
+    )
     groups = {family.name: _conditions(result, family) for family in tested}
     sets = {_words(family): places(family.heads) for family in result.families}
     rows = {
@@ -186,9 +196,9 @@ def _show(result: FamilyTests, run: Path) -> Shown:
         "Shared heads",
         f"What does {result.model_name}, instructed, lose without the heads that "
         f"{count(len(result.masks), 'mask')} share, and without those in no mask?",
-        [*_finding(result), *_untested(result)],
-        f"Intervals are over held-out examples. {least}",
-        remedy,
+        [*_finding(result, comparison), *_untested(result)],
+        f"Intervals are over held-out examples; {draws_words(draws)}.",
+        draws_remedy(draws, wanted=19),
         [
             *few_examples(result.tasks),
             *trained_on_caution(result.leakage, "one of the masks"),
@@ -215,7 +225,7 @@ def _show(result: FamilyTests, run: Path) -> Shown:
             Section(
                 "Compared with random heads",
                 [
-                    _compared(result, tested),
+                    compared,
                     *(
                         bars(f"Loss without the {_heads(family)}", groups[family.name], "nll")
                         for family in tested
@@ -255,27 +265,24 @@ def _removed(result: FamilyTests, family: FamilyHeads) -> dict[str, Outcome]:
     return {name: task.of_kind("removed", family.name)[0] for name, task in result.tasks.items()}
 
 
-def _finding(result: FamilyTests) -> list[str]:
+def _row(family: FamilyHeads, task: str) -> str:
+    return f"{_words(family)}: {task}"
+
+
+def _finding(result: FamilyTests, comparison: Comparison) -> list[str]:
     said = []
-    for family in result.families:
-        if not family.tested:
+    for family in (family for family in result.families if family.tested):
+        who = f"Without the {_heads(family)}"
+        if len(result.tasks) == 1:
+            (task,) = result.tasks
+            loss = f"the loss on {task} in nats a token"
+            said += comparison.said(_row(family, task), who, loss)
             continue
-        who, removed = f"Without the {_heads(family)}", _removed(result, family)
-        if len(removed) == 1:
-            ((name, outcome),) = removed.items()
-            against = against_of(result.tasks[name], outcome, "random")
-            said.append(
-                f"{who} the loss on {name} is {fixed(outcome.nll, 3)} nats a token, "
-                f"{changed(outcome.changed('nll'))} from the original; minus random "
-                f"heads: {compared(against, 'examples')}."
-            )
-            continue
-        gaps = [each.random_draws.against["nll"] for each in removed.values() if each.random_draws]
+        tests = [comparison.rows[_row(family, task)].tests[0] for task in result.tasks]
+        gaps = [test.difference for test in tests if test is not None]
         said.append(
-            f"{who} the loss is higher than without as many random heads in "
-            f"{sum(gap.value > 0 for gap in gaps)} of {count(len(gaps), 'task')}; the 95\u00a0% CI "
-            f"excludes zero in {sum(gap.low > 0 for gap in gaps)}. Mean difference: "
-            f"{fixed(fmean(gap.value for gap in gaps), 3)} nats a token."
+            f"{who} the loss is higher than without as many random heads in {clear(gaps, 'task')}. "
+            f"Mean difference: {fixed(fmean(gap.value for gap in gaps), 3)} nats a token."
         )
     return said
 
@@ -288,37 +295,20 @@ def _untested(result: FamilyTests) -> list[str]:
     ]
 
 
-def _compared(result: FamilyTests, tested: Sequence[FamilyHeads]) -> Table:
-    rows = []
-    for family in tested:
-        for name, outcome in _removed(result, family).items():
-            random = against_kinds(result.tasks[name], outcome, "random")
-            cells = (Cell.of(outcome.changed("nll")), *random)
-            rows.append(Row(f"{_words(family)}: {name}", cells))
-    columns = ("minus original", *against_columns("random"))
-    note = (
-        "Loss without the heads, nats a token. p: random heads do at least as much harm; for heads "
-        "in no mask, at most as much"
-    )
-    return Table("Removal compared, by loss", columns, tuple(rows), note=note)
-
-
 def _sets(result: FamilyTests) -> Table:
     pools = {"outside": "heads outside the set", "all": "all heads of the model"}
-    rows = tuple(
-        Row(
-            _words(family),
-            (
-                Cell(family.removed),
-                Cell(family.kept),
-                Cell("all" if family.name in ("all", "unused") else enumeration(family.tasks)),
-                Cell(pools[family.pool]),
+    return table_of(
+        "Sets of heads",
+        [(_words(family), family) for family in result.families],
+        {
+            "heads": lambda family: family.removed,
+            "heads left": lambda family: family.kept,
+            "masks": lambda family: (
+                "all" if family.name in ("all", "unused") else enumeration(family.tasks)
             ),
-        )
-        for family in result.families
+            "random heads are from": lambda family: pools[family.pool],
+        },
     )
-    columns = ("heads", "heads left", "masks", "random heads are from")
-    return Table("Sets of heads", columns, rows)
 
 
 command = Study(VerifyFamilies, verify_families, result=FamilyTests, show=_show)

@@ -25,7 +25,7 @@ from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table, p_cell
+from headscope.shown.blocks import Cell, Column, Section, Shown, p_cell, table_of
 from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import between, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
@@ -122,7 +122,7 @@ def verify_heads(
     def score(run: Run, _: Steps | None) -> Scored:
         works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-        means = reference.means(lm, removal.batch_tokens)
+        means = reference.head_means(lm, removal.batch_tokens)
         found = single_removal(lm, directions, links, removal, run, means, progress)
         run.write_json(
             "found_on.json", {name: text_digests(one.all_pairs) for name, one in directions.items()}
@@ -312,23 +312,16 @@ def _finding(result: RemovedHeads, sentences: int) -> list[str]:
 
 
 def _correlations(result: RemovedHeads) -> Section:
-    rows = tuple(
-        Row(
-            f"{_named(each.other)}, {each.ablate} ablation",
-            (
-                Cell.of(each.all, 2),
-                Cell.of(each.within_layers, 2),
-                p_cell(each.p_within_layers),
-                Cell(result.beside.get(each.other)),
-            ),
-        )
-        for each in result.correlations
-    )
-    table = Table(
+    table = table_of(
         "Spearman correlation of single removal with other scores",
-        ("all heads", "within layers", "p within layers", "run"),
-        rows,
-        note="within layers: ranks centred in each layer, since heads of one depth may be alike in "
+        [(f"{_named(each.other)}, {each.ablate} ablation", each) for each in result.correlations],
+        {
+            "all heads": lambda each: Cell.of(each.all, 2),
+            "within layers": lambda each: Cell.of(each.within_layers, 2),
+            "p within layers": lambda each: p_cell(each.p_within_layers),
+            "run": lambda each: result.beside.get(each.other),
+        },
+        "within layers: ranks centred in each layer, since heads of one depth may be alike in "
         "many ways; intervals over the sentences of this run, p by permuting heads inside layers",
     )
     return Section("Other scores of the same heads", [table], brief=True)

@@ -13,14 +13,16 @@ from headscope.data.languages import is_known
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.progress import Progress
+from headscope.results.common import Leakage
 from headscope.results.language_texts import Level, Text, TextWithoutHeads, TextWithoutLayers
 from headscope.runs import Run
-from headscope.shown.blocks import Cell, Row, Table
-from headscope.shown.words import count, enumeration
+from headscope.shown.blocks import Cell, Table, table_of
+from headscope.shown.words import count
+from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
+from headscope.studies.leakage import check_document_leakage, known_examples
 from headscope.studies.models import POCKET
-from headscope.studies.shows import ablation_facts, model_facts
+from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (
     Condition,
@@ -115,14 +117,14 @@ def about_documents(
 
 def set_apart(
     choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], ablate: str
-) -> tuple[dict[str, DocumentFile], Reference | None]:
+) -> tuple[dict[str, DocumentFile], Reference]:
     """The documents to read, and for mean ablation those that it takes its means over.
 
     They are set aside of every language (see `drawn_apart`); for the pocket model without data
     they are of its train split.
     """
     if ablate == "zero":
-        return dict(files), None
+        return dict(files), Reference()
     if not choice.data and model == POCKET:
         limited = dataclasses.replace(choice, limit=REFERENCES)
         train = read_languages(limited, model, "train", seed)
@@ -142,7 +144,7 @@ def measured(
     documents: Mapping[str, Documents],
     planned: Sequence[Condition],
     removal: LanguageRemoval,
-    reference: Reference | None,
+    reference: Reference,
     progress: Progress | None,
 ) -> dict[str, TextTrial]:
     """Every language's text under every condition.
@@ -152,8 +154,8 @@ def measured(
     `LANG.tokens`; `conditions.jsonl` the conditions in that order; `documents.jsonl` ids.
     """
     means = None
-    if reference is not None:
-        means = functools.cache(lambda: reference.means(lm, removal.batch_tokens))
+    if reference.texts:
+        means = functools.cache(lambda: reference.head_means(lm, removal.batch_tokens))
     texts = read_texts(lm, documents, planned, removal, run, means, progress)
     arrays: dict[str, Any] = {}
     for name, (nll, tokens) in texts.items():
@@ -173,8 +175,8 @@ def measured(
     return text_trials(planned, texts, removal.seed)
 
 
-#: The fewest documents that intervals are reliable for.
-FEW = 30
+#: Of a loss; shown to more digits than a level.
+CHANGE = Scale("change of NLL, nats a token", unit="", digits=4, to_100=False)
 
 
 def documents_words(languages: Mapping[str, Text]) -> str:
@@ -189,10 +191,7 @@ def documents_words(languages: Mapping[str, Text]) -> str:
 
 def few_documents(languages: Mapping[str, Text]) -> list[str]:
     """The languages with few documents, in a sentence."""
-    few = [f"{name} {text.documents}" for name, text in languages.items() if text.documents < FEW]
-    if not few:
-        return []
-    return [f"Few documents ({enumeration(few)}): intervals of so few are unreliable."]
+    return few_parts({name: text.documents for name, text in languages.items()}, "documents")
 
 
 def text_facts(
@@ -212,23 +211,24 @@ def levels_table(
     languages: Mapping[str, Text], rows: Mapping[str, tuple[Text, Level]] | None = None
 ) -> Table:
     """Loss and perplexity of each language's text, of the original model and in these rows."""
-    made = []
+    made: list[tuple[str, tuple[Text, Level]]] = []
     for name, text in languages.items():
-        levels = {f"{name}, original": text.baseline}
-        levels |= {words: level for words, (own, level) in (rows or {}).items() if own is text}
-        for words, level in levels.items():
-            cells = (
-                Cell(text.documents),
-                Cell(text.tokens),
-                Cell.of(level.nll, 4),
-                Cell.of(level.perplexity),
-                Cell.of(level.published_perplexity),
-            )
-            made.append(Row(words, cells))
-    columns = ("documents", "tokens", "NLL, nats a token", "perplexity", "perplexity, published")
+        own = [(words, row) for words, row in (rows or {}).items() if row[0] is text]
+        made += [(f"{name}, original", (text, text.baseline)), *own]
     note = (
         "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
         "over documents of exp of each one's mean NLL, which a few short documents can dominate. "
         "Intervals resample documents"
     )
-    return Table("Loss and perplexity", columns, tuple(made), note=note)
+    return table_of(
+        "Loss and perplexity",
+        made,
+        {
+            "documents": lambda row: row[0].documents,
+            "tokens": lambda row: row[0].tokens,
+            "NLL, nats a token": lambda row: Cell.of(row[1].nll, 4),
+            "perplexity": lambda row: Cell.of(row[1].perplexity),
+            "perplexity, published": lambda row: Cell.of(row[1].published_perplexity),
+        },
+        note,
+    )

@@ -20,18 +20,21 @@ from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
-from headscope.shown.words import between, count, enumeration, signed
-from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import (
-    against_cells,
+from headscope.shown.words import between, enumeration, signed
+from headscope.studies.comparison import (
+    Compared,
+    Comparison,
+    clear,
     draws_remedy,
     draws_words,
-    layer_labels,
     tests_words,
 )
+from headscope.studies.documents import DocumentsChoice, read_languages
+from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.shows import layer_labels
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
+    CHANGE,
     about_documents,
     documents_words,
     few_documents,
@@ -104,7 +107,7 @@ def verify_layers(
     settings = {
         "settings": config,
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
-        "reference text": None if reference is None else reference.digest,
+        "reference text": reference.digest,
     }
     data = {name: one.digest for name, one in files.items()}
 
@@ -116,7 +119,7 @@ def verify_layers(
         return TextWithoutLayers(
             draws=removal.draws,
             ablate=removal.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
             languages=languages,
             profile={name: profile(heads) for name, heads in important.items()},
@@ -183,7 +186,6 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         f"{between(row.change.low, row.change.high, 3)}; random heads {signed(row.random.mean, 3)})"
         for name, row in list(highest.items())[:DRAWN]
     ]
-    more, clear = sum(d.value > 0 for d in differences), sum(d.low > 0 for d in differences)
     sections = [
         Section("Change of loss by layer", [_changes(result)], brief=True),
         Section("Layers and random heads", [_lines(result)]),
@@ -195,8 +197,8 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         "How much worse is text of each language predicted without the heads of one layer?",
         [
             f"Largest change of loss, nats a token: {'; '.join(where)}.",
-            f"The change is larger than with as many random heads of all layers in {more} of "
-            f"{count(len(rows), 'case')} (layer and language; 95\u00a0% CI above zero in {clear}).",
+            "The change is larger than with as many random heads of all layers in "
+            f"{clear(differences, 'case')}, layer by layer and language by language.",
         ],
         f"{documents_words(languages)}; {draws_words(draws)}.",
         draws_remedy(draws),
@@ -276,24 +278,21 @@ def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
 
 
 def _numbers(result: TextWithoutLayers) -> Table:
-    rows = tuple(
-        Row(
-            f"{name}, layer {row.layer}",
-            (
-                Cell(row.heads),
-                Cell.of(row.nll, 4),
-                Cell.of(row.change, 4),
-                Cell(row.random.mean, digits=4),
-                *against_cells(row.against_random, 4),
-            ),
+    rows = {
+        f"{name}, layer {row.layer}": Compared(
+            CHANGE,
+            row.change,
+            selected=row.nll,
+            random=(row.random, None),
+            tests=(row.against_random, None),
+            more={"heads": Cell(row.heads)},
         )
         for name, text in result.languages.items()
         for row in text.layers
-    )
-    columns = ("heads", "NLL", "change", "random", "change \u2212 random", "p over documents",
-               "p over draws")  # fmt: skip
+    }
     note = tests_words("documents", "a larger change")
-    return Table("Loss without the heads of a layer, nats a token", columns, rows, note=note)
+    title = "Loss without the heads of a layer, nats a token (random: change)"
+    return Comparison(rows, "documents").table(title, note)
 
 
 command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)

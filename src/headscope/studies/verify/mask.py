@@ -16,26 +16,22 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskedTask, MaskTests, Measure, OtherMask, Outcome
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
-from headscope.shown.words import count, enumeration, fixed
+from headscope.shown.blocks import Bars, Section, Shown, Table
+from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import compared, model_facts
+from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.masked_shows import (
     UNITS,
-    against_columns,
-    against_kinds,
-    against_of,
     bars,
-    changed,
+    compared_by,
     conditions_of,
     conditions_table,
     few_examples,
-    least_words,
-    level,
     outputs_table,
     overview,
     trained_on_caution,
@@ -229,7 +225,7 @@ def _leaks(
         leaks[name] = {}
         for condition, place in {"masked": str(own[name]), **others}.items():
             allowed = config.allow_overlap or condition.startswith("foreign")
-            leaks[name][condition] = Leakage(**check_task_leakage(place, [sides.test], allowed))
+            leaks[name][condition] = check_task_leakage(place, [sides.test], allowed)
     return leaks
 
 
@@ -237,13 +233,14 @@ def _show(result: MaskTests, run: Path) -> Shown:
     """Every task under every condition, against random masks, and the first outputs."""
     tasks = result.tasks
     conditions = {name: conditions_of(task) for name, task in tasks.items()}
-    least = 1 / (1 + result.draws)
-    held = [_masked(task).shuffled_draws for task in tasks.values()]
-    least = max([least, *(draws.least_p for draws in held if draws and draws.least_p)])
-    words, remedy = least_words(result.draws, "random mask", least)
+    comparison = _compared(tasks)
+    draws = comparison.distinct
+    compared = comparison.table(
+        "The mask compared, by loss", "Loss in nats a token: below 0, the mask does better"
+    )
     sections = [
         Section("Conditions", _tables(tasks), brief=True),
-        Section("Compared with random masks", [_compared(tasks), *_bars(tasks)], lead=_new(tasks)),
+        Section("Compared with random masks", [compared, *_bars(tasks)], lead=_new(tasks)),
         Section(
             "Every measure",
             [conditions_table(name, conditions[name], MEASURED, single=True) for name in tasks],
@@ -258,9 +255,9 @@ def _show(result: MaskTests, run: Path) -> Shown:
         "Mask test",
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
-        _finding(tasks),
-        f"Intervals are over held-out examples. {words}",
-        remedy,
+        _finding(tasks, comparison),
+        f"Intervals are over held-out examples; {draws_words(draws)}.",
+        draws_remedy(draws, wanted=19),
         _cautions(tasks),
         [
             *model_facts(result.model_name),
@@ -278,48 +275,23 @@ def _masked(task: MaskedTask) -> Outcome:
     return masked
 
 
-def _finding(tasks: Mapping[str, MaskedTask]) -> list[str]:
-    said = []
-    if len(tasks) > 1:
-        gaps = [
-            draws.against["nll"]
-            for task in tasks.values()
-            if (draws := _masked(task).shuffled_draws)
-        ]
-        said.append(
-            "The loss under the mask is lower than under random masks in "
-            f"{sum(gap.value < 0 for gap in gaps)} of {count(len(gaps), 'task')}; the 95\u00a0% CI "
-            f"excludes zero in {sum(gap.high < 0 for gap in gaps)}."
-        )
-    return [*said, *(_answer(name, task) for name, task in list(tasks.items())[:6])]
-
-
-def _answer(name: str, task: MaskedTask) -> str:
-    masked, measure = _masked(task), task.main_measure
-    unseen = ", a task its mask was not trained on" if task.unseen else ""
-    outputs = ""
-    if measure is not None:
-        shown = (("original", task.base), ("masked", masked),
-                 *(("instructed", each) for each in task.of_kind("instructed")))  # fmt: skip
-        values = ", ".join(f"{words} {level(each, measure)}" for words, each in shown)
-        outputs = f" Outputs, {UNITS[measure].words}: {values}."
-    against = against_of(task, masked)
-    verdict = "There are no random masks to compare with."
-    if against is not None:
-        gap = against.difference
-        than = (
-            "lower than"
-            if gap.high < 0
-            else "higher than"
-            if gap.low > 0
-            else "not clearly different from"
-        )
-        verdict = f"This is {than} random masks: {compared(against, 'examples')}."
-    return (
-        f"{name}{unseen}: with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads "
-        f"removed the loss goes from {fixed(task.base.nll, 3)} to {fixed(masked.nll, 3)} nats a "
-        f"token, {changed(masked.changed('nll'))}. {verdict}{outputs}"
-    )
+def _finding(tasks: Mapping[str, MaskedTask], comparison: Comparison) -> list[str]:
+    tests = [row.tests[0] for row in comparison.rows.values()]
+    gaps = [test.difference for test in tests if test is not None]
+    below = clear(gaps, "task", sign=-1)
+    said = [f"The loss under the mask is lower than under random masks in {below}."]
+    for name, task in list(tasks.items())[:6]:
+        unseen = ", a task its mask was not trained on" if task.unseen else ""
+        heads = f"with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed"
+        said += comparison.said(_named(name, task), f"{name}{unseen}: {heads}")
+        if (measure := task.main_measure) is not None:
+            scale, of = UNITS[measure], (task.base, _masked(task), *task.of_kind("instructed"))
+            values = [
+                f"{words} {scale.number(each.value(measure))}"
+                for words, each in zip(("original", "masked", "instructed"), of, strict=False)
+            ]
+            said.append(f"Outputs, {scale.words}: {', '.join(values)}.")
+    return said
 
 
 def _cautions(tasks: Mapping[str, MaskedTask]) -> list[str]:
@@ -376,17 +348,14 @@ def _new(tasks: Mapping[str, MaskedTask]) -> str:
     return f"The mask of several tasks was not trained on {enumeration(names)}." if names else ""
 
 
-def _compared(tasks: Mapping[str, MaskedTask]) -> Table:
+def _compared(tasks: Mapping[str, MaskedTask]) -> Comparison:
     """The loss under each mask against the original, the instructed model and random masks."""
-    rows = []
+    rows = {}
     for name, task in tasks.items():
         masked = _masked(task)
-        instructed = Cell.of((masked.against_instructed or {}).get("nll"))
-        random = against_kinds(task, masked, "shuffled")
-        rows.append(Row(_named(name, task), (Cell.of(masked.changed("nll")), instructed, *random)))
-    columns = ("minus original", "minus instructed", *against_columns("random masks"))
-    note = "Loss under the mask, nats a token: below 0, the mask does better"
-    return Table("The mask compared, by loss", columns, tuple(rows), note=note)
+        instructed = masked.against_instructed
+        rows[_named(name, task)] = compared_by(task, masked, instructed=instructed)
+    return Comparison(rows, "examples", "random masks")
 
 
 def _bars(tasks: Mapping[str, MaskedTask]) -> list[Bars]:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from headscope.estimates import Against, Estimate
+from headscope.estimates import Against, Draws, Estimate
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import AskedTask, BesideDraws, Measure, Outcome, mean_of
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, Row, Table, grid
-from headscope.shown.words import between, count, fixed, signed
-from headscope.studies.shows import against_cells
+from headscope.shown.words import count
+from headscope.studies.comparison import Bar, Compared, Level, Scale, bars_of
+from headscope.studies.shows import few_parts
 
 #: Conditions in words, by kind.
 WORDS = {
@@ -30,31 +31,22 @@ WORDS = {
     "random": "random heads removed",
     "random-layer-matched": "random heads removed, same layers",
 }
-#: Examples whose outputs are shown, the letters of a text, and how few examples are few.
-SHOWN, LETTERS, FEW = 20, 160, 30
+#: Examples whose outputs are shown, and the letters of a text.
+SHOWN, LETTERS = 20, 160
 #: Conditions in words, single ones or random draws.
 Conditions = Mapping[str, Sequence[Outcome]]
 
 
-class Unit(NamedTuple):
-    """A measure in words, with its decimals, its unit, and what its values are multiplied by."""
-
-    words: str
-    digits: int
-    unit: str = ""
-    factor: float = 1.0
-
-
-UNITS: Mapping[Measure, Unit] = {
-    "nll": Unit("loss, nats a token", 3),
-    "nll_tokens": Unit("loss over all tokens", 3),
-    "perplexity": Unit("perplexity", 2),
-    "rouge_l": Unit("ROUGE-L", 1),
-    "chrf": Unit("chrF++", 1),
-    "bleu": Unit("BLEU", 1),
-    "bleu_published": Unit("BLEU as published", 1),
-    "accuracy": Unit("right", 1, "%", 100.0),
-    "accuracy_words": Unit("right as whole words", 1, "%", 100.0),
+UNITS: Mapping[Measure, Scale] = {
+    "nll": Scale("loss, nats a token", "the loss in nats a token", "", 3, to_100=False),
+    "nll_tokens": Scale("loss over all tokens", unit="", digits=3, to_100=False),
+    "perplexity": Scale("perplexity", unit="", digits=2, to_100=False),
+    "rouge_l": Scale("ROUGE-L", unit=""),
+    "chrf": Scale("chrF++", unit=""),
+    "bleu": Scale("BLEU", unit=""),
+    "bleu_published": Scale("BLEU as published", unit=""),
+    "accuracy": Scale("right"),
+    "accuracy_words": Scale("right as whole words"),
 }
 
 
@@ -67,90 +59,59 @@ def conditions_of(task: AskedTask) -> Conditions:
     return found | {WORDS[kind]: draws for kind, draws in task.drawn.items()}
 
 
-def level(outcome: Outcome, measure: Measure) -> str:
-    """The value of a measure in its unit."""
-    unit = UNITS[measure]
-    value = outcome.value(measure)
-    words = fixed(None if value is None else unit.factor * value, unit.digits)
-    return f"{words}\u00a0{unit.unit}" if unit.unit else words
+def compared_by(
+    task: AskedTask,
+    outcome: Outcome,
+    measure: Measure = "nll",
+    kind: Literal["shuffled", "random"] = "shuffled",
+    **minus: Mapping[str, Estimate] | None,
+) -> Compared:
+    """A condition against the original and its random draws; `minus` are further differences."""
+    scale = UNITS[measure]
+    kinds = kind, f"{kind}-layer-matched"
+    values = [
+        [each.value(measure) for each in task.of_kind(name) if each.of in (None, outcome.name)]
+        for name in kinds
+    ]
+    drawn = [[nan if value is None else value for value in each] for each in values]
+    free, matched = (_against(outcome, name, measure, len(each))
+                     for name, each in zip(kinds, drawn, strict=True))  # fmt: skip
+    return Compared(
+        scale,
+        outcome.changed(measure),
+        task.base.level(measure),
+        outcome.level(measure),
+        (Draws.of(drawn[0]), Draws.of(drawn[1])),
+        (free, matched),
+        more={
+            f"minus {name.replace('_', ' ')}": scale.gap((gaps or {}).get(measure))
+            for name, gaps in minus.items()
+        },
+    )
 
 
-def changed(gap: Estimate, measure: Measure = "nll") -> str:
-    """A difference in a measure with its sign and interval."""
-    unit = UNITS[measure]
-    if not gap.known:
-        return "not measured"
-    value, low, high = (unit.factor * number for number in (gap.value, gap.low, gap.high))
-    points = "\u00a0pp" if unit.unit == "%" else ""
-    return f"{signed(value, unit.digits)}{points} (95\u00a0% CI {between(low, high, unit.digits)})"
-
-
-def against_of(
-    task: AskedTask, outcome: Outcome, kind: str = "shuffled", measure: Measure = "nll"
-) -> Against | None:
-    """A condition against its random draws of a kind in one measure; None where there are none."""
-    draws: BesideDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
-    if draws is None or measure not in draws.against:
+def _against(outcome: Outcome, kind: str, measure: Measure, draws: int) -> Against | None:
+    """A condition against its random draws of a kind; None where there are none."""
+    beside: BesideDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
+    if beside is None or measure not in beside.against:
         return None
-    distinct = draws.distinct_draws
-    if distinct is None:
-        distinct = sum(each.of in (None, outcome.name) for each in task.of_kind(kind))
-    p_examples = draws.p_examples.get(measure)
-    return Against(
-        draws.against[measure], p_examples, draws.p_draws[measure], distinct, draws.least_p
-    )
-
-
-def against_kinds(
-    task: AskedTask, outcome: Outcome, kind: Literal["shuffled", "random"]
-) -> tuple[Cell, ...]:
-    """The loss of a condition against free draws and draws of the same layers."""
-    return tuple(
-        cell
-        for each in (kind, f"{kind}-layer-matched")
-        for cell in against_cells(against_of(task, outcome, each))
-    )
-
-
-def against_columns(random: str) -> tuple[str, ...]:
-    """What stands above these cells."""
-    tests = ("p over examples", "p over draws")
-    return (f"minus {random}", *tests, "minus random, same layers", *tests)
-
-
-def least_words(draws: int, what: str, least: float) -> tuple[str, str]:
-    """How low p over draws can be, and the option for more draws where that is above 0.05."""
-    drawn = f" with {count(draws, what)} of a kind" if what else ""
-    words = f"p over draws is at least {fixed(least, 3)}{drawn}."
-    return words, "--draws 19" if least > 0.05 else ""
+    distinct = draws if beside.distinct_draws is None else beside.distinct_draws
+    p_examples, p_draws = beside.p_examples.get(measure), beside.p_draws[measure]
+    return Against(beside.against[measure], p_examples, p_draws, distinct, beside.least_p)
 
 
 def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: str = "") -> Bars:
     """Bars of one measure, a group a task or a set of heads, random draws as rings."""
-    unit, share = UNITS[measure], measure not in ("nll", "nll_tokens", "perplexity")
-    names = tuple(dict.fromkeys(name for each in groups.values() for name in each))
-    cells = [[_cell(each.get(name, ()), measure) for name in names] for each in groups.values()]
 
-    def single(outcomes: Sequence[Outcome]) -> tuple[float, ...]:
+    def bar(outcomes: Sequence[Outcome]) -> Bar:
         values = [each.value(measure) for each in outcomes if each.draw is not None]
-        return tuple(unit.factor * value for value in values if value is not None)
+        return _level(outcomes, measure), [value for value in values if value is not None]
 
-    return Bars(
-        title,
-        tuple(groups),
-        names,
-        tuple(tuple(_number(cell.value) for cell in row) for row in cells),
-        f"{unit.words}, {unit.unit}" if unit.unit else unit.words,
-        tuple(tuple(cell.low for cell in row) for row in cells),
-        tuple(tuple(cell.high for cell in row) for row in cells),
-        digits=unit.digits,
-        note=note,
-        draws=tuple(
-            tuple(single(each.get(name, ())) for name in names) for each in groups.values()
-        ),
-        start=0.0 if share else None,
-        end=100.0 if share else None,
-    )
+    shown = {
+        name: {words: bar(outcomes) for words, outcomes in group.items() if outcomes}
+        for name, group in groups.items()
+    }
+    return bars_of(title, shown, UNITS[measure], note=note)
 
 
 def conditions_table(
@@ -196,23 +157,20 @@ def overview(
     return grid(title, names, columns, cell, note=note)
 
 
-def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
+def _level(outcomes: Sequence[Outcome], measure: Measure) -> Level:
     """The value of a measure, of several draws their mean without an interval."""
-    unit, mean = UNITS[measure], mean_of(outcomes, measure)
-    level = Estimate(nan if mean is None else mean)
     if len(outcomes) == 1:
-        level = outcomes[0].level(measure)
-    return Cell.of(level, unit.digits, unit.unit, unit.factor)
+        return outcomes[0].level(measure)
+    return mean_of(outcomes, measure)
 
 
-def _number(value: float | str | None) -> float | None:
-    return None if isinstance(value, str) else value
+def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
+    return UNITS[measure].cell(_level(outcomes, measure))
 
 
 def few_examples(tasks: Mapping[str, AskedTask]) -> list[str]:
     """A caution where tasks have few examples."""
-    few = [f"{name} {task.examples}" for name, task in tasks.items() if task.examples < FEW]
-    return [f"Few held-out examples: {', '.join(few)}."] if few else []
+    return few_parts({name: task.examples for name, task in tasks.items()}, "held-out examples")
 
 
 def trained_on_caution(leakage: Leakage, whose: str) -> list[str]:

@@ -21,13 +21,14 @@ from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Checked, Leakage, Ranking
+from headscope.results.common import Checked, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
-from headscope.runs import decode
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.blocks import HeadSets, Section, Shown, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
+from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, check_leakage
 from headscope.studies.models import POCKET, ModelChoice, run_with_model
@@ -39,12 +40,10 @@ from headscope.studies.verify.reference import (
     translations_or_documents,
 )
 from headscope.studies.verify.writing import (
-    Scale,
     Writing,
     arms_settings,
     said,
     statistics,
-    token_count,
     writing_heads,
     written,
 )
@@ -64,7 +63,7 @@ from headscope.verify.writing.texts import Group, Prompt
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
+    from headscope.runs import Run, encode
 
 COMMAND = "verify off-target"
 #: Prompts of each language where no limit is given.
@@ -177,17 +176,17 @@ def verify_off_target(
     reference = translations_or_documents(lm, directions, config)
     settings = {
         "settings": config,
-        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "arms": arms_settings(groups),
         "rank": ranking.rank,
-        "leakage": leakage,
-        "reference text": None if reference is None else reference.digest,
+        "leakage": encode(leakage),
+        "reference text": reference.digest,
     }
 
     def make(run: Run) -> OffTarget:
         works = None
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
         # where the pocket model goes on from a document with a second line, it translates.
         newline = not chat if config.ask == "translate" else not config.documents.data
@@ -220,10 +219,10 @@ def verify_off_target(
                 code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
                 for code, one in asked.items()
             },
-            leakage=Leakage(**leakage),
+            leakage=leakage,
             checked=None if works is None else Checked(**works),
             ablate=config.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             identifier=identifier,
             not_measured=missing,
             whole=whole,
@@ -273,7 +272,7 @@ def _translations(
         for name, pairs in parts:
             written = translation_prompts(pairs, config.template, writer, bos)
             for pair, wording in zip(pairs.pairs, written, strict=True):
-                limit = config.max_new_tokens or 2 * token_count(lm, pair.source) + 32
+                limit = config.max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32
                 prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
         path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
         asked[code] = _Asked(tuple(prompts), path, " ".join(one.digest for _, one in parts))
@@ -320,8 +319,8 @@ KINDS = {
 
 def _show(result: OffTarget, run: Path) -> Shown:
     """Shares of outputs in another language, which languages these are, and outputs."""
-    effects = {kind: result.whole.effect(kind, "off_target") for kind in KINDS}
-    first = next((effect for effect in effects.values() if effect is not None), None)
+    effects = (result.whole.effect(kind, "off_target") for kind in KINDS)
+    first = next(filter(None, effects), None)
     texts = "translations" if result.ask == "translate" else "continued documents"
     cautions = leakage_caution(result.leakage, "texts")
     if first is not None and first.baseline >= 0.5:
@@ -352,8 +351,10 @@ def _show(result: OffTarget, run: Path) -> Shown:
         f"Without a language's heads, how many {texts} are in another language?",
         [
             sentence
-            for kind, effect in effects.items()
-            for sentence in said(f"With {KINDS[kind]}", effect, OTHER["off_target"])
+            for kind, words in KINDS.items()
+            for sentence in said(
+                result.whole, f"With {words}", kind, "off_target", OTHER["off_target"]
+            )
         ],
         cautions,
         [*_languages(result), heads],
@@ -363,20 +364,22 @@ def _show(result: OffTarget, run: Path) -> Shown:
 
 def _languages(result: OffTarget) -> list[Section]:
     """In which languages outputs are, of the original model and without selected heads."""
-    rows = tuple(
-        Row(
-            f"{code}, {KINDS.get(written.kind, 'original')}",
-            (
-                Cell(sum(written.languages.values())),
-                Cell(", ".join(f"{name} {n}" for name, n in written.languages.items())),
-            ),
-        )
+    rows = [
+        (f"{code}, {KINDS.get(written.kind, 'original')}", written.languages)
         for code, part in result.groups.items()
         for written in part.written or ()
         if written.draw is None
-    )
+    ]
     note = "Outputs without a letter are in none. The identifier errs on short texts"
-    table = Table("Languages of the outputs", ("outputs", "in which language"), rows, note=note)
+    table = table_of(
+        "Languages of the outputs",
+        rows,
+        {
+            "outputs": lambda counts: sum(counts.values()),
+            "in which language": lambda counts: ", ".join(f"{c} {n}" for c, n in counts.items()),
+        },
+        note,
+    )
     return [Section("In which language instead", [table])] if rows else []
 
 

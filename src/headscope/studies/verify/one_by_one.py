@@ -23,9 +23,9 @@ from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, reso
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Checked, Leakage
+from headscope.results.common import Checked
 from headscope.results.one_by_one import Change, OneByOneResult
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_tasks, check_translations
 from headscope.studies.leakage import check_leakage
@@ -41,7 +41,6 @@ from headscope.studies.verify.walks import (
     about_random,
     first_example,
     first_steps,
-    mask_cut,
     random_orders,
     read_walked_task,
     step_rows,
@@ -187,7 +186,7 @@ def verify_one_by_one(
     settings: dict[str, Any] = {
         "settings": config,
         "rank": about_rank(base)["rank"],
-        "leakage": leakage,
+        "leakage": encode(leakage),
     }
     if chosen:
         task = chosen.task
@@ -196,8 +195,7 @@ def verify_one_by_one(
             "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
             "examples": [example.id for example in task.examples],
         }
-    if reference is not None:
-        settings["reference text"] = reference.digest
+    settings |= reference.given
     if config.random_orders:
         settings |= {"random_orders": config.random_orders, "seed": config.seed}
 
@@ -208,7 +206,7 @@ def verify_one_by_one(
         elif chosen:
             sides = {chosen.task.name: TaskSides(None, chosen.task)}
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         read = {
             pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
             for pair, one in directions.items()
@@ -216,9 +214,9 @@ def verify_one_by_one(
         return replace(
             _make(lm, config, base, subjects, run, means, progress),
             data=chosen.data() if chosen else read,
-            leakage=None if leakage is None else Leakage(**leakage),
+            leakage=leakage,
             checked=None if works is None else Checked(**works),
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
         )
 
     return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult)
@@ -371,10 +369,10 @@ def _make(
         some = drawn[: len(order)]
         again = walks_of(some, f"random {number}", f"random order {number + 1}")
         random.append(about_random(some, again))
+    masked = mask_result(config.heads) is not None
     left = iter(walks)
     groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
-    kept = mask_cut(config.heads, lm.geometry)
     return OneByOneResult(
         **{**vars(describe(lm, groups, order)), **about_rank(base)},
         ablate=config.ablate,
@@ -387,7 +385,7 @@ def _make(
         # Of a task the reference prompt of the first example stands for all.
         reference=config.reference or everyone[0].subject.reference_prompt,
         layers_shared=share,
-        mask=None if kept is None else about_cut(kept, order),
+        mask=about_cut(resolve_heads(config.heads, None, lm.geometry), order) if masked else None,
         target_first=first_steps(walks),
         random_orders=tuple(random),
         example=first_example(everyone[0], walks[0], order),

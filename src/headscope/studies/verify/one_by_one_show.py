@@ -8,19 +8,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.results.one_by_one import OneByOneResult, RandomOrder, State
+from headscope.results.one_by_one import ExampleText, OneByOneResult, RandomOrder, State
 from headscope.shown.blocks import (
     Block,
     Cell,
     HeadSets,
     Heatmap,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
     Table,
     Text,
+    table_of,
 )
 from headscope.shown.words import count, enumeration, fixed, number, percent
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
@@ -141,28 +141,25 @@ def _steps(result: OneByOneResult) -> Table:
             changed.append(state)
             last = state
     shown = [*changed[: ROWS - 1], *changed[ROWS - 1 :][-1:]]
-    columns: list[tuple[str, Callable[[State], Cell]]] = [
-        ("head", lambda state: Cell(state.last or "none")),
-        ("target's rank", lambda state: _rank(state.target_rank)),
-        ("rank of the originally first token", lambda state: _rank(state.top5_ranks[0])),
-    ]
+    columns: dict[str, Callable[[State], Cell | float | str | None]] = {
+        "head": lambda state: state.last or "none",
+        "target's rank": lambda state: _rank(state.target_rank),
+        "rank of the originally first token": lambda state: _rank(state.top5_ranks[0]),
+    }
     if result.sentences > 1:
-        columns.insert(2, ("median", lambda state: _rank(state.target_rank_median)))
+        columns["median"] = lambda state: _rank(state.target_rank_median)
     if result.baseline.texts_changed is not None:
-        columns += [
-            ("texts changed", lambda state: Cell(state.texts_changed)),
-            ("chrF++", lambda state: Cell(state.chrf, digits=1)),
-        ]
+        columns["texts changed"] = lambda state: state.texts_changed
+        columns["chrF++"] = lambda state: Cell(state.chrf, digits=1)
     if result.sentences == 1 and any(state.text is not None for state in shown):
-        columns.append(("text", lambda state: Cell(_text(state.text))))
+        columns["text"] = lambda state: _text(state.text)
     whole = len(shown) == len(result.states)
     title = "Heads removed" if whole else (
         f"Where something changes: {len(shown) - 1} of {count(len(result.steps), 'step')}"
     )  # fmt: skip
     note = "Rank 1: the token that the model would write next"
     note += "" if whole else ". All steps are in steps.jsonl of the run"
-    rows = (Row(str(each.at), tuple(cell(each) for _, cell in columns)) for each in shown)
-    return Table(title, tuple(name for name, _ in columns), tuple(rows), note=note)
+    return table_of(title, [(str(state.at), state) for state in shown], columns, note)
 
 
 def _differs(state: State, last: State) -> bool:
@@ -303,24 +300,18 @@ def _example(result: OneByOneResult) -> list[Block]:
     example = result.example
     if example is None or result.sentences == 1 or not example.texts:
         return []
-    rows = tuple(
-        Row(
-            str(text.step),
-            (
-                Cell(text.head or "none"),
-                Cell(example.target_ranks[text.step]),
-                Cell(_text(text.text)),
-            ),
-        )
-        for text in example.texts[:ROWS]
-    )
+    rows = [(str(text.step), text) for text in example.texts[:ROWS]]
     left = len(example.texts) - len(rows)
+    columns: dict[str, Callable[[ExampleText], Cell | float | str | None]] = {
+        "head": lambda text: text.head or "none",
+        "target's rank": lambda text: example.target_ranks[text.step],
+        "text": lambda text: _text(text.text),
+    }
     note = f"{left} further changes are in result.json" if left else ""
     return [
         Text("The prompt", (("prompt", example.prompt), ("target", example.target))),
-        Table("Its continuation where it changes", ("head", "target's rank", "text"), rows,
-              note=note),
-    ]  # fmt: skip
+        table_of("Its continuation where it changes", rows, columns, note),
+    ]
 
 
 def _layers(result: OneByOneResult) -> Heatmap:

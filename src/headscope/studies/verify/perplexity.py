@@ -15,11 +15,11 @@ from safetensors.numpy import load_file
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.estimates import Draws
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
 from headscope.progress import Progress
-from headscope.results.common import Leakage
 from headscope.results.language_texts import (
     LanguageSet,
     LanguageText,
@@ -29,21 +29,24 @@ from headscope.results.language_texts import (
 )
 from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Bars, Block, Cell, HeadSets, Heatmap, Row, Section, Shown, Table
-from headscope.shown.words import between, enumeration, signed
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadSets,
+    Heatmap,
+    Section,
+    Shown,
+    Table,
+    table_of,
+)
+from headscope.shown.words import enumeration, signed
+from headscope.studies.comparison import Compared, Comparison, clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import (
-    against_table,
-    compared,
-    draws_remedy,
-    draws_words,
-    leakage_caution,
-    named_places,
-    tests_words,
-)
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
+    CHANGE,
     about_documents,
     documents_leakage,
     documents_words,
@@ -155,8 +158,8 @@ def verify_perplexity(
         "sets": [encode(one) for one in sets],
         "rank": ranking["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "reference text": None if reference is None else reference.digest,
-        "leakage": leakage,
+        "reference text": reference.digest,
+        "leakage": encode(leakage),
     }
     data = {name: one.digest for name, one in files.items()}
 
@@ -170,9 +173,9 @@ def verify_perplexity(
             pool="outside" if avoid is None else "non-alignment",
             pool_note=pool_note,
             ablate=removal.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
-            leakage=Leakage(**leakage),
+            leakage=leakage,
             sets=sets,
             empty=tuple(sorted({each.language for each in sets if not each.chosen})),
             languages=describe_languages(planned, trials),
@@ -248,21 +251,22 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
     fewer = [f"{s.language} {s.available} of {s.k}" for s in result.sets if 0 < s.available < s.k]
     if fewer:
         cautions.append(f"Fewer specific heads than asked for: {enumeration(fewer)}.")
-    tests = [row.against_random.distinct for _, row in rows.values() if row.against_random]
-    draws = min(tests, default=0)
+    comparison = Comparison(
+        {name: _compared(text, row) for name, (text, row) in rows.items()}, "documents"
+    )
+    draws = comparison.distinct
+    note = f"Random heads: {result.pool_note}" if result.pool_note else ""
+    changes = comparison.tables("Change of loss, nats a token", "a larger change", note)
+    bars = comparison.bars(
+        "Change of loss of each language's own text",
+        note="Intervals resample documents: they say nothing of other models",
+    )
     first = [matrix for matrix in result.matrices if matrix.role == role]
     rest = [matrix for matrix in result.matrices if matrix.role != role]
     sections = [
-        Section(
-            "Each language",
-            _changes(rows, f"Random heads: {result.pool_note}" if result.pool_note else ""),
-            brief=True,
-        ),
-        Section(
-            "Heads and texts", [*map(_matrix, first), *_own(first)],
-            brief=True,
-        ),
-        Section("Single draws", [_bars(rows)]),
+        Section("Each language", changes, brief=True),
+        Section("Heads and texts", [*map(_matrix, first), *_own(first)], brief=True),
+        Section("Single draws", [bars]),
         Section("Most important heads and texts",
                 [*map(_matrix, rest), *_own(rest)]),
         Section("Random heads and texts", _random(result.matrices)),
@@ -272,7 +276,7 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
     return Shown(
         "Text without language heads",
         "How much worse is text of each language predicted without heads of a language?",
-        _finding(result, role, rows),
+        _finding(result, role, rows, comparison),
         f"{documents_words(result.languages)}; {draws_words(draws)}.",
         draws_remedy(draws),
         cautions,
@@ -288,7 +292,9 @@ def _role(row: WithoutHeads, name: str, result: TextWithoutHeads) -> str:
     return "specific" if result.ranked else "its heads" if row.of == name else "named heads"
 
 
-def _finding(result: TextWithoutHeads, role: str, rows: Removals) -> list[str]:
+def _finding(
+    result: TextWithoutHeads, role: str, rows: Removals, comparison: Comparison
+) -> list[str]:
     """The own text on average, against random heads, and against other languages' text."""
     k = max((row.k for _, row in rows.values() if row.role == role), default=0)
     named = {name: row for name, (_, row) in rows.items() if (row.role, row.k) == (role, k)}
@@ -299,97 +305,49 @@ def _finding(result: TextWithoutHeads, role: str, rows: Removals) -> list[str]:
     what = "most important" if role == "full" else "specific" if result.ranked else "selected"
     removed = f"{' or '.join(map(str, sizes))} {what} {'head' if sizes == [1] else 'heads'}"
     removed += " of its own" if result.ranked else ""
-    changes = [row.change.value for row in main]
-    means = [
-        f"{words} {signed(fmean(draws), 3)}"
-        for words, draws in (
-            ("random heads", [r.random.mean for r in main if r.random]),
-            ("of the same layers",
-             [r.random_layer_matched.mean for r in main if r.random_layer_matched]),
-        )
-        if draws
-    ]  # fmt: skip
-    random = f"; {', '.join(means)}" if means else ""
     if len(main) == 1:
-        ((name, row),) = named.items()
-        span = between(row.change.low, row.change.high, 3)
-        return [
-            f"Without {removed}, the loss of {name.partition(',')[0]} text changes by "
-            f"{signed(changes[0], 3)} nats a token (95\u00a0% CI {span}){random}.",
-            f"Selected minus random: {compared(row.against_random, 'documents')}.",
-        ]
+        (name,) = named
+        loss = f"the loss of {name.partition(',')[0]} text in nats a token"
+        return comparison.said(name, f"Without {removed}", loss)
+    changes = [row.change.value for row in main]
+    means = [comparison.rows[name].means for name in named]
+    random = [
+        f"{words} {signed(fmean(known), 3)}"
+        for at, words in enumerate(("random heads", "of the same layers"))
+        if (known := [mean for each in means if (mean := each[at]) is not None])
+    ]
     answer = (
         f"Without {removed}, the loss of a language's text changes by {signed(fmean(changes), 3)} "
         f"nats a token (mean of {len(main)} languages, {signed(min(changes), 3)} to "
-        f"{signed(max(changes), 3)}){random}."
+        f"{signed(max(changes), 3)}){'; ' if random else ''}{', '.join(random)}."
     )
-    tests = {
-        "with random heads": [row.against_random for row in main],
-        "with random heads of the same layers": [row.against_layer_matched for row in main],
+    larger = {
+        f"with random heads{layers}": [each.difference for each in tests if each]
+        for layers, tests in {
+            "": [row.against_random for row in main],
+            " of the same layers": [row.against_layer_matched for row in main],
+        }.items()
     }
-    larger = {words: [one.difference for one in each if one] for words, each in tests.items()}
     for matrix in result.matrices:
         if (matrix.role, matrix.k) == (role, k):
             own = [own.own_minus_largest_other for own in matrix.own.values()]
             larger["for text of any other language"] = own
-    counts = [
-        f"{words} in {sum(one.value > 0 for one in each)} of {len(each)} languages (95\u00a0% CI "
-        f"above zero in {sum(one.low > 0 for one in each)})"
-        for words, each in larger.items()
-        if each
-    ]
+    counts = [f"{words} in {clear(gaps, 'language')}" for words, gaps in larger.items() if gaps]
     return [answer, *([f"The change is larger than {'; '.join(counts)}."] if counts else [])]
 
 
-def _changes(rows: Removals, note: str) -> list[Block]:
-    """The change of each text's loss without its own heads, and against random ones."""
-    changes = tuple(
-        Row(
-            name,
-            (
-                Cell(row.size),
-                Cell.of(row.change, 4),
-                *(
-                    Cell(None if draws is None else draws.mean, digits=4)
-                    for draws in (row.random, row.random_layer_matched)
-                ),
-            ),
-        )
-        for name, (_, row) in rows.items()
-    )
-    columns = ("heads", "change", "random", "random, same layers")
-    title = "Change of loss, nats a token"
-    against = {n: (r.against_random, r.against_layer_matched) for n, (_, r) in rows.items()}
-    method = tests_words("documents", "a larger change")
-    tests = against_table(f"{title}: selected minus random heads", against, "documents", 4,
-                          note=method)  # fmt: skip
-    table = Table(title, columns, changes, note=note)
-    return [table, *([tests] if tests else [])]
-
-
-def _bars(rows: Removals) -> Bars:
-    drawn = [
-        [
-            tuple(draw.change.value for draw in text.draws(row, kind))
-            for kind in ("random", "random-layer-matched")
-        ]
-        for text, row in rows.values()
-    ]
-    changes = [row.change for _, row in rows.values()]
-    return Bars(
-        "Change of loss of each language's own text",
-        tuple(rows),
-        ("selected", "random", "random, same layers"),
-        tuple(
-            (change.value, *(fmean(each) if each else None for each in draws))
-            for change, draws in zip(changes, drawn, strict=True)
-        ),
-        "change of NLL, nats a token",
-        tuple((change.low, None, None) for change in changes),
-        tuple((change.high, None, None) for change in changes),
-        digits=4,
-        draws=tuple(((), *draws) for draws in drawn),
-        note="Intervals resample documents: they say nothing of other models",
+def _compared(text: LanguageText, row: WithoutHeads) -> Compared:
+    """The change of a text's loss without heads; draws have changes, too."""
+    drawn = {
+        kind: Draws.of([draw.change.value for draw in text.draws(row, kind)])
+        for kind in ("random", "random-layer-matched")
+    }
+    return Compared(
+        CHANGE,
+        row.change,
+        random=(drawn["random"], drawn["random-layer-matched"]),
+        tests=(row.against_random, row.against_layer_matched),
+        more={"heads": Cell(row.size)},
     )
 
 
@@ -441,24 +399,17 @@ def _heatmap(matrix: Matrix, cells: Sequence[Sequence[Any]], title: str, note: s
 def _own(matrices: Iterable[Matrix]) -> list[Table]:
     """Each language's own text against the other text whose loss rises most."""
     return [
-        Table(
+        table_of(
             f"Own text against that of other languages, k = {matrix.k}",
-            ("own text", "other text that rises most", "its change", "own \u2212 other",
-             "p over draws"),
-            tuple(
-                Row(
-                    name,
-                    (
-                        Cell(own.own),
-                        Cell(own.largest_other.language),
-                        Cell(own.largest_other.change),
-                        Cell.of(own.own_minus_largest_other),
-                        Cell(own.p_draws),
-                    ),
-                )
-                for name, own in matrix.own.items()
-            ),
-            note="The other text is selected anew in every bootstrap draw. An interval below zero: "
+            matrix.own.items(),
+            {
+                "own text": lambda own: own.own,
+                "other text that rises most": lambda own: own.largest_other.language,
+                "its change": lambda own: own.largest_other.change,
+                "own \u2212 other": lambda own: Cell.of(own.own_minus_largest_other),
+                "p over draws": lambda own: own.p_draws,
+            },
+            "The other text is selected anew in every bootstrap draw. An interval below zero: "
             "another language needs these heads more",
         )
         for matrix in matrices

@@ -35,24 +35,35 @@ REFERENCES, DOCUMENTS = 50, 200
 
 @dataclass(frozen=True)
 class Reference:
-    """Texts, and in words where they come from.
+    """Texts, and in words where they come from; no texts where removed heads give zeros.
 
     `answers` are the characters at which the answer of each text begins; None: the texts are
     documents. `special`: whether the tokenizer adds its special tokens to answered texts.
     """
 
-    source: str
-    texts: tuple[str, ...]
+    source: str = ""
+    texts: tuple[str, ...] = ()
     answers: tuple[int, ...] | None = None
     special: bool = True
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the texts, and of where their answers begin."""
+    def digest(self) -> str | None:
+        """SHA-256 of the texts, and of where their answers begin; None without texts."""
+        if not self.texts:
+            return None
         parts = [*self.texts, *map(str, self.answers or ())]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
+    @property
+    def given(self) -> dict[str, str]:
+        """The digest, for settings that leave out what plays no part."""
+        return {"reference text": self.digest} if self.digest else {}
+
+    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32] | None:
+        """What removed heads give; None: zeros."""
+        return self.head_means(lm, batch_tokens) if self.texts else None
+
+    def head_means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
         """Mean outputs of all heads by class of position (see `headscope.lm.head_means`).
 
         Raises `InputError` if an answered text is longer than the model's context.
@@ -79,9 +90,9 @@ class Reference:
         )
 
     @property
-    def facts(self) -> ReferenceText:
+    def facts(self) -> ReferenceText | None:
         """What a result says of it."""
-        return ReferenceText(self.source, len(self.texts), self.digest)
+        return ReferenceText(self.source, len(self.texts), self.digest) if self.texts else None
 
 
 def reference_number(*ablate: str) -> int:
@@ -180,13 +191,10 @@ def documents(
 
 def translations_or_documents(
     lm: LanguageModel, directions: Mapping[str, PairFile], settings: MeanAblated
-) -> Reference | None:
-    """The pairs set aside where sentence pairs are used and no file is named, else documents.
-
-    None where heads are silenced.
-    """
+) -> Reference:
+    """The pairs set aside where sentence pairs are used and no file is named, else documents."""
     if settings.ablate == "zero":
-        return None
+        return Reference()
     if directions and settings.reference_texts is None:
         return translations(lm, directions, settings)
     return documents(

@@ -29,7 +29,6 @@ from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Leakage
 from headscope.results.removal import (
     BASELINE,
     Condition,
@@ -41,14 +40,14 @@ from headscope.results.removal import (
     RemovalResult,
     Shown,
 )
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import reference_number, translations
+from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.translation import Condition as Planned
 from headscope.verify.translation import Removal, conditions, generate
@@ -145,10 +144,10 @@ def opened(
     avoid, note = alignment_heads(config.heads, removal, lm)
     signed = {
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "leakage": leakage,
+        "leakage": encode(leakage),
     }
     pool = "outside" if avoid is None else "non-alignment"
-    controls = Controls(pool=pool, pool_note=note, leakage=Leakage(**leakage))
+    controls = Controls(pool=pool, pool_note=note, leakage=leakage)
     return Opened(directions, lm, removal, sets, avoid, signed, controls)
 
 
@@ -165,18 +164,18 @@ def verify_removal(
     one = opened(config, out, apart, linked)
     lm, removal, directions = one.lm, one.removal, one.directions
     planned = conditions(one.sets, removal, one.avoid)
-    reference = translations(lm, directions, removal) if apart else None
+    reference = translations(lm, directions, removal) if apart else Reference()
     settings = {
         "settings": replace(config, removal=removal),
         "sets": [[str(head) for head in heads] for heads in one.sets],
         "rank": about_rank(*one.sets)["rank"],
-        "reference text": None if reference is None else reference.digest,
+        "reference text": reference.digest,
         **one.signed,
     }
 
     def compute(run: Run) -> RemovalResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        means = None if reference is None else reference.means(lm, removal.batch_tokens)
+        means = reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         draws = removal.all_draws
         told = {
@@ -195,7 +194,7 @@ def verify_removal(
             signature="|".join([run.signature, *_links(shown)]),
             threshold=removal.threshold,
             ablate=removal.ablate[0],
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
             heads=tuple(map(str, one.sets[-1])),
         )

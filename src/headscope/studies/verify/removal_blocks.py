@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import nan
 from statistics import fmean
 from typing import NamedTuple
 
-from headscope.estimates import Against, Estimate
+from headscope.estimates import Against, Draws, Estimate
 from headscope.results.removal import (
     Case,
     Condition,
@@ -19,11 +21,21 @@ from headscope.results.removal import (
     Tokens,
 )
 from headscope.results.removal import Shown as Removed
-from headscope.shown.blocks import Bars, Block, Cell, Lines, NotMeasured, Row, Series, Table, p_cell
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Lines,
+    NotMeasured,
+    Row,
+    Series,
+    Table,
+    table_of,
+)
 from headscope.shown.words import MEAN, between, count, direction_label, enumeration, number
-from headscope.studies.shows import against_cells
+from headscope.studies.comparison import RANDOM, Bar, Compared, Comparison, Scale, bars_of
 
-DRAWN: dict[Kind, str] = {"random": "random", "random-layer-matched": "random, same layers"}
+DRAWN: dict[Kind, str] = {"random": RANDOM[0], "random-layer-matched": RANDOM[1]}
 #: Measures of texts beside chrF++ and BLEU: shares of outputs, and scores of models.
 RATES = {"off_target": "off target", "source_copy": "source copied", "empty": "empty"}
 OTHERS = {"comet": "COMET", "bleurt": "BLEURT"}
@@ -34,8 +46,7 @@ TRIALS = 9999
 class Measure(NamedTuple):
     """chrF++ of translations, or the loss of references: where it stands in a result."""
 
-    name: str
-    digits: int
+    scale: Scale
     harm: int
     value: Callable[[Measured], float | None]
     than: Callable[[Condition, Kind], Against | None]
@@ -48,11 +59,34 @@ class Measure(NamedTuple):
         return sum(top is not None and self.harm * d >= self.harm * top
                    for d in self.draws(case, kind))  # fmt: skip
 
+    def compared(self, part: Part, case: Case, more: Mapping[str, Cell] | None = None) -> Compared:
+        """The selected heads of a case beside the original model and random heads."""
+        ends = part.interval if self is CHRF else None
+        value = self.value(part.baseline)
+        free, matched = (Draws.of(values) if (values := self.draws(case, kind)) else None
+                         for kind in DRAWN)  # fmt: skip
+        tests = [self.than(case.top, kind) if self.draws(case, kind) else None for kind in DRAWN]
+        return Compared(
+            self.scale,
+            self.change(case.top),
+            value if value is None or ends is None else Estimate(value, *ends),
+            self.value(case.top),
+            (free, matched),
+            (tests[0], tests[1]),
+            more=more or {},
+        )
 
-CHRF = Measure("chrF++", 1, -1, lambda one: one.chrf, Condition.than, Case.chrf,
-               lambda one: one.change.chrf)  # fmt: skip
-NLL = Measure("loss", 3, 1, lambda one: one.nll,
-              Condition.loss_than, Case.nll, lambda one: one.change.nll)  # fmt: skip
+    def as_harmful(self, case: Case, kind: Kind) -> Cell:
+        """The same in a table; an empty cell without draws."""
+        drawn = len(self.draws(case, kind))
+        return Cell(f"{self.worse(case, kind)} of {drawn}" if drawn else None)
+
+
+CHRF = Measure(Scale("chrF++", unit=""), -1, lambda measured: measured.chrf,
+               Condition.than, Case.chrf, lambda condition: condition.change.chrf)  # fmt: skip
+LOSS = Scale("loss", "the loss of the reference (NLL, nats a token)", "", 3, to_100=False)
+NLL = Measure(LOSS, 1, lambda measured: measured.nll,
+              Condition.loss_than, Case.nll, lambda condition: condition.change.nll)  # fmt: skip
 
 
 def doing(gate: float, ablate: str = "zero") -> str:
@@ -115,7 +149,7 @@ def _conditions(
 
     `more` are other measures of texts: their names, words and decimals.
     """
-    digits, base = measure.digits, measure.value(result.baseline)
+    digits, base = measure.scale.digits, measure.value(result.baseline)
 
     def others(of: Sequence[Measured]) -> list[Cell]:
         cells = []
@@ -146,7 +180,7 @@ def _conditions(
                     *others(case.draws(kind) if more else ()),
                 )
                 rows.append(Row(f"{_named(top.label, words)} ({len(values)})", row))
-    name = "NLL" if measure is NLL else measure.name
+    name = "NLL" if measure is NLL else measure.scale.words
     columns = (name, "change", "range of draws", *(words for _, words, _ in more))
     return Table(
         title, columns, tuple(rows), note=f"{note}. Random heads: the mean of so many draws"
@@ -167,17 +201,12 @@ def tests_table(result: RemovalResult, measures: Sequence[Measure]) -> Table:
     """Selected minus random in every condition."""
     rows = []
     for measure in measures:
-        name = measure.name
         for case in _cases(result):
             for kind, words in DRAWN.items():
-                than, drawn = measure.than(case.top, kind), measure.draws(case, kind)
-                if than is not None and drawn:
-                    cells = (
-                        *against_cells(than, measure.digits),
-                        Cell(f"{measure.worse(case, kind)} of {len(drawn)}"),
-                        Cell(than.distinct),
-                    )
-                    words = f"{name}: {_named(case.top.label)} \u2212 {words}"
+                than, harmful = measure.than(case.top, kind), measure.as_harmful(case, kind)
+                if than is not None and harmful.value:
+                    cells = (*measure.scale.against(than), harmful, Cell(than.distinct))
+                    words = f"{measure.scale.words}: {_named(case.top.label)} \u2212 {words}"
                     rows.append(Row(words, cells))
     return Table(
         "Selected minus random",
@@ -192,44 +221,38 @@ def tests_table(result: RemovalResult, measures: Sequence[Measure]) -> Table:
 
 def _kinds(top: Condition, tokens: Tokens) -> Iterator[Table]:
     """Selected minus random by kind of token; nothing without random heads."""
-    drawn = {
-        words: (than, kinds)
-        for kind, words in DRAWN.items()
-        if (than := top.loss_than(kind)) and than.distinct and (kinds := top.kinds_than(kind))
+
+    def against(kind: Kind, name: str) -> Against | None:
+        than, kinds = top.loss_than(kind), top.kinds_than(kind)
+        if than is None or kinds is None or not than.distinct:
+            return None
+        test: Tested | None = getattr(kinds, name, None)
+        if test is None:  # of all tokens
+            return than
+        return Against(test, test.p_sentences, test.p_draws, than.distinct)
+
+    named = {
+        "all tokens": ("total", tokens.total),
+        "first token of a linked word": ("linked", tokens.linked),
+        "later tokens of a linked word": ("linked_later", tokens.linked_later),
+        "unlinked tokens": ("unlinked", tokens.unlinked),
+        "first \u2212 unlinked": ("linked_minus_unlinked", None),
     }
-    if not drawn:
-        return
-    tests = [
-        (Tested.told(than), kinds.linked, kinds.linked_later, kinds.unlinked,
-         kinds.linked_minus_unlinked)
-        for than, kinds in drawn.values()
-    ]  # fmt: skip
-    named = (
-        ("all tokens", tokens.total),
-        ("first token of a linked word", tokens.linked),
-        ("later tokens of a linked word", tokens.linked_later),
-        ("unlinked tokens", tokens.unlinked),
-        ("first \u2212 unlinked", None),
-    )
-    yield Table(
-        f"Loss by kind of token, {_named(top.label)}",
-        (
-            "tokens",
-            *(c for w in drawn for c in (f"\u2212 {w}", "p over sentences", "p over draws")),
-        ),
-        tuple(
-            Row(name, (Cell(many), *(cell for one in tests for cell in _test_cells(one[at]))))
-            for at, (name, many) in enumerate(named)
-        ),
-        note="Heads that align are needed at the first token of a linked word; its later tokens "
-        "follow from it. First tokens are harder than others, so any greater harm may widen the "
-        "last difference",
-    )
-
-
-def _test_cells(test: Tested) -> tuple[Cell, Cell, Cell]:
-    value = Cell.of(test) if test.known else Cell(why="no such tokens")
-    return value, p_cell(test.p_sentences), p_cell(test.p_draws)
+    rows = {
+        words: Compared(
+            LOSS,
+            tests=(against("random", name), against("random-layer-matched", name)),
+            more={"tokens": Cell(many)},
+        )
+        for words, (name, many) in named.items()
+    }
+    if any(test for row in rows.values() for test in row.tests):
+        note = (
+            "Heads that align are needed at the first token of a linked word; its later tokens "
+            "follow from it. First tokens are harder than others, so any greater harm may widen "
+            "the last difference. Empty: no such tokens"
+        )
+        yield Comparison(rows).table(f"Loss by kind of token, {_named(top.label)}", note)
 
 
 # ---- figures -----------------------------------------------------------------------------------
@@ -238,33 +261,26 @@ def chrf_bars(title: str, parts: Mapping[str, Part], main: tuple[int, float, str
 
     Bars of random heads have their single draws.
     """
-    cases = {name: part.case(*main) for name, part in parts.items()}
-    kinds = [kind for kind in DRAWN if any(case and case.chrf(kind) for case in cases.values())]
-    values, low, high, draws = [], [], [], []
-    for name, part in parts.items():
-        case = cases[name]
-        changed = None if case is None else part.interval_of(case.top)
-        ends = [part.interval, changed, *(None for _ in kinds)]
-        drawn = [case.chrf(kind) if case else () for kind in kinds]
-        means = [fmean(each) if each else None for each in drawn]
-        values.append((part.chrf, case.top.chrf if case else None, *means))
-        low.append(tuple(None if end is None else end[0] for end in ends))
-        high.append(tuple(None if end is None else end[1] for end in ends))
-        draws.append(((), (), *drawn))
-    bounded = any(end is not None for row in low for end in row)
-    return Bars(
-        title,
-        tuple(direction_label(name, len(parts) - 1) for name in parts),
-        _series(main, kinds),
-        tuple(values),
-        "chrF++",
-        tuple(low) if bounded else (),
-        tuple(high) if bounded else (),
-        draws=tuple(draws),
-        start=0.0,
-        end=100.0,
-        note="The interval of selected heads is that of their change" if bounded else "",
+    bars = _by_part(parts, main).bars(
+        title, note="The interval of selected heads is that of their change"
     )
+    kinds = [kind for kind, words in DRAWN.items() if words in bars.series]
+    return replace(bars, series=_series(main, kinds))
+
+
+def _by_part(parts: Mapping[str, Part], main: tuple[int, float, str]) -> Comparison:
+    rows = {}
+    for name, part in parts.items():
+        more = {"sentences": Cell(part.sentences)}
+        if (case := part.case(*main)) is None:
+            ends = part.interval or (nan, nan)
+            level = None if part.chrf is None else Estimate(part.chrf, *ends)
+            row = Compared(CHRF.scale, original=level, more=more)
+        else:
+            more["draws as harmful"] = CHRF.as_harmful(case, "random")
+            row = CHRF.compared(part, case, more)
+        rows[direction_label(name, len(parts) - 1)] = row
+    return Comparison(rows)
 
 
 def _series(main: tuple[int, float, str], kinds: Sequence[Kind]) -> tuple[str, ...]:
@@ -279,29 +295,27 @@ def broken_outputs(result: RemovalResult) -> list[Block]:
     of: list[Sequence[Measured]] = [[result.baseline], [case.top], *map(case.draws, kinds)]
     shares = {
         words: [
-            tuple(100 * v for one in each if (v := getattr(one.text, name, None)) is not None)
+            [share for made in each if (share := getattr(made.text, name, None)) is not None]
             for each in of
         ]
         for name, words in RATES.items()
     }
     known = {words: each for words, each in shares.items() if any(each)}
-    found = {words: each for words, each in known.items() if any(map(any, each))}
-    if not found:
+    groups: dict[str, dict[str, Bar]] = {
+        words: {
+            series: (fmean(values) if values else None, values if at > 1 else ())
+            for at, (series, values) in enumerate(
+                zip(_series(result.main, kinds), each, strict=True)
+            )
+        }
+        for words, each in known.items()
+        if any(map(any, each))
+    }
+    if not groups:
         return []
-    never = [words for words in known if words not in found]
-    return [
-        Bars(
-            "Broken outputs",
-            tuple(found),
-            _series(result.main, kinds),
-            tuple(tuple(fmean(e) if e else None for e in each) for each in found.values()),
-            "% of outputs",
-            draws=tuple(((), (), *each[2:]) for each in found.values()),
-            start=0.0,
-            end=100.0,
-            note=f"Under no condition: {enumeration(never)}" if never else "",
-        )
-    ]
+    never = [words for words in known if words not in groups]
+    note = f"Under no condition: {enumeration(never)}" if never else ""
+    return [bars_of("Broken outputs", groups, Scale("share of outputs"), note=note)]
 
 
 def curves(result: RemovalResult) -> list[Block]:
@@ -372,45 +386,20 @@ def direction_blocks(
     directions = result.directions
     parts: dict[str, Part] = {MEAN: result} if len(directions) > 1 else {}
     parts |= directions
-    cases = {name: part.case(*main) for name, part in parts.items()}
-    kinds = [kind for kind in DRAWN if any(case and case.chrf(kind) for case in cases.values())]
-
-    def cells(part: Part, case: Case | None) -> tuple[Cell, ...]:
-        drawn = [case.chrf(kind) if case else () for kind in kinds]
-        random = [
-            *against_cells(case.top.than("random") if case else None, 2),
-            Cell(f"{CHRF.worse(case, 'random')} of {len(drawn[0])}" if case and drawn else None),
-        ]
-        return (
-            Cell(part.sentences),
-            Cell(part.chrf, digits=2),
-            Cell(case.top.chrf if case else None, digits=2),
-            Cell.of(case.top.change.chrf if case else None, 2),
-            *(Cell(fmean(values) if values else None, digits=2) for values in drawn),
-            *(random if kinds else []),
-        )
-
-    tests = ("selected \u2212 random", "p over sentences", "p over draws", "draws as harmful")
-    table = Table(
+    exact = replace(CHRF.scale, digits=2)
+    rows = {name: replace(row, scale=exact) for name, row in _by_part(parts, main).rows.items()}
+    table = Comparison(rows).table(
         "chrF++ by direction" if len(directions) > 1 else "chrF++",
-        ("sentences", "original", "selected", "change", *(DRAWN[kind] for kind in kinds),
-         *(tests if kinds else ())),
-        tuple(
-            Row(direction_label(name, len(directions)), cells(part, cases[name]))
-            for name, part in parts.items()
-        ),
-        note="Random: the mean of draws. Directions share heads and subjects, so they are no "
+        "Random: the mean of draws. Directions share heads and subjects, so they are no "
         "independent tests",
-    )  # fmt: skip
-    beaten = sum(
-        case is not None and CHRF.worse(case, "random") == 0
-        for name, case in cases.items()
-        if name in directions
     )
+    cases = [part.case(*main) for part in directions.values()]
+    drawn = any(case is not None and case.chrf("random") for case in cases)
+    beaten = sum(case is not None and CHRF.worse(case, "random") == 0 for case in cases)
     lead = (
         f"In {beaten} of {count(len(directions), 'direction')} the selected heads did more harm "
         "than every random draw."
-        if "random" in kinds and len(directions) > 1
+        if drawn and len(directions) > 1
         else ""
     )
     return (chrf_bars(table.title, parts, main), table), lead
@@ -418,11 +407,11 @@ def direction_blocks(
 
 def draws_table(case: Case) -> Table:
     """The random draws of a case: their heads, and what they did."""
-    losses = any(one.nll is not None for one in case.beside)
-    rows = []
-    for one in case.beside:
-        loss = [Cell(one.nll)] if losses else []
-        cells = [Cell(one.chrf, digits=2), *loss, Cell(" ".join(one.heads or ()))]
-        rows.append(Row(f"{DRAWN[one.label.kind]}, {one.label.draw}", tuple(cells)))
-    columns = ("chrF++", *(["NLL"] if losses else []), "heads")
-    return Table("Random draws", columns, tuple(rows))
+    columns: dict[str, Callable[[Condition], Cell | float | str | None]] = {
+        "chrF++": lambda draw: Cell(draw.chrf, digits=2)
+    }
+    if any(draw.nll is not None for draw in case.beside):
+        columns["NLL"] = lambda draw: draw.nll
+    columns["heads"] = lambda draw: " ".join(draw.heads or ())
+    rows = [(f"{DRAWN[draw.label.kind]}, {draw.label.draw}", draw) for draw in case.beside]
+    return table_of("Random draws", rows, columns)

@@ -6,24 +6,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from headscope.estimates import Estimate
 from headscope.results.removal import Case, Condition, Part, RemovalResult, shared_heads
 from headscope.results.removal import Shown as Removed
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import (
-    between,
     count,
     enumeration,
     fixed,
     languages_of,
     number,
     p_value,
-    signed,
 )
+from headscope.studies.comparison import Comparison, draws_remedy
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import (
     ablation_facts,
-    compared,
     interval,
     leakage_caution,
     model_facts,
@@ -95,7 +92,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
         f"{_the(result.main[0])} {done}, compared with as many random heads?",
         [words for measure in measures for words in said(result, case, measure)],
         _uncertainty(result, sets),
-        draws_remedy(sets),
+        draws_remedy(sets, 99),
         [*_cautions(result, case, sets), *leakage_caution(result.leakage)],
         [
             *model_facts(result.model_name),
@@ -111,44 +108,19 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
 # ---- the finding -------------------------------------------------------------------------------
 def said(part: Part, case: Case, measure: Measure) -> list[str]:
     """What the selected heads do to a measure, beside random ones, in a few sentences."""
-    label, digits = case.top.label, measure.digits
-    base, top = measure.value(part.baseline), measure.value(case.top)
-    if base is None or top is None:
-        return [f"{measure.name} has not been computed for this run."]
-    change = measure.change(case.top) or Estimate()
-    bounds = f", 95\u00a0% CI {between(change.low, change.high, digits)}" if change.bounded else ""
-    sentences = f"; {count(part.sentences, 'sentence')}" if part.sentences else ""
-    before, after = fixed(base, digits), fixed(top, digits)
-    moved = f"{'falls' if top < base else 'rises'} from {before} to {after}"
-    named = "the loss of the reference (NLL, nats a token)" if measure is NLL else measure.name
-    words = (
-        f"With {_the(label.k)} {doing(label.gate, label.ablate)}, {named} "
-        f"{f'stays at {after}' if before == after else moved} ({signed(top - base, digits)}{bounds}"
-        f"{sentences})"
-    )
-    drawn = {kind: values for kind in DRAWN if (values := measure.draws(case, kind))}
-    if not drawn:
-        return [f"{words}; there are no random heads to compare with."]
-    beside = [
-        f"{fixed(fmean(values), digits)} with as many random heads"
-        f"{'' if kind == 'random' else ' of the same layers'}"
-        for kind, values in drawn.items()
-    ]
-    found = [f"{words}; it is {enumeration(beside)}."]
-    tests = [
-        compared(than, digits=digits)
-        for kind in drawn
-        if (than := measure.than(case.top, kind)) and than.difference.known
-    ]
-    if tests:
-        which = "" if measure is CHRF else "Loss: "
-        found.append(f"{which}selected \u2212 random {'; same layers '.join(tests)}.")
-        found[-1] = found[-1][:1].upper() + found[-1][1:]
+    label, top = case.top.label, measure.value(case.top)
+    if measure.value(part.baseline) is None or top is None:
+        return [f"{measure.scale.words} has not been computed for this run."]
+    row = measure.compared(part, case)
+    lead = f"With {_the(label.k)} {doing(label.gate, label.ablate)}"
+    sentences = count(part.sentences, "sentence") if part.sentences else ""
+    found = Comparison({lead: row}).said(lead, lead, over=sentences)
+    random = measure.draws(case, "random")
     kinds = case.top.kinds_than("random")
     if measure is NLL and kinds is not None and kinds.linked_minus_unlinked.known:
         gap = interval(kinds.linked_minus_unlinked)
         found.append(f"First tokens of linked words minus unlinked tokens: {gap}.")
-    if random := drawn.get("random"):
+    if random:
         worse = measure.worse(case, "random")
         if measure.harm * (fmean(random) - top) >= 0:
             found.append("The selected heads matter less than random ones here.")
@@ -162,11 +134,6 @@ def said(part: Part, case: Case, measure: Measure) -> list[str]:
 
 def _the(k: int) -> str:
     return "the selected head" if k == 1 else f"the {k} selected heads"
-
-
-def draws_remedy(sets: int) -> str:
-    """The option for more draws, where so few cannot make p over draws small."""
-    return "--draws 99" if sets < 99 else ""
 
 
 def _uncertainty(result: RemovalResult, sets: int) -> str:
@@ -193,7 +160,7 @@ def _cautions(result: RemovalResult, case: Case, sets: int) -> Iterator[str]:
         decided = [not one.difference.low <= 0 <= one.difference.high for one in (free, same)]
         if decided == [True, False]:
             yield (
-                f"{measure.name}: the difference to random heads of the same "
+                f"{measure.scale.words}: the difference to random heads of the same "
                 "layers is not significant; the layers may explain the effect."
             )
     if result.pool_note:

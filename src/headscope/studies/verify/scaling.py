@@ -14,32 +14,37 @@ from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Leakage
 from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Comparison, draws_remedy, draws_words
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.shows import against_cells, compared, model_facts
+from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
     UNITS,
     Conditions,
-    against_columns,
-    against_of,
     bars,
-    changed,
+    compared_by,
     conditions_of,
     conditions_table,
     few_examples,
-    least_words,
-    level,
     outputs_table,
     trained_on_caution,
 )
@@ -125,7 +130,7 @@ def verify_scaling(
     parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
     named = masks_by_task(config.masks, tasks)
     leaks = {
-        name: Leakage(**check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap))
+        name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
         for name in tasks
     }
     lm = config.model.load_for(out)
@@ -226,7 +231,8 @@ def _show(result: ScalingTests, run: Path) -> Shown:
     conditions = {name: conditions_of(task) for name, task in tasks.items()}
     published = any(task.translation for task in tasks.values())
     outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
-    least, remedy = least_words(result.draws, "", 1 / (1 + result.draws))
+    comparison = _compared(tasks)
+    draws = comparison.distinct
     cautions = few_examples(tasks)
     for name, task in tasks.items():
         cautions += trained_on_caution(task.leakage, f"the mask of {name}")
@@ -239,10 +245,11 @@ def _show(result: ScalingTests, run: Path) -> Shown:
         "Scaled mask",
         f"Does {result.model_name}, instructed, get better at {enumeration([*tasks])} when the "
         "heads outside a mask keep a part \u03b1 of their strength?",
-        [sentence for name, task in tasks.items() for sentence in _finding(name, task)],
+        [sentence for name, task in tasks.items()
+         for sentence in _finding(name, task, comparison)],
         "Intervals are over held-out examples; \u03b1 was selected on other examples than it was "
-        f"measured on. {least}",
-        remedy,
+        f"measured on; {draws_words(draws)}.",
+        draws_remedy(draws, wanted=19),
         [*cautions, "A mask is one training run: another seed can keep other heads."],
         [
             *model_facts(result.model_name),
@@ -268,7 +275,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
             ),
             Section(
                 "Compared with the original",
-                [_compared(tasks), *_bars(tasks, conditions)],
+                [comparison.table("The scaled mask compared"), *_bars(tasks, conditions)],
                 "\u201cBLEU as published\u201d counts characters without punctuation in the best "
                 "paragraph of an output: it is high, and compares with that paper alone."
                 if published
@@ -291,41 +298,21 @@ def _scaled(task: ScaledTask) -> Outcome:
     return scaled
 
 
-def _finding(name: str, task: ScaledTask) -> list[str]:
+def _finding(name: str, task: ScaledTask, comparison: Comparison) -> list[str]:
     share = next(share for outcome, share in task.shares if outcome.alpha == task.best)
     helps = "so scaling does not help" if task.best == 1 else f"{task.mask.removed} heads scaled"
     said = [
         f"{name}: the loss is lowest at \u03b1 = {task.best:g}, {helps}; {percent(share)} of "
         f"resamples of {count(task.chosen_on, 'example')} select it again."
     ]
-    scaled, measure = _scaled(task), task.first_taken(*task.output_measures)
-    words = (
-        f"On {count(task.examples, 'other example')} the loss changes by "
-        f"{changed(scaled.changed('nll'))} nats a token"
-    )
-    if measure is not None:
-        words += (
-            f", {UNITS[measure].words} from {level(task.base, measure)} to "
-            f"{level(scaled, measure)}, {changed(scaled.changed(measure), measure)}"
-        )
-    against = against_of(task, scaled)
-    if against is not None:
-        words += f". Loss minus random masks at the same \u03b1: {compared(against, 'examples')}"
-    return [*said, f"{words}."]
+    measure = task.first_taken(*task.output_measures)
+    for each in ("nll", *([] if measure is None else [measure])):
+        row = f"{name}: {UNITS[each].words}"
+        said += comparison.said(row, f"On {count(task.examples, 'other example')}")
+    return said
 
 
 def _alphas(name: str, task: ScaledTask) -> Table:
-    rows = tuple(
-        Row(
-            f"{outcome.alpha:g}{', lowest loss' if outcome.alpha == task.best else ''}",
-            (
-                Cell.of(outcome.level("nll"), 4),
-                Cell(outcome.shuffled_mean, digits=4),
-                Cell.share(share, 0),
-            ),
-        )
-        for outcome, share in task.shares
-    )
     plain = " and ".join(
         f"{fixed(each.nll, 3)} {'under the mask' if each.kind == 'masked' else 'of the original'}"
         for each in task.uninstructed
@@ -334,8 +321,19 @@ def _alphas(name: str, task: ScaledTask) -> Table:
         f"{count(task.chosen_on, 'example')}. \u03b1 = 1: the original model; \u03b1 = 0: the mask "
         f"alone. Without the instruction the loss is {plain}"
     )
-    columns = ("loss, nats a token", "random masks", "lowest in resamples")
-    return Table(f"{name}: loss by \u03b1", columns, rows, note=note)
+    return table_of(
+        f"{name}: loss by \u03b1",
+        [
+            (f"{row[0].alpha:g}{', lowest loss' * (row[0].alpha == task.best)}", row)
+            for row in task.shares
+        ],
+        {
+            "loss, nats a token": lambda row: Cell.of(row[0].level("nll"), 4),
+            "random masks": lambda row: Cell(row[0].shuffled_mean, digits=4),
+            "lowest in resamples": lambda row: Cell.share(row[1], 0),
+        },
+        note,
+    )
 
 
 def _curve(name: str, task: ScaledTask) -> Lines:
@@ -357,25 +355,17 @@ def _curve(name: str, task: ScaledTask) -> Lines:
     return Lines(f"{name}: loss by \u03b1", tuple(series), x, "loss, nats a token")
 
 
-def _compared(tasks: Mapping[str, ScaledTask]) -> Table:
+def _compared(tasks: Mapping[str, ScaledTask]) -> Comparison:
     """The scaled mask against the original and the mask alone."""
-    rows = []
+    rows = {}
     for name, task in tasks.items():
         scaled = _scaled(task)
+        alone = scaled.against_masked_and_instructed
         for measure in ("nll", *task.output_measures):
             if measure in (scaled.change or {}):
-                unit = UNITS[measure]
-                masked = (scaled.against_masked_and_instructed or {}).get(measure)
-                against = against_of(task, scaled, measure=measure)
-                how = (unit.digits, unit.unit, unit.factor)
-                cells = (
-                    Cell.of(scaled.changed(measure), *how),
-                    Cell.of(masked, *how),
-                    *against_cells(against, *how),
-                )
-                rows.append(Row(f"{name}: {unit.words}", cells))
-    columns = ("minus original", "minus mask alone", *against_columns("random masks")[:3])
-    return Table("The scaled mask compared", columns, tuple(rows))
+                row = compared_by(task, scaled, measure, mask_alone=alone)
+                rows[f"{name}: {UNITS[measure].words}"] = row
+    return Comparison(rows, "examples", "random masks at the same \u03b1")
 
 
 def _bars(tasks: Mapping[str, ScaledTask], conditions: Mapping[str, Conditions]) -> list[Block]:

@@ -23,12 +23,13 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
-from headscope.results.common import Leakage, Ranking
+from headscope.results.common import Ranking
 from headscope.results.writing import Summaries
-from headscope.runs import decode
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
 from headscope.shown.words import count, number
+from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET, ModelChoice, run_with_model
@@ -37,13 +38,11 @@ from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.studies.verify.writing import (
     SHARE,
-    Scale,
     Writing,
     arms_settings,
     fitted,
     said,
     statistics,
-    token_count,
     written,
 )
 from headscope.verify.translation.conditions import check_gate
@@ -58,7 +57,7 @@ from headscope.verify.writing.texts import Arm, Group, Prompt, output_rows
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
+    from headscope.runs import Run, encode
 
 COMMAND = "verify summaries"
 #: Ours. `{source}` is the text; the languages are both that of the text.
@@ -157,18 +156,18 @@ def verify_summaries(
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
     config = replace(config, chat=chat)
     groups, cut = _groups(config, files, lm, chat, arms)
-    reference = _reference(config, apart, lm, chat) if apart else None
+    reference = _reference(config, apart, lm, chat) if apart else Reference()
     ranking = decode(Ranking, about_rank(heads))
     settings = {
         "settings": config,
-        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "arms": arms_settings(groups),
         "rank": ranking.rank,
-        "leakage": leakage,
-        **({} if reference is None else {"reference text": reference.digest}),
+        "leakage": encode(leakage),
+        **reference.given,
     }
 
     def make(run: Run) -> Summaries:
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         # A chat model ends its turn itself; a plain one goes on with the next text.
         texts = written(lm, groups, run, not chat, not chat, config.batch_tokens, means, progress)
         run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
@@ -188,7 +187,7 @@ def verify_summaries(
             ranked=ranking,
             gate=config.gate,
             ablate=config.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             draws=config.draws,
             seed=config.seed,
             heads=tuple(map(str, heads)),
@@ -197,7 +196,7 @@ def verify_summaries(
                 for code, one in files.items()
             },
             cut=cut,
-            leakage=Leakage(**leakage),
+            leakage=leakage,
             not_measured=missing,
             whole=whole,
             groups=parts,
@@ -333,7 +332,7 @@ def _groups(
             return wrap_prompts(lm, [template.render(text, name, name).text], chat)[0]
 
         for item in file.items:
-            limit = config.max_new_tokens or 2 * token_count(lm, item.summary) + 32
+            limit = config.max_new_tokens or 2 * len(lm.encode(item.summary, special=False)) + 32
             place = f"{file.path}, line {item.line}"
             prompt, shorter = fitted(lm, item.text, limit, render, place)
             cut[code] += shorter
@@ -358,7 +357,7 @@ def _show(result: Summaries, run: Path) -> Shown:
     """Quality with the general heads, without them and without random ones, and outputs."""
     done = "removed" if result.gate == 0 else f"times {number(result.gate)}"
     kinds = {GENERAL: f"general heads {done}"}
-    what, effect = f"With {count(len(result.heads), 'general head')} {done}", result.whole.effect
+    what = f"With {count(len(result.heads), 'general head')} {done}"
     cautions, title = leakage_caution(result.leakage, "texts"), "Summaries"
     if result.task == "repeat":
         title = "Repeated sentences"
@@ -380,7 +379,11 @@ def _show(result: Summaries, run: Path) -> Shown:
         run,
         f"{title} without general heads",
         "Does the model still write well without the heads that all languages share?",
-        [said(what, found, s)[0] for key, s in QUALITY.items() if (found := effect(GENERAL, key))],
+        [
+            words
+            for key, scale in QUALITY.items()
+            for words in said(result.whole, what, GENERAL, key, scale)
+        ],
         cautions,
         [Section("The heads and the measures", [heads], method)],
     )

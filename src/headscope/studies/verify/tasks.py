@@ -113,7 +113,7 @@ def verify_tasks(
     removal = config.removal
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
-    reference = None
+    reference = Reference()
     if "mean" in removal.ablate:
         reference = documents(
             config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
@@ -130,7 +130,7 @@ def verify_tasks(
         "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "harness": harness_version(),
-        **({} if reference is None else {"reference text": reference.digest}),
+        **reference.given,
     }
 
     def compute(run: Run) -> TasksResult:
@@ -149,7 +149,7 @@ def verify_tasks(
             pool="outside" if avoid is None else "non-alignment",
             pool_note=pool_note,
             ablate=removal.ablate[0],
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             seed=removal.seed,
             heads=tuple(map(str, sets[-1])),
             leakage=leakage,
@@ -185,7 +185,7 @@ def _measure(
     loaded: Sequence[LoadedTask],
     planned: Sequence[Condition],
     run: Run,
-    reference: Reference | None,
+    reference: Reference,
     progress: Progress | None,
 ) -> dict[str, list[Outcome]]:
     """Every task under every condition, from the run where it is done already."""
@@ -199,7 +199,7 @@ def _measure(
             key = f"{task.name} {condition.key}"
             if key not in kept:
                 report = _reporter(progress, task.name, number * requests, len(planned) * requests)
-                if condition.label.ablate == "mean" and means is None and reference is not None:
+                if condition.label.ablate == "mean" and means is None:
                     means = reference.means(lm, config.removal.batch_tokens)
                 with condition.on((), means).applied(lm):
                     outcome = run_task(
@@ -317,7 +317,7 @@ def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
         )
         for task in loaded
     }
-    return Leakage(**check_leakage(config.heads, texts, config.allow_overlap))
+    return check_leakage(config.heads, texts, config.allow_overlap)
 
 
 def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:

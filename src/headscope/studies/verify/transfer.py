@@ -29,12 +29,12 @@ from headscope.shown.blocks import (
     Text,
 )
 from headscope.shown.words import enumeration, number, percent
+from headscope.studies.comparison import Scale
 from headscope.studies.models import POCKET, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import documents
+from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.writing import (
-    Scale,
     Writing,
     arms_settings,
     run_languages,
@@ -126,7 +126,7 @@ def verify_transfer(
     check_gate(config.up)
     check_gate(config.down)
     files = _files(config)
-    reference = None
+    reference = Reference()
     if config.ablate == "mean":
         reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
     lm = config.model.load_for(out)
@@ -151,12 +151,12 @@ def verify_transfer(
     forms = first_tokens(lm, [one for prompts in asked.values() for one in prompts], chat)
     settings = {
         "settings": config,
-        "arms": arms_settings((one.name, one.arms) for one in groups),
-        "reference text": None if reference is None else reference.digest,
+        "arms": arms_settings(groups),
+        "reference text": reference.digest,
     }
 
     def make(run: Run) -> Transfer:
-        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        means = reference.means(lm, config.batch_tokens)
         first = asked[groups[0].name][0]
         how = GenerateConfig(batch_tokens=config.batch_tokens)
         texts = write(lm, groups, how, run, "answering", progress, not chat, means)
@@ -196,7 +196,7 @@ def verify_transfer(
             up=config.up,
             down=config.down,
             ablate=config.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             chat=chat,
             draws=config.draws,
             seed=config.seed,
@@ -323,7 +323,7 @@ def _show(result: Transfer, run: Path) -> Shown:
                 sentence
                 for kind, words in kinds.items()
                 for sentence in said(
-                    f"With {words}", result.whole.effect(kind, "follows_a"), FOLLOWS["follows_a"]
+                    result.whole, f"With {words}", kind, "follows_a", FOLLOWS["follows_a"]
                 )
             ),
             *_by_rank(result, kinds),

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
-from headscope.heads import Geometry, Head, HeadSet, resolve_heads
+from headscope.heads import Geometry, Head, HeadSet
 from headscope.progress import Progress
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
-from headscope.studies.masked_tasks import TaskForMask, mask_result, read_task_for_mask
+from headscope.studies.masked_tasks import TaskForMask, read_task_for_mask
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, answers
 from headscope.verify.successive import Prepared, Seen, Step, Subject, Walk, order_gates, walk
@@ -84,11 +84,6 @@ def task_subjects(
 
     rows = zip(task.examples, answers(lm, task), strict=True)
     return {task.name: [subject(example, row) for example, row in rows]}
-
-
-def mask_cut(heads: str, geometry: Geometry) -> HeadSet | None:
-    """The heads that the mask run `heads` keeps; None if it is no mask run."""
-    return None if mask_result(heads) is None else resolve_heads(heads, None, geometry)
 
 
 def about_cut(kept: HeadSet, order: Sequence[Head]) -> Cut:

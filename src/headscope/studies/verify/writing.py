@@ -8,27 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
-from headscope.estimates import Against
+from headscope.estimates import Draws
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
 from headscope.results.common import Ablation
-from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
+from headscope.results.writing import MEAN, WritingResult
+from headscope.results.writing import Comparison as Comparable
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
-from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of, signed
-from headscope.studies.shows import (
-    ablation_facts,
-    against_table,
-    draws_remedy,
-    draws_words,
-    model_facts,
-    tests_words,
-)
+from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table, p_cell
+from headscope.shown.words import count
+from headscope.studies.comparison import Compared, Comparison, Scale, draws_remedy, draws_words
+from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.verify.languages.conditions import SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import Numbers
-from headscope.verify.writing.texts import Arm, Group, write
+from headscope.verify.writing.texts import Group, write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,9 +33,9 @@ if TYPE_CHECKING:
 
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
-CONTROLS = {"random": "random heads", "random-layer-matched": "of the same layers"}
-#: Prompts whose outputs are shown, and the fewest of a group that intervals are reliable for.
-EXAMPLES, FEW = 12, 30
+CONTROLS = ("random", "random-layer-matched")
+#: Prompts whose outputs are shown.
+EXAMPLES = 12
 
 
 def run_languages(spec: str) -> list[str]:
@@ -75,9 +70,9 @@ def _folder(spec: str) -> Path | None:
     return found if found is not None and found.is_dir() else None
 
 
-def arms_settings(groups: Iterable[tuple[str, Sequence[Arm]]]) -> dict[str, list[str]]:
+def arms_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
     """The gates of each group in a run's configuration: the heads themselves, not their place."""
-    return {name: [arm.key for arm in arms] for name, arms in groups}
+    return {group.name: [arm.key for arm in group.arms] for group in groups}
 
 
 def statistics(run: Run, numbers: Mapping[str, Numbers]) -> None:
@@ -115,11 +110,6 @@ def written(
     return texts
 
 
-def token_count(lm: LanguageModel, text: str) -> int:
-    """Tokens of a text by itself."""
-    return len(lm.encode(text, special=False))
-
-
 def fitted(
     lm: LanguageModel, text: str, limit: int, render: Callable[[str], str], place: str
 ) -> tuple[str, bool]:
@@ -145,33 +135,6 @@ def fitted(
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return render(text[:low]), True
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What a measure is called in titles and, in a sentence, `said`; shares are in per cent."""
-
-    words: str
-    said: str = ""
-    unit: str = "%"
-
-    @property
-    def factor(self) -> float:
-        """What a score is multiplied by."""
-        return 100.0 if self.unit else 1.0
-
-    @property
-    def points(self) -> str:
-        """The unit of a difference."""
-        return "pp" if self.unit == "%" else self.unit
-
-    def number(self, value: float) -> str:
-        """A score in words."""
-        return fixed(value * self.factor, 1) + (f"\u00a0{self.unit}" if self.unit else "")
-
-    def cell(self, value: float | None) -> Cell:
-        """A score in a table."""
-        return Cell(None if value is None else value * self.factor, digits=1, unit=self.unit)
 
 
 @dataclass(frozen=True)
@@ -209,20 +172,23 @@ class Writing:
         """All of it; `sections` stand between the measures and the outputs."""
         result, groups = self.result, list(self.result.groups)
         listed = ", ".join(groups) if len(groups) <= EXAMPLES else str(len(groups))
-        effects = [each for kinds in result.whole.effects.values() for each in kinds.values()]
-        tests = [test for effect in effects for test in _tests(effect) if test is not None]
-        draws = min((test.distinct for test in tests), default=0)
+        whole = [each for kinds in result.whole.effects.values() for each in kinds.values()]
+        controls = [control for effect in whole for control in effect.controls.values()]
+        draws = min((control.against.distinct for control in controls), default=0)
         over = f", mean over {len(groups)} {self.group}s" if len(groups) > 1 else ""
-        few = [f"{n} {part.prompts}" for n, part in result.groups.items() if part.prompts < FEW]
-        if few:
-            few = few if len(few) <= EXAMPLES else [*few[:EXAMPLES], f"{len(few) - EXAMPLES} more"]
-            reason = f"Few prompts ({enumeration(few)}): intervals of so few are unreliable."
-            cautions = [*cautions, reason]
+        few = {name: part.prompts for name, part in result.groups.items()}
+        cautions = [*cautions, *few_parts(few, "prompts", listed=EXAMPLES)]
         words = {key: scale.words for key, scale in {**self.first, **self.rest}.items()}
         left = [NotMeasured(words.get(name, name), why) for name, why in self.missing.items()]
         measures = [
             Section("Selected and random heads", [*self.tables(self.first), *left], brief=True),
-            Section("Single draws", list(self.bars(self.first))),
+            Section(
+                "Single draws",
+                [
+                    comparison.bars(title, note="The interval is that of the change, over prompts")
+                    for title, comparison in self.comparisons(self.first)
+                ],
+            ),
             Section("Other measures", list(self.tables(self.rest))),
         ]
         changed = self.outputs(run / "outputs.jsonl")
@@ -246,90 +212,25 @@ class Writing:
             ],
         )
 
-    def effects(self, measure: str) -> dict[str, tuple[Comparison, str, Effect]]:
-        """The effects by a measure, by words for the group and for what is done."""
+    def comparisons(self, measures: Mapping[str, Scale]) -> Iterator[tuple[str, Comparison]]:
+        """What was measured, by its title: a row for each group and what is done to heads."""
         several = len({kind for part in self.result.parts.values() for kind in part.effects}) > 1
-        found = {}
-        for name, part in self.result.parts.items():
-            title = f"mean of {len(self.result.groups)}" if name == MEAN else name
-            for kind, words in self.kinds.items():
-                if (effect := part.effect(kind, measure)) is not None:
-                    found[f"{title}, {words}" if several else title] = part, kind, effect
-        return found
+        for measure, scale in measures.items():
+            rows = {}
+            for name, part in self.result.parts.items():
+                title = f"mean of {len(self.result.groups)}" if name == MEAN else name
+                for kind, words in self.kinds.items():
+                    if (row := _compared(part, kind, measure, scale)) is not None:
+                        rows[f"{title}, {words}" if several else title] = row
+            if rows:
+                yield scale.words, Comparison(rows, "prompts")
 
     def tables(self, measures: Mapping[str, Scale]) -> Iterator[Table]:
         """Scores, and what selected heads have over random ones, of what was measured."""
-        note = tests_words("prompts", self.expected)
-        for measure, scale in measures.items():
-            found = self.effects(measure)
-            if not found:
-                continue
-            tested = any(effect.p_change is not None for _, _, effect in found.values())
-            columns = ("prompts", "heads", "original", "selected", "change",
-                       *(["p of change"] if tested else []), "random",
-                       "random, same layers")  # fmt: skip
-            rows = [
-                Row(
-                    name,
-                    (
-                        Cell(part.prompts),
-                        Cell(part.sizes.get(kind)),
-                        scale.cell(effect.baseline),
-                        scale.cell(effect.value),
-                        Cell.of(effect.change, 1, scale.points, scale.factor),
-                        *([p_cell(effect.p_change)] if tested else []),
-                        *(
-                            scale.cell(None if control is None else control.draws.mean)
-                            for control in (effect.free, effect.matched)
-                        ),
-                    ),
-                )
-                for name, (part, kind, effect) in found.items()
-            ]
-            yield Table(scale.words, columns, tuple(rows))
-            tests = against_table(
-                f"{scale.words}: selected minus random heads",
-                {name: _tests(effect) for name, (_, _, effect) in found.items()},
-                "prompts",
-                1,
-                scale.points,
-                scale.factor,
-                note,
-            )
-            if tests is not None:
-                yield tests
-            note = ""  # the first table says it
-
-    def bars(self, measures: Mapping[str, Scale]) -> Iterator[Bars]:
-        """Original, selected and random heads with every draw, of what was measured."""
-        for measure, scale in measures.items():
-            found = self.effects(measure)
-            values, low, high, draws = [], [], [], []
-            for part, kind, effect in found.values():
-                ends = [min(100.0, max(0.0, end * scale.factor)) for end in effect.span]
-                single = [
-                    tuple(value * scale.factor for value in part.draws(kind, control, measure))
-                    for control in CONTROLS
-                ]
-                means = [sum(each) / len(each) if each else None for each in single]
-                values.append((effect.baseline * scale.factor, effect.value * scale.factor, *means))
-                low.append((None, ends[0], None, None))
-                high.append((None, ends[1], None, None))
-                draws.append(((), (), *single))
-            if found:
-                yield Bars(
-                    scale.words,
-                    tuple(found),
-                    ("original", "selected", "random", "random, same layers"),
-                    tuple(values),
-                    "%" if scale.unit else "score",
-                    tuple(low),
-                    tuple(high),
-                    draws=tuple(draws),
-                    start=0.0,
-                    end=100.0,
-                    note="The interval is that of the change, over prompts",
-                )
+        expected = self.expected
+        for title, comparison in self.comparisons(measures):
+            yield from comparison.tables(title, expected)
+            expected = ""  # the first table says it
 
     def outputs(self, path: Path) -> Table:
         """Outputs beside each other, of the first prompts where selected heads change them.
@@ -364,26 +265,27 @@ class Writing:
         )
 
 
-def _tests(effect: Effect) -> tuple[Against | None, Against | None]:
-    free, matched = effect.free, effect.matched
-    return (None if free is None else free.against, None if matched is None else matched.against)
-
-
-def said(what: str, effect: Effect | None, scale: Scale) -> list[str]:
-    """An effect in words: selected, original and random heads, with intervals and tests."""
+def _compared(part: Comparable, kind: str, measure: str, scale: Scale) -> Compared | None:
+    """A chosen kind by a measure; None where that was not measured."""
+    effect = part.effect(kind, measure)
     if effect is None:
-        return []
-    change, by = effect.change, scale.factor
-    points = scale.points and f"\u00a0{scale.points}"
-    words = (
-        f"{what}, {scale.said or scale.words} is {scale.number(effect.value)} (original "
-        f"{scale.number(effect.baseline)}; change {signed(change.value * by)}{points}, "
-        f"95\u00a0% CI {between(change.low * by, change.high * by, 1)})."
+        return None
+    controls = [effect.controls.get(control) for control in CONTROLS]
+    free, matched = (Draws.of(part.draws(kind, control, measure)) for control in CONTROLS)
+    tests = [None if control is None else control.against for control in controls]
+    size, p = part.sizes.get(kind), effect.p_change
+    return Compared(
+        scale,
+        effect.change,
+        effect.baseline,
+        effect.value,
+        (free, matched),
+        (tests[0], tests[1]),
+        more={"prompts": Cell(part.prompts), "heads": Cell(size), "p of change": p_cell(p)},
     )
-    random = [
-        f"{CONTROLS[kind]}: {scale.number(control.draws.mean)} (p\u00a0=\u00a0"
-        f"{p_value(control.against.p_examples)} over prompts, "
-        f"{p_value(control.against.p_draws)} over draws)"
-        for kind, control in effect.controls.items()
-    ]
-    return [f"{words} {sentence_of(', '.join(random))}" if random else words]
+
+
+def said(part: Comparable, what: str, kind: str, measure: str, scale: Scale) -> list[str]:
+    """An effect in words: selected, original and random heads, with intervals and tests."""
+    row = _compared(part, kind, measure, scale)
+    return [] if row is None else Comparison({kind: row}, "prompts").said(kind, what)

@@ -27,10 +27,10 @@ from headscope.measure.metrics import (
 )
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Side, Trial
+from headscope.results.common import Bounds
 from headscope.results.mask_tests import (
     BesideDraws,
     ByMeasure,
-    Interval,
     Measure,
     OtherMask,
     Outcome,
@@ -167,7 +167,7 @@ def describe(
     outcomes = []
     for at, condition in enumerate(conditions):
         values: dict[str, Any] = dict.fromkeys(MEASURES)
-        intervals: dict[str, Interval] = {}
+        intervals: dict[str, Bounds] = {}
         for name, trial in trials.items():
             own = trial.groups[0].statistics[at]
             if own is not None:
@@ -263,11 +263,11 @@ def _key(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_").replace("α", "alpha")
 
 
-def _interval(scoring: Scoring, own: Floats, seed: int) -> Interval:
+def _interval(scoring: Scoring, own: Floats, seed: int) -> Bounds:
     if scoring.share:
-        return Interval(*wilson_interval(int(own[:, 0].sum()), len(own)))
+        return Bounds(*wilson_interval(int(own[:, 0].sum()), len(own)))
     found = bootstrap_score(own, scoring.score, seed=seed)
-    return Interval(float(found.low), float(found.high))
+    return Bounds(float(found.low), float(found.high))
 
 
 ORDERS = 4
