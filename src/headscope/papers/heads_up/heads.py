@@ -6,21 +6,19 @@ Tables 5, 6, 7, 37 and 38, and Figure 7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 
+from headscope.papers.cells import cell
 from headscope.papers.claims import LEVEL, of_interval, with_claims
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     MAIN,
     Case,
     bounds,
-    cell,
-    count_cell,
     listed,
     named,
-    number,
     of_masks,
+    outcome_cell,
     partner,
     place_of,
     said,
@@ -113,7 +111,7 @@ def _base(setting: Setting) -> Findings:
             key, measure, digits = _PAIR[column]
             row, pair = "mask" if column == "heads" else theirs, pairs.get(task)
             published = None if row is None else place.value(row, task, measure)
-            return number(getattr(pair, key, None), published, digits=digits)
+            return cell(getattr(pair, key, None), published=published, digits=digits)
 
         every = _of_others(setting)
         tasks = [task.name for task in every if task.default or task.name in by_task]
@@ -283,7 +281,7 @@ def _family_table(
         if column == _LEFT:
             total = setting.geometry.total if not name and result else None
             kept = total if family is None else family.kept
-            return count_cell(kept, place.value(row, "heads", "heads"))
+            return cell(kept, published=place.value(row, "heads", "heads"), digits=0)
         why = NOT_RUN
         own: tuple[Outcome, ...] = ()
         if result is not None:
@@ -293,7 +291,7 @@ def _family_table(
                 own = (one,)
             if family is not None and not family.tested:
                 why, own = "all heads" if family.removed else "no heads", ()
-        return cell(own, "nll", place.value(row, column, "nll"), why)
+        return outcome_cell(own, "nll", place.value(row, column, "nll"), why)
 
     how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
     title = (
@@ -418,16 +416,16 @@ def _attention(setting: Setting) -> Findings:
     def shown(name: str, column: str) -> Cell:
         task = tasks[column]
         if name == "uniform":
-            return number(None if task is None else task.by_name["as is"].uniform.mean)
+            return cell(None if task is None else task.by_name["as is"].uniform.mean)
         condition, heads = _ATTENTION[name]
         theirs = place.value(name, column, "attention")
         if task is None:
-            return number(None, theirs)
+            return cell(None, published=theirs)
         share = task.by_name[condition].heads.get(heads)
         if share is None or share.mean is None:
-            return number(None, theirs, "no such heads")
-        ends = (None, None) if share.bounds is None else tuple(bounds(share.bounds).values())
-        return replace(number(share.mean, theirs), low=ends[0], high=ends[1])
+            return cell(None, published=theirs, why="no such heads")
+        ends = {} if share.bounds is None else bounds(share.bounds)
+        return cell(share.mean, **ends, published=theirs)
 
     table = grid(
         "Attention on the right word, as a share of that on all words to choose from",

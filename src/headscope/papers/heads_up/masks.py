@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headscope.papers.cells import cell
 from headscope.papers.claims import with_claims
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
@@ -22,12 +23,10 @@ from headscope.papers.heads_up.cells import (
     Place,
     as_instructed,
     case_of,
-    cell,
-    count_cell,
     listed,
     named,
-    number,
     of_masks,
+    outcome_cell,
     outcomes,
     partner,
     place_of,
@@ -112,11 +111,11 @@ class Proof:
         """A measure under the condition of the paper's name, beside the published figure."""
         if name != ANOTHER:
             theirs = place.value(name, self.column, measure)
-            return cell(outcomes(self.own, CONDITIONS[name]), measure, theirs)
+            return outcome_cell(outcomes(self.own, CONDITIONS[name]), measure, theirs)
         row = partner(place, self.other)
         theirs = None if row is None else place.value(row, self.column, measure)
         why = {} if self.other else {"why": "no other model"}
-        return cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
+        return outcome_cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
 
 
 def asked_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
@@ -206,7 +205,8 @@ def conditions_table(
     for name, proof in proofs.items():
         cells = [proof.cell(place, each, measure) for measure in measures for each in conditions]
         if heads:
-            cells.insert(0, count_cell(proof.kept, place.value("mask", proof.column, "heads")))
+            theirs = place.value("mask", proof.column, "heads")
+            cells.insert(0, cell(proof.kept, published=theirs, digits=0))
         rows.append(Row(name, tuple(cells)))
     columns = [f"{TITLES[measure]}, {each}" for measure in measures for each in conditions]
     columns = [*(["heads in the mask"] if heads else ()), *columns]
@@ -417,7 +417,7 @@ def _shots(setting: Setting) -> Findings:
         # Of other tasks than the paper's hybrid: a text beside ours, with which none is compared.
         if own == "hybrid" and theirs is not None:
             theirs = f"{theirs:.2f}"
-        return cell(outcomes(tests[task, masked], own), "accuracy", theirs)
+        return outcome_cell(outcomes(tests[task, masked], own), "accuracy", theirs)
 
     note = "The third row is not in the paper: the mask of Table 2, trained without examples."
     if hybrid is not None:
@@ -648,7 +648,7 @@ def _scaled(setting: Setting) -> Findings:
 
     def best(name: str, column: str) -> Cell:
         task = tasks[name]
-        return number(None if task is None else task.best, theirs, digits=1)
+        return cell(None if task is None else task.best, published=theirs, digits=1)
 
     title = "The best α by the loss of the instructed task"
     tables = [_bleu(setting, tasks, draws), grid(title, names, ("best α",), best, place.reference)]
@@ -679,7 +679,7 @@ def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) 
 
     def bleu(name: str, task: str) -> Cell:
         own = outcomes(tasks[task], _SCALED[name])
-        return cell(own, "bleu_published", place.value(name, task, "bleu"))
+        return outcome_cell(own, "bleu_published", place.value(name, task, "bleu"))
 
     note = (
         "BLEU over characters as the published code has it, a mean over outputs. α was chosen by "

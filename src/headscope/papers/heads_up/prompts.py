@@ -10,14 +10,13 @@ from math import comb, inf
 from statistics import fmean, median
 
 from headscope.measure.intervals import t_interval
+from headscope.papers.cells import cell
 from headscope.papers.claims import LEVEL, of_removal, with_claims
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     Place,
     bounds,
-    count_cell,
     interval_words,
-    number,
     place_of,
     rows_of,
     said,
@@ -40,7 +39,7 @@ from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.results.mask import FoundMask
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
-from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
+from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Row, Table
 from headscope.studies.inputs import kin
 
 CONDITIONS = ("as is", "instructed", "masked")
@@ -291,9 +290,9 @@ def _walk_table(
     theirs = place.value(row, "behaviour switches", "heads")
     for result in results.values():
         middle = None if result is None else target_first(result)[2]
-        why = {} if result is None else {"why": "never"}
-        switch.append(number(middle, None if switch else theirs, digits=0, **why))
-        never.append(count_cell(None if result is None else target_first(result)[0]))
+        why = NOT_RUN if result is None else "never"
+        switch.append(cell(middle, published=None if switch else theirs, digits=0, why=why))
+        never.append(cell(None if result is None else target_first(result)[0], digits=0))
     rows = (Row(SWITCH, tuple(switch)), Row("prompts with the target never first", tuple(never)))
     return Table(title, tuple(results), (*rows, *more), place.reference)
 

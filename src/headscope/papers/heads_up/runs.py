@@ -17,8 +17,9 @@ from headscope.papers.heads_up.tasks import (
     first_task,
     of_printed,
 )
-from headscope.papers.paper import Setting, Step, StudyRun
+from headscope.papers.paper import Setting, Step
 from headscope.papers.published import paper_model
+from headscope.papers.study_steps import study_step
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
 from headscope.studies.costs.work import Work
@@ -127,9 +128,8 @@ def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None =
         return FindMask(_model(setting, other), task.choice, changes=changes, seed=setting.seed)
 
     title = _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else "")
-    run, work = StudyRun("find mask", settings), training_work(setting, task)
-    extended = bool(kind) or not task.default
-    return Step(mask_name(task, kind, other), title, run, work, extended=extended)
+    name, work = mask_name(task, kind, other), training_work(setting, task)
+    return study_step("find mask", settings, name, title, work, (), bool(kind) or not task.default)
 
 
 def mask_test_step(
@@ -165,17 +165,16 @@ def mask_test_step(
         )
 
     work = asking_work(setting, task, 3 + len(beside) + 2 * drawn * draws_of(setting))
-    run = StudyRun("verify mask", settings)
-    return Step(name, title, run, work, (mask, *beside), extended)
+    return study_step("verify mask", settings, name, title, work, (mask, *beside), extended)
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
-    name, mask = proof_name(task, kind, other), mask_name(task, kind, other)
-    title, extended = f"{mask} on held-out examples", bool(kind) or not task.default
+    mask, extended = mask_name(task, kind, other), bool(kind) or not task.default
+    name, title = proof_name(task, kind, other), f"{mask} on held-out examples"
     return mask_test_step(
         setting, name, title, task, mask, other=other, drawn=True, extended=extended
-    )  # fmt: skip
+    )
 
 
 def trained(
@@ -215,10 +214,9 @@ def scaling_step(setting: Setting, task: Task) -> Step:
     # Half of the examples each; all are instructed but the last two of the values.
     work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
     work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
-    title, run = f"heads outside the mask for {task.name} scaled", StudyRun(
-        "verify scaling", settings
-    )  # fmt: skip
-    return Step(f"scaling-{task.name}", title, run, work, (mask_name(task),), not task.default)
+    name, title = f"scaling-{task.name}", f"heads outside the mask for {task.name} scaled"
+    mask, extended = mask_name(task), not task.default
+    return study_step("verify scaling", settings, name, title, work, (mask,), extended)
 
 
 @dataclass(frozen=True)
@@ -259,15 +257,10 @@ class Families:
         measured = len(self.tasks) * conditions
         title = f"heads shared by {len(self.masks)} masks, by those of a language, and by none"
         title += ", begun with hardly any head" if self.kind else ""
-        run = Step(
-            self.name,
-            title,
-            StudyRun("verify families", self.settings),
-            asking_work(setting, self.tasks[0], measured, measured, write=False),
-            tuple(mask.name for mask in masks),
-            self.name != "families",
-        )
-        return (*masks, run)
+        work = asking_work(setting, self.tasks[0], measured, measured, write=False)
+        needed, extended = tuple(mask.name for mask in masks), self.name != "families"
+        study = "verify families"
+        return *masks, study_step(study, self.settings, self.name, title, work, needed, extended)
 
 
 def families_of(setting: Setting) -> tuple[Families, ...]:
@@ -285,19 +278,24 @@ def families_of(setting: Setting) -> tuple[Families, ...]:
 def attention_step(setting: Setting, task: Task) -> Step:
     """Attention on the right one of several words, under a task's mask."""
 
-    def settings(setting: Setting) -> VerifyAttention:
-        masks, draws = (str(setting.at(mask_name(task))),), _attention_draws(setting)
-        return VerifyAttention(
-            masks, setting.model, task.choice, draws, setting.seed, setting.batch_tokens
-        )
-
-    title, run = f"attention on the right word, {task.name}", StudyRun("verify attention", settings)
-    work = asking_work(setting, task, 4 + _attention_draws(setting), 2, write=False)
-    return Step(f"attention-{task.name}", title, run, work, (mask_name(task),), not task.default)
-
-
-def _attention_draws(setting: Setting) -> int:
-    return setting.steering.draws or _ATTENTION_DRAWS
+    mask, draws = mask_name(task), setting.steering.draws or _ATTENTION_DRAWS
+    name, title = f"attention-{task.name}", f"attention on the right word, {task.name}"
+    return study_step(
+        "verify attention",
+        lambda setting: VerifyAttention(
+            (str(setting.at(mask)),),
+            setting.model,
+            task.choice,
+            draws,
+            setting.seed,
+            setting.batch_tokens,
+        ),
+        name,
+        title,
+        asking_work(setting, task, 4 + draws, 2, write=False),
+        (mask,),
+        not task.default,
+    )
 
 
 def compared_steps(
@@ -318,8 +316,8 @@ def compared_steps(
 
         more = len(part) > len(default)
         title = f"{len(part)} masks beside {f'those of {slug(other)}' if other else 'each other'}"
-        run, step = StudyRun("compare masks", settings), f"{name}-every" if more else name
-        steps.append(Step(step, title, run, Work(), (*own, *base), more))
+        own_name, needed = f"{name}-every" if more else name, (*own, *base)
+        steps.append(study_step("compare masks", settings, own_name, title, Work(), needed, more))
     return tuple(steps)
 
 
@@ -347,8 +345,8 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
 
     # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
     work = asking_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False)
-    title, run = "hidden states beside the instructed model's", StudyRun("compare states", settings)
-    return mask_step(setting, task), Step(name, title, run, work, (mask_name(task),))
+    mask, title = mask_step(setting, task), "hidden states beside the instructed model's"
+    return mask, study_step("compare states", settings, name, title, work, (mask.name,))
 
 
 def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
@@ -381,8 +379,8 @@ def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     work = asking_work(setting, some, written, 0)
     if silent := random * total + (removed if order == "pass" else 0):
         work += asking_work(setting, some, silent, 0, write=False)
-    run = StudyRun("verify one-by-one", settings)
-    return mask, Step(name, _WALKS[name], run, work * _SHARED, (mask.name,), bool(kind))
+    study, needed, work = "verify one-by-one", (mask.name,), work * _SHARED
+    return mask, study_step(study, settings, name, _WALKS[name], work, needed, bool(kind))
 
 
 def on_printed(setting: Setting, task: Task | None) -> bool:

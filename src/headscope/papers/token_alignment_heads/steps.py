@@ -266,15 +266,11 @@ def class_steps(setting: Setting) -> Steps:
     others = other_scores(setting)
     before = ("scores", *(one.name for one in others))
 
-    def settings(setting: Setting) -> CompareClasses:
-        return CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD)
-
-    title = "shares of the classes of heads"
     own = study_step(
         compare_classes,
-        settings,
+        lambda setting: CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD),
         "classes",
-        title,
+        "shares of the classes of heads",
         Work(),
         before,
     )
@@ -290,12 +286,11 @@ def overlap_steps(setting: Setting) -> Steps:
             "a second direction, such as the reverse: --pairs de-en=FILE",
         )
 
-    def settings(setting: Setting) -> CompareOverlap:
-        return CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
-
     own = study_step(
         compare_overlap,
-        settings,
+        lambda setting: CompareOverlap(
+            (str(setting.at("scores")),), top(setting), rank=ranked_by(setting)
+        ),
         "overlap",
         "the best heads of every two directions",
         Work(),
@@ -359,14 +354,11 @@ def _revision(name: str) -> bool:
 
 def removal_steps(setting: Setting) -> Steps:
     """Translation without the best heads, and without random ones."""
-    return score_steps(setting, _removal_step(setting))
-
-
-def _removal_step(setting: Setting) -> Step:
     times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
     title = "translation without the heads"
-    return study_step(verify_removal, _removal, "removal", title, work, ("scores",))
+    own = study_step(verify_removal, _removal, "removal", title, work, ("scores",))
+    return score_steps(setting, own)
 
 
 def _removal(setting: Setting) -> VerifyRemoval:
@@ -397,11 +389,14 @@ def failure_steps(setting: Setting) -> Steps:
     if "text" not in (setting.steering.measure or ("text",)):
         return Missing("by loss alone no text is written that could fail", "--measure text")
 
-    def settings(setting: Setting) -> VerifyFailures:
-        return VerifyFailures(run=setting.at("removal"), llm=setting.llm)
-
-    title = "how translations fail"
-    own = study_step(verify_failures, settings, "failures", title, Work(), ("removal",))
+    own = study_step(
+        verify_failures,
+        lambda setting: VerifyFailures(run=setting.at("removal"), llm=setting.llm),
+        "failures",
+        "how translations fail",
+        Work(),
+        ("removal",),
+    )
     return (*removal, own)
 
 

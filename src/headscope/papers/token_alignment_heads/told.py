@@ -12,11 +12,11 @@ from headscope.estimates import Estimate
 from headscope.heads import Head, count_of, count_words
 from headscope.measure.intervals import t_interval, wilson_interval
 from headscope.measure.statistics import p_draws
+from headscope.papers.cells import cell, hundred, less, range_of
 from headscope.papers.claims import LEVEL, of_removal, with_claims
 from headscope.papers.paper import Setting
 from headscope.papers.published import paper_model, published, reference, value
-from headscope.papers.study_steps import joined, shown_by, titled
-from headscope.papers.token_alignment_heads.cells import cell, hundred, less, range_of, text
+from headscope.papers.study_steps import joined, of_run, shown_by, titled, with_blocks
 from headscope.papers.token_alignment_heads.setting import (
     FIGURE_5,
     FIGURE_28,
@@ -85,7 +85,7 @@ def tell_links(setting: Setting) -> Findings:
         return Findings()
     example = found["example"]
     rows = tuple(
-        Row(one["target"], (text(" ".join(one["source"]) or None, why="none"),))
+        Row(one["target"], (cell(" ".join(one["source"]) or None, why="none"),))
         for one in example["words"]
     )
     by = "a language model" if found["aligner"] == "llm" else found["aligner"]
@@ -113,11 +113,9 @@ def tell_links(setting: Setting) -> Findings:
 # Figures 3 and 4
 
 
-def tell_classes(setting: Setting) -> Findings:
+@of_run("classes", ClassesResult, "Shares of heads", "Classes")
+def tell_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Findings:
     """Which share of the heads aligns tokens."""
-    found = setting.read("classes", ClassesResult)
-    if found is None:
-        return Findings()
     first, scores = found.models[0], setting.read("scores", TranslationResult)
     own = None if scores is None else bounds(scores)
     most = _published("Section 3.1", "token alignment heads", "all models, below")
@@ -138,9 +136,7 @@ def tell_classes(setting: Setting) -> Findings:
         "interval reaches it.",
         "% of all heads",
     )
-    shown = shown_by(setting, "classes", "Shares of heads", "Classes")
-    claims = class_claims(first, own, most)
-    return replace(shown, tables=(table, *shown.tables), more=with_claims(*claims))
+    return with_blocks(shown, table, claims=class_claims(first, own, most))
 
 
 def bounds(scores: TranslationResult) -> tuple[float, float] | None:
@@ -224,11 +220,9 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 # Figures 5 and 28
 
 
-def tell_overlap(setting: Setting) -> Findings:
+@of_run("overlap", OverlapResult, "Groups of directions", "Map of the overlap")
+def tell_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
-    found = setting.read("overlap", OverlapResult)
-    if found is None:
-        return Findings()
     theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
     least = _published(
         "Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA
@@ -246,13 +240,11 @@ def tell_overlap(setting: Setting) -> Findings:
         "Published: the paper tells that of Figure 5's ten directions no pair lies below this "
         "figure.",
     )
-    shown = shown_by(setting, "overlap", "Groups of directions", "Map of the overlap")
     claims = [
         figure_5_claim(theirs["Figure 5"], least),
         *figure_28_claim(theirs["from English"], theirs["into English"]),
     ]
-    tables = (*([table] if rows else []), *shown.tables)
-    return replace(shown, tables=tables, more=with_claims(*claims))
+    return with_blocks(shown, *([table] if rows else []), claims=claims)
 
 
 def among(pairs: Sequence[PairOverlap], own: Sequence[str]) -> list[PairOverlap]:
@@ -302,11 +294,9 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 # Figures 6 and 7
 
 
-def tell_formation(setting: Setting) -> Findings:
+@of_run("formation", FormationResult, "Checkpoints", "Over training")
+def tell_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
-    found = setting.read("formation", FormationResult)
-    if found is None:
-        return Findings()
     rows = found.checkpoints
     peak, last = max(rows, key=lambda one: one.shares.token_alignment), rows[-1]
 
@@ -338,7 +328,6 @@ def tell_formation(setting: Setting) -> Findings:
     shares = [one.shares.token_alignment for one in rows]
     heads = sum(rows[0].counts.each)
     claim = formation_claim(shares, above if len(above) == len(rows) else None, heads)
-    shown = shown_by(setting, "formation", "Checkpoints", "Over training")
     return replace(shown, tables=(*shown.tables, table), more=with_claims(claim))
 
 
@@ -363,12 +352,9 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 # Figures 1 and 8
 
 
-def tell_removal(setting: Setting) -> Findings:
+@of_run("removal", RemovalResult, "Effect", "Measures", "Tests", "Loss")
+def tell_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
-    found = setting.read("removal", RemovalResult)
-    if found is None:
-        return Findings()
-    shown = shown_by(setting, "removal", "Effect", "Measures", "Tests", "Loss")
     tables = [*shown.tables]
     if "text" in found.measures:
         without, base = found.main_case.top, found.baseline
@@ -448,7 +434,7 @@ def example(setting: Setting) -> list[Table]:
     for (direction, _), about in made.items():
         right = about["reference"].strip()
         if about.get("baseline", "").strip() == right != about.get("top", right).strip():
-            shown = tuple(Row(name, (text(about.get(key)),)) for key, name in titles.items())
+            shown = tuple(Row(name, (cell(about.get(key)),)) for key, name in titles.items())
             note = (
                 "The first test sentence that the model translates exactly as the reference, and "
                 "otherwise without the heads; so it shows how, not how often."
@@ -460,11 +446,9 @@ def example(setting: Setting) -> list[Table]:
 # Figures 10 to 12
 
 
-def tell_failures(setting: Setting) -> Findings:
+@of_run("failures", FailuresResult, "First cases of each kind", "Kinds of failure")
+def tell_failures(setting: Setting, found: FailuresResult, shown: Findings) -> Findings:
     """How translations fail without these heads."""
-    found = setting.read("failures", FailuresResult)
-    if found is None:
-        return Findings()
     rows = {}
     for kind in ("no translation", "missing details", "hallucination", "other"):
         count, total = found.counts[kind], found.selected
@@ -479,9 +463,7 @@ def tell_failures(setting: Setting) -> Findings:
     )
     cited = bound(setting, "Section A.4")
     table = _beside("Kinds of failure", rows, cited, note, "share of failures %")
-    shown = shown_by(setting, "failures", "First cases of each kind", "Kinds of failure")
-    claims = failure_claim(found.counts, found.selected)
-    return replace(shown, tables=(table, *shown.tables), more=with_claims(*claims))
+    return with_blocks(shown, table, claims=failure_claim(found.counts, found.selected))
 
 
 def failure_claim(counts: Mapping[Kind, int], total: int) -> list[Claim]:
@@ -510,10 +492,8 @@ def tell_tasks(setting: Setting) -> Findings:
     return replace(joined(parts), more=parts[0].more)
 
 
-def _tasks_of(setting: Setting) -> Findings:
-    found = setting.read("tasks", TasksResult)
-    if found is None:
-        return Findings()
+@of_run("tasks", TasksResult, "Tasks", "What is lost")
+def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings:
     changes = {
         name: max(tops(task.conditions), key=lambda one: one.label.k).change
         for name, task in found.tasks.items()
@@ -528,16 +508,10 @@ def _tasks_of(setting: Setting) -> Findings:
         + ("" if setting.data.benchmarks else " The tasks are made from the pocket world."),
         "change, points",
     )
-    shown = joined(
-        [
-            shown_by(setting, "tasks", "Tasks", "What is lost"),
-            replace(shown_by(setting, "removal", "Measures"), found="", sure=""),
-        ]
-    )
+    removal = replace(shown_by(setting, "removal", "Measures"), found="", sure="")
     claims = task_claim(changes)
-    return replace(
-        shown, tables=(table, *shown.tables), more=with_claims(*claims) if claims else {}
-    )
+    shown = with_blocks(joined([tasks, removal]), table, claims=claims)
+    return shown if claims else replace(shown, more={})
 
 
 def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
@@ -566,46 +540,34 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
 # Figures 22 to 27
 
 
-def tell_key_words(setting: Setting) -> Findings:
+@of_run("scores", TranslationResult)
+def tell_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> Findings:
     """Whether these heads look at the words on which a prompt turns."""
-    scored = setting.read("scores", TranslationResult)
-    if scored is None:
-        return Findings()
     scores = {one.place: one.score or 0.0 for one in scored.heads}
     k = count_of(top(setting), setting.geometry.total)
-    rows, bars, looking = [], [], {}
+    rows, bars, looking = [], [], list[tuple[bool, bool]]()
     for prompt in prompts(setting):
         found = setting.read(f"key-words-{prompt.name}", KeyTokensResult)
         if found is None:
             continue
-        attention = {one.place: one.score for one in found.heads}
+        attention = {head.place: head.score for head in found.heads}
         chosen, others, share = looked(attention, scores, k)
         most = max(attention, key=lambda head: attention[head])
-        looking[prompt.name] = others is None or chosen > others, prompt.mapping
-        cells = (
-            text(", ".join(prompt.words)),
-            cell(chosen),
-            cell(others, why="no other heads"),
-            cell(found.uniform),
-            hundred(share, why="no other heads"),
-            text(str(most)),
-            cell(attention[most]),
-            cell(scores[most]),
-        )
-        rows.append(Row(prompt.name, cells))
+        looking.append((others is None or chosen > others, prompt.mapping))
+        columns = {
+            "key words": cell(", ".join(prompt.words)),
+            f"top {k}": cell(chosen),
+            "other heads": cell(others, why="no other heads"),
+            "even": cell(found.uniform),
+            "others as high %": hundred(share, why="no other heads"),
+            "head that looks most": cell(str(most)),
+            "its attention": cell(attention[most]),
+            "its translation score": cell(scores[most]),
+        }
+        rows.append(Row(prompt.name, tuple(columns.values())))
         bars.append((chosen, others, found.uniform))
     if not rows:
         return Findings()
-    columns = (
-        "key words",
-        f"top {k}",
-        "other heads",
-        "even",
-        "others as high %",
-        "head that looks most",
-        "its attention",
-        "its translation score",
-    )
     whose = (
         "Prompts and their longest words are of the pocket world and stand for none of the "
         "paper's, which are of HellaSwag, XNLI and XWinograd."
@@ -622,14 +584,13 @@ def tell_key_words(setting: Setting) -> Findings:
     series = (f"top {k}", "other heads", "even")
     figure = Bars(title, names, series, tuple(bars), "attention", digits=2)
     said = (
-        f"In {sum(one for one, _ in looking.values())} of {len(rows)} prompts the best heads look "
+        f"In {sum(more for more, _ in looking)} of {len(rows)} prompts the best heads look "
         "at the key words more than the other heads do."
     )
     cases = "Single prompts, as in the paper: they show cases and have no intervals."
-    claims = key_word_claim([one for one, mapping in looking.values() if not mapping])
-    more = with_claims(*claims)
-    table = Table(title, columns, tuple(rows), note=note)
-    return Findings((table,), (figure,), said, cases, more)
+    claims = key_word_claim([more for more, mapping in looking if not mapping])
+    table = Table(title, tuple(columns), tuple(rows), note=note)
+    return Findings((table,), (figure,), said, cases, with_claims(*claims))
 
 
 def looked(
@@ -660,11 +621,9 @@ def key_word_claim(plain: Sequence[bool]) -> list[Claim]:
 # Tables 2 and 3
 
 
-def tell_rated(setting: Setting) -> Findings:
+@of_run("rated", RatedCorpus, "Scores by language")
+def tell_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     """Which texts need these heads."""
-    found = setting.read("rated", RatedCorpus)
-    if found is None:
-        return Findings()
     rows, share = rated_documents(setting.at("rated")), selected_share(setting)
     theirs, best = published_selection(), best_documents(rows, share)
     random = (setting.result("rated-random") or {"draws": []})["draws"]
@@ -692,17 +651,15 @@ def tell_rated(setting: Setting) -> Findings:
         "The document of each language with the highest score",
         ("score", "text"),
         tuple(
-            Row(name, (cell(own[0]["score"]), text(_cut(str(own[0]["text"])))))
+            Row(name, (cell(own[0]["score"]), cell(_cut(str(own[0]["text"])))))
             for name, own in best.items()
         ),
         note="The paper's examples are mostly texts with their translation behind them, in "
         "seven languages.",
     )
     translations = Table("Selected documents", columns, tuple(selected), note=note)
-    shown = shown_by(setting, "rated", "Scores by language")
-    claims = rated_claim(best, rows, random)
     tables = (*([translations] if selected else []), *shown.tables, examples)
-    return replace(shown, tables=tables, more=with_claims(*claims))
+    return replace(shown, tables=tables, more=with_claims(*rated_claim(best, rows, random)))
 
 
 def rated_claim(
@@ -760,11 +717,9 @@ WAYS = {"remove": -1, "enhance": 1}
 COLUMN = "flores_chrF++"
 
 
-def tell_trainings(setting: Setting) -> Findings:
+@of_run("trater", TraterResult)
+def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findings:
     """What models learn from texts that need these heads."""
-    found = setting.read("trater", TraterResult)
-    if found is None:
-        return Findings()
     conditions = {one.kind: one for one in found.conditions}
     rows = {
         f"{kind}: {words}": cell(
@@ -812,8 +767,7 @@ def tell_trainings(setting: Setting) -> Findings:
         + "".join(f"{one.by[:1].upper()}{one.by[1:]}." for one in claims)
     ).strip()  # fmt: skip
     sure = "Intervals are over sentences; each mixture was trained with several seeds."
-    more = with_claims(*claims)
-    return Findings((table, own), (), said, sure if said else "", more)
+    return Findings((table, own), (), said, sure if said else "", with_claims(*claims))
 
 
 def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
@@ -828,7 +782,11 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
     }
     by = ", ".join(
         f"chrF++ {range_of(vars(measured[kind]))} {words}"
-        + ("" if (theirs := _trained_change(kind)) is None else f" (paper {theirs:+.1f})")
+        + (
+            ""
+            if (theirs := less(_trained(kind), _trained("baseline"))) is None
+            else f" (paper {theirs:+.1f})"
+        )
         for kind, words in MIXTURES.items()
     )
     by += ", beside random selections" if random else ""
@@ -877,7 +835,3 @@ def _power(found: TraterResult) -> str:
 def _trained(kind: str) -> float | None:
     """The paper's chrF++ of a mixture; it has no random ones."""
     return _published("Table 1", kind, COLUMN, "chrf", TRAINED)
-
-
-def _trained_change(kind: str) -> float | None:
-    return less(_trained(kind), _trained("baseline"))
