@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from typer.main import get_command
 
+from headscope.cli.app import app
+from headscope.cli.commands import commands_of
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.papers.command import listing
 from headscope.papers.heads_up.tasks import directions
-from headscope.papers.paper import PaperData, Setting
+from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.plan import Coverage, make_plan
-from headscope.papers.published import paper_tasks
+from headscope.papers.published import paper_tasks, published
 from headscope.papers.registry import PAPERS, paper_named
 from headscope.papers.reproduce import Reproduce
 from headscope.papers.show import coverage_words
+from headscope.shown.blocks import Findings
 from headscope.studies.inputs import ModelChoice
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,6 +92,42 @@ def test_every_element_once_and_five_words(
         settings = {f"Table {number}" for number in (9, 10, 11)}
         for name, word in words.items():
             assert word != "measured" or (paper == "heads-up" and name in settings)
+
+
+@pytest.mark.parametrize("paper", ["token-alignment-heads", "heads-up"])
+def test_experiments_are_called_by_their_first_element(paper: str) -> None:
+    for one in paper_named(paper).experiments:
+        assert one.name == one.elements[0].lower().replace(" ", "-")
+    tables = {one.table for one in published(paper)}
+    assert {one for one in tables if not one.startswith("Section")} <= {*ELEMENTS[paper]}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_is_missing_is_named_with_flags_that_exist(paper: str, tmp_path: Path) -> None:
+    command = commands_of(get_command(app))["reproduce"]
+    flags = {name for option in command.params for name in option.opts}
+    bare = Setting(ModelChoice(LLAMA), Geometry.uniform(32, 32), "other", PaperData(), tmp_path)
+    for one in paper_named(paper).experiments:
+        missing = one.steps(bare)
+        if one.name == "table-9":  # settings are told without data
+            continue
+        assert isinstance(missing, Missing) and missing.why, one.name
+        named = set(re.findall(r"--[a-z-]+", missing.give))
+        # Trainings from nothing are the only thing that no file replaces.
+        assert named <= flags and bool(named) == (
+            (paper, one.name) != ("token-alignment-heads", "table-1")
+        )
+
+
+@pytest.mark.parametrize("model", ["pocket", "meta-llama/Llama-3.1-8B"])
+@pytest.mark.parametrize("paper", ["token-alignment-heads", "lahis"])
+def test_nothing_run_is_nothing_told(paper: str, model: str, tmp_path: Path) -> None:
+    heads, found = Geometry.uniform(32, 32), paper_named(paper)
+    data = replace(FILES, questions=("de=q.json",), statements=("en-de=t.jsonl",))
+    setting = Setting(ModelChoice(model), heads, "digest", data, tmp_path)
+    shown = {one.name: one.tell(setting) for one in found.experiments}
+    assert all(one == Findings() for one in shown.values())
+    assert found.answer(setting, shown) == ("", "")
 
 
 def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:

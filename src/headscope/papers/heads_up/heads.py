@@ -33,6 +33,7 @@ from headscope.papers.heads_up.tasks import (
     Task,
     defaults,
     directions,
+    needing,
     too_few,
     word_tasks,
 )
@@ -230,7 +231,7 @@ MAPS = Experiment(
     "Where the heads of masks lie, and whether key-value groups go as a whole",
     _map_steps,
     _maps,
-    needs=lambda setting, element, steps: too_few(setting),
+    needs=needing(),
 )
 
 
@@ -371,7 +372,7 @@ FAMILIES = Experiment(
     "Heads that all masks share, those of one language, and heads that no mask keeps",
     _family_steps,
     _families,
-    needs=lambda setting, element, steps: too_few(setting),
+    needs=needing(),
 )
 
 #: The tasks of Table 7, each of which chooses one of several words.
@@ -424,8 +425,8 @@ def _attention(setting: Setting) -> Findings:
         share = task.by_name[condition].heads.get(heads)
         if share is None or share.mean is None:
             return cell(None, published=theirs, why="no such heads")
-        ends = {} if share.bounds is None else bounds(share.bounds)
-        return cell(share.mean, **ends, published=theirs)
+        low, high = (None, None) if share.bounds is None else bounds(share.bounds).values()
+        return cell(share.mean, low, high, published=theirs)
 
     table = grid(
         "Attention on the right word, as a share of that on all words to choose from",
@@ -468,5 +469,5 @@ ATTENTION = Experiment(
     "Whether heads of the mask look at the right word more than others",
     _attention_steps,
     _attention,
-    needs=lambda setting, element, steps: too_few(setting, CHOICES, words=True),
+    needs=needing(*CHOICES, words=True),
 )

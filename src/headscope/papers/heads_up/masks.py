@@ -47,6 +47,7 @@ from headscope.papers.heads_up.tasks import (
     defaults,
     directions,
     hybrid_of,
+    needing,
     too_few,
     with_shots,
     word_tasks,
@@ -451,7 +452,7 @@ SHOTS = Experiment(
     _shots_steps,
     _shots,
     # Its last row is of a mask of nearly all of them.
-    needs=lambda setting, element, steps: too_few(setting, words=True),
+    needs=needing(words=True),
 )
 
 
@@ -517,7 +518,7 @@ QUERIES = Experiment(
     "Masks of queries: removed heads attend evenly",
     _kind_steps("query", first=True),
     _queries,
-    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    needs=needing("en-zh"),
 )
 
 
@@ -541,7 +542,7 @@ LAYERS = Experiment(
     "Masks with gates of feed-forward layers, too",
     _kind_steps("feed-forward", first=False),
     _layers,
-    needs=lambda setting, element, steps: too_few(setting),
+    needs=needing(),
 )
 
 #: How models with experts are told apart, by their names.
@@ -587,7 +588,7 @@ EXPERTS = Experiment(
     "Masks of a model with a mixture of experts",
     _expert_steps,
     _experts,
-    needs=lambda setting, element, steps: too_few(setting, EN_ZH),
+    needs=needing(*EN_ZH),
 )
 
 #: The directions of Table 8.

@@ -32,6 +32,7 @@ from headscope.papers.heads_up.tasks import (
     defaults,
     directions,
     first_task,
+    needing,
     of_printed,
     too_few,
 )
@@ -395,7 +396,7 @@ ORDERS = (
             "removal in order of rank gained",
             "with the most influential heads gone first the task takes over later",
         ),
-        needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+        needs=needing("en-zh"),
     ),
     Experiment(
         "figure-9",
@@ -408,7 +409,7 @@ ORDERS = (
             "removal in order of weight, negative start",
             "by the weights of a mask begun with hardly any head the task takes over later",
         ),
-        needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+        needs=needing("en-zh"),
     ),
 )
 REMOVED = Experiment(
@@ -417,7 +418,7 @@ REMOVED = Experiment(
     "Heads removed one by one by rising weight: when the task takes over",
     _walks_steps(runs.WALK),
     _walk,
-    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    needs=needing("en-zh"),
 )
 
 
@@ -508,5 +509,5 @@ HIDDEN = Experiment(
     "Whether the masked model passes through the states of the instructed one",
     _states_steps,
     _states,
-    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    needs=needing("en-zh"),
 )

@@ -123,13 +123,19 @@ def draws_of(setting: Setting, text: bool = True) -> int:
 def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Train a mask; all but those of the default tasks, begun with all heads, are extended."""
 
-    def settings(setting: Setting) -> FindMask:
-        changes = training_changes(setting, task.translation, kind, other)
-        return FindMask(_model(setting, other), task.choice, changes=changes, seed=setting.seed)
-
-    title = _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else "")
-    name, work = mask_name(task, kind, other), training_work(setting, task)
-    return study_step("find mask", settings, name, title, work, (), bool(kind) or not task.default)
+    return study_step(
+        "find mask",
+        lambda setting: FindMask(
+            _model(setting, other),
+            task.choice,
+            changes=training_changes(setting, task.translation, kind, other),
+            seed=setting.seed,
+        ),
+        mask_name(task, kind, other),
+        _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else ""),
+        training_work(setting, task),
+        extended=bool(kind) or not task.default,
+    )
 
 
 def mask_test_step(

@@ -570,8 +570,7 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
 def selected_share(setting: Setting) -> float:
     """The share of each language's documents that is selected: the paper's, where there are many
     heads."""
-    theirs = published_selection()
-    return theirs if theirs is not None and not setting.small else BILINGUAL
+    return BILINGUAL if setting.small else published_selection()
 
 
 def rated_documents(place: Path) -> list[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from headscope.measure.statistics import p_draws
 from headscope.papers.cells import cell, hundred, less, range_of
 from headscope.papers.claims import LEVEL, of_removal, with_claims
 from headscope.papers.paper import Setting
-from headscope.papers.published import paper_model, published, reference, value
+from headscope.papers.published import figure, paper_model, published, reference, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled, with_blocks
 from headscope.papers.token_alignment_heads.setting import (
     FIGURE_5,
@@ -75,6 +75,10 @@ def _published(
     return value(NAME, table, model=model, row=row, column=column, measure=measure)
 
 
+def _figure(table: str, row: str, column: str, measure: str = "share", model: str = "any") -> float:
+    return figure(NAME, table, model=model, row=row, column=column, measure=measure)
+
+
 # Figure 2
 
 
@@ -94,7 +98,7 @@ def tell_links(setting: Setting) -> Findings:
         if by == "links"
         else f"The links are those of {by}, which makes mistakes that were not counted here."
     )
-    sure = _published("Section 2.1", "links", "confidence, above", "threshold")
+    sure = _figure("Section 2.1", "links", "confidence, above", "threshold")
     note = (
         f"{how} The paper asked GPT-4.1 and kept links of which it was surer than {sure:g}; it "
         "shows an English sentence with its Chinese translation."
@@ -118,8 +122,8 @@ def tell_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Fin
     """Which share of the heads aligns tokens."""
     first, scores = found.models[0], setting.read("scores", TranslationResult)
     own = None if scores is None else bounds(scores)
-    most = _published("Section 3.1", "token alignment heads", "all models, below")
-    theirs: float | str | None = None if most is None else f"< {100 * most:g}"
+    most = _figure("Section 3.1", "token alignment heads", "all models, below")
+    theirs: float | str = f"< {100 * most:g}"
     cited, model = bound(setting, "Section 3.1"), paper_model(NAME, setting.model.model)
     if model is not None:
         of_all = _published("Section 3.1", "token alignment heads", "of all heads", model=model)
@@ -158,9 +162,7 @@ def bounds(scores: TranslationResult) -> tuple[float, float] | None:
     return low, high
 
 
-def class_claims(
-    one: ClassShares, own: tuple[float, float] | None, most: float | None
-) -> list[Claim]:
+def class_claims(one: ClassShares, own: tuple[float, float] | None, most: float) -> list[Claim]:
     """That there are such heads, and that they are few."""
     counted, total = one.counts.token_alignment, one.total
     chance = None if one.counts_above_chance is None else one.counts_above_chance.token_alignment
@@ -171,8 +173,6 @@ def class_claims(
         some = None
     by = f"{count_words(counted)} of {total} score above {THRESHOLD}{beside}"
     there = Claim("some heads align tokens", some, by, tested, decides=MORE_SENTENCES)
-    if most is None:
-        return [there]
     low, high = own or (counted / total, counted / total)
     few = True if high < most else False if low >= most else None
     by = f"{counted / total:.1%} of all heads; below {most:.0%} in the paper"
@@ -224,12 +224,12 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 def tell_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
     theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
-    least = _published(
+    least = _figure(
         "Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA
     )
 
     def lowest(name: str, pairs: Sequence[PairOverlap]) -> Cell:
-        told = f"\u2265 {least:g}" if name == "Figure 5" and least is not None else None
+        told = f"\u2265 {least:g}" if name == "Figure 5" else None
         return cell(min(pair.jaccard for pair in pairs), published=told)
 
     rows = {name: lowest(name, pairs) for name, pairs in theirs.items() if pairs}
@@ -252,7 +252,7 @@ def among(pairs: Sequence[PairOverlap], own: Sequence[str]) -> list[PairOverlap]
     return [pair for pair in pairs if {pair.a, pair.b} <= set(own)]
 
 
-def figure_5_claim(pairs: Sequence[PairOverlap], least: float | None) -> Claim:
+def figure_5_claim(pairs: Sequence[PairOverlap], least: float) -> Claim:
     """That the heads of Figure 5's directions are the same; one pair that is not speaks against it.
 
     Open where directions of the figure are missing and the others agree.
@@ -266,11 +266,10 @@ def figure_5_claim(pairs: Sequence[PairOverlap], least: float | None) -> Claim:
     by = (
         f"{len(pairs)} of its {of} pairs: Jaccard index {fmean(values):.2f} on average, "
         f"{min(values):.2f} at the lowest, {fmean(pair.expected_exact for pair in pairs):.2f} by "
-        f"chance, largest p {largest:.2g}"
-        + ("" if least is None else f"; {least:g} is the lowest in the paper")
+        f"chance, largest p {largest:.2g}; {least:g} is the lowest in the paper"
     )
     # That a pair lies below the paper's lowest is no test.
-    if least is not None and min(values) < least:
+    if min(values) < least:
         return Claim(name, False, by)
     tested = "random sets of as many heads (hypergeometric)"
     if len(pairs) == of and largest < LEVEL:
@@ -302,14 +301,14 @@ def tell_formation(setting: Setting, found: FormationResult, shown: Findings) ->
 
     def beside(row: CheckpointRow, column: str) -> dict[str, Cell]:
         name = f"{row.name} (paper: {column})"
-        overlap = _published("Figure 7", "token alignment heads", column, "overlap", SCRATCH)
-        share = _published("Figure 6", "token alignment heads", column, model=SCRATCH)
+        overlap = _figure("Figure 7", "token alignment heads", column, "overlap", SCRATCH)
+        share = _figure("Figure 6", "token alignment heads", column, model=SCRATCH)
         return {
             f"{name}, token alignment %": hundred(row.shares.token_alignment, published=share),
             f"{name}, overlap with the last": cell(row.overlap_with_last, published=overlap),
         }
 
-    inactive = _published("Section 4", "inactive heads", "end", model=SCRATCH)
+    inactive = _figure("Section 4", "inactive heads", "end", model=SCRATCH)
     cited = reference(
         NAME, "Figure 6", setting.model.model, default=SCRATCH, differs=differs(setting)
     )
@@ -358,11 +357,10 @@ def tell_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Fin
     tables = [*shown.tables]
     if "text" in found.measures:
         without, base = found.main_case.top, found.baseline
-        drops = {
-            key: _published("Section 5.1", "removal", "largest drop, above", key)
+        told = {
+            key: f"< \u2212{_figure('Section 5.1', 'removal', 'largest drop, above', key):g}"
             for key in ("bleu", "chrf")
         }
-        told = {key: None if one is None else f"< \u2212{one:g}" for key, one in drops.items()}
         texts = (without.text, base.text)
         bleu = less(*(None if one is None else one.bleu for one in texts))
         rows = {
@@ -499,10 +497,10 @@ def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings
         for name, task in found.tasks.items()
     }
     worst = min(changes, key=lambda name: changes[name].value)
-    most = _published("Section 5.2", "removal", "largest drop", "accuracy")
+    most = _figure("Section 5.2", "removal", "largest drop", "accuracy")
     table = _beside(
         "The largest loss of a task",
-        {worst: _estimate(changes[worst], None if most is None else -most, 100)},
+        {worst: _estimate(changes[worst], -most, 100)},
         bound(setting, "Section 5.2"),
         "Published: the largest loss of accuracy that the paper tells, beside our largest."
         + ("" if setting.data.benchmarks else " The tasks are made from the pocket world."),
@@ -644,7 +642,7 @@ def tell_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     note = (
         f"Selected: the {share:.1%} of each language with the highest scores (nats a token that "
         "the heads are worth)."
-        + ("" if theirs is None or share == theirs else f" The paper selects {theirs:.1%}.")
+        + ("" if share == theirs else f" The paper selects {theirs:.1%}.")
         + (f" Random heads: the mean of {len(random)} sets." if random else "")
     )
     examples = Table(
