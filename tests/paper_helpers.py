@@ -10,6 +10,7 @@ from typing import Any
 from headscope.estimates import Estimate
 from headscope.papers.claims import claims_of, judged
 from headscope.papers.paper import Experiment, Missing, Setting, Step, StudyRun
+from headscope.papers.plan import make_plan
 from headscope.papers.registry import paper_named
 from headscope.runs import encode, file_digest
 from headscope.shown.blocks import Findings
@@ -18,6 +19,12 @@ from headscope.shown.blocks import Findings
 def experiment(paper: str, name: str) -> Experiment:
     """The experiment of this name."""
     return next(each for each in paper_named(paper).experiments if each.name == name)
+
+
+def words_of(paper: str, setting: Setting) -> dict[str, str]:
+    """What becomes of each table and figure, in a word."""
+    plan = make_plan(paper_named(paper).experiments, setting)
+    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
 
 
 def steps_of(paper: str, name: str, setting: Setting) -> tuple[Step, ...]:

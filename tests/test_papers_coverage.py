@@ -25,6 +25,7 @@ from headscope.papers.reproduce import Reproduce
 from headscope.papers.show import coverage_words
 from headscope.shown.blocks import Findings
 from headscope.studies.inputs import ModelChoice
+from paper_helpers import words_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = next(
@@ -61,13 +62,6 @@ FILES = PaperData(
 )
 
 
-def words_of(paper: str, setting: Setting) -> dict[str, str]:
-    plan = make_plan(paper_named(paper).experiments, setting)
-    named = [name for one in plan.experiments for name in one.coverage]
-    assert Counter(named) == Counter(ELEMENTS[paper])  # each exactly once
-    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
-
-
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("data", [PaperData(), FILES], ids=["nothing", "files"])
 @pytest.mark.parametrize("model", ["pocket", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B-Instruct"])
@@ -77,6 +71,9 @@ def test_every_element_once_and_five_words(
 ) -> None:
     heads = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
     setting = Setting(ModelChoice(model), heads, "digest", data, tmp_path, full=full)
+    every = make_plan(paper_named(paper).experiments, setting).experiments
+    named = [name for one in every for name in one.coverage]
+    assert Counter(named) == Counter(ELEMENTS[paper])  # each exactly once
     words = words_of(paper, setting)
     assert set(words.values()) <= {*get_args(Coverage)}
     assert get_args(Coverage) == (
@@ -151,7 +148,7 @@ def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:
 
 
 def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
-    places = tuple(f"{a}-{b}=x" for a in LANGUAGES for b in LANGUAGES if a != b)
+    places = DIRECTIONS
     large = Setting(
         ModelChoice("Qwen/Qwen2.5-7B-Instruct"),
         Geometry.uniform(28, 28),
