@@ -14,7 +14,7 @@ from headscope.heads import Amount
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm
 from headscope.papers.cells import range_of
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, StudyRun
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, Steps, StudyRun
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
@@ -67,7 +67,7 @@ def sentences(setting: Setting, check: bool) -> PairsChoice:
     return replace(choice, limit=min(choice.limit or MOST, MOST))
 
 
-def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Missing:
+def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
     """These runs, in this order, behind those that make their sentences; or what is missing."""
     scores = score_steps(setting)
     if isinstance(scores, Missing):

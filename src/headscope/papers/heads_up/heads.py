@@ -37,7 +37,7 @@ from headscope.papers.heads_up.tasks import (
     too_few,
     word_tasks,
 )
-from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step
+from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.results.attention import AttendedTask, AttentionResult
 from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome
 from headscope.results.masks import BasePair, MasksResult
@@ -74,7 +74,7 @@ def _of_others(setting: Setting) -> tuple[Task, ...]:
     return (*found, *(word_tasks(setting) if setting.data.tasks else ()))
 
 
-def _base_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _base_steps(setting: Setting) -> Steps:
     tasks, others = _of_others(setting), others_of(setting)
     if not tasks or not others:
         return NO_PARTNER
@@ -150,7 +150,7 @@ BASE = Experiment(
 )
 
 
-def _map_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _map_steps(setting: Setting) -> Steps:
     """The masks of directions, as in the paper, and of the bundled model's words."""
     tasks = (*directions(setting), *(word_tasks(setting) if setting.pocket else ()))
     if len(defaults(tasks)) < 2:
@@ -235,7 +235,7 @@ MAPS = Experiment(
 )
 
 
-def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _family_steps(setting: Setting) -> Steps:
     tasks = defaults(directions(setting))
     if not tasks:
         return NO_PAIRS
@@ -394,7 +394,7 @@ def _choices(setting: Setting) -> tuple[Task, ...]:
     return tuple(found[name] for name in CHOICES if name in found)
 
 
-def _attention_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _attention_steps(setting: Setting) -> Steps:
     tasks = _choices(setting)
     if not tasks:
         return Missing(

@@ -52,7 +52,7 @@ from headscope.papers.heads_up.tasks import (
     with_shots,
     word_tasks,
 )
-from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.papers.published import paper_model
 from headscope.results.mask import FoundMask
 from headscope.results.mask_tests import (
@@ -154,9 +154,7 @@ def _others_asked(setting: Setting, task: Task) -> tuple[str, ...]:
     return others_of(setting) if given else ()
 
 
-def _mask_steps(
-    setting: Setting, tasks: Sequence[Task], missing: Missing
-) -> tuple[Step, ...] | Missing:
+def _mask_steps(setting: Setting, tasks: Sequence[Task], missing: Missing) -> Steps:
     """The masks of tasks with their tests, and other models' masks tested on this one."""
     if not tasks:
         return missing
@@ -367,7 +365,7 @@ WORD_MASKS = Experiment(
 )
 
 
-def _shots_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _shots_steps(setting: Setting) -> Steps:
     every = word_tasks(setting)
     if not every:
         return NO_TASKS
@@ -456,10 +454,10 @@ SHOTS = Experiment(
 )
 
 
-def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], Steps]:
     """The masks of a kind beside those of heads; of the first direction alone, or of all."""
 
-    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    def steps(setting: Setting) -> Steps:
         tasks = defaults(directions(setting))
         kinds: tuple[runs.Kind, ...] = ("", kind)
         every = tasks[:1] if first else directions(setting)
@@ -554,7 +552,7 @@ def _expert_tasks(setting: Setting) -> tuple[Task, ...]:
     return tuple(task for task in directions(setting) if task.name.startswith(("en-", "zh-")))
 
 
-def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _expert_steps(setting: Setting) -> Steps:
     if not _EXPERTS.search(setting.model.model):
         return Missing(
             "a model with a mixture of experts, told by its name, and sentence pairs",
@@ -613,7 +611,7 @@ def _scaled_tasks(setting: Setting) -> tuple[Task, ...]:
     return tuple(task for task in directions(setting) if task.default or task.name in TABLE_8)
 
 
-def _scaled_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _scaled_steps(setting: Setting) -> Steps:
     tasks = _scaled_tasks(setting)
     if not tasks:
         why, give = (f"{getattr(NO_PAIRS, name)}; {getattr(_NO_CHECK, name)}"

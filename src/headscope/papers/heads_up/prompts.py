@@ -36,7 +36,7 @@ from headscope.papers.heads_up.tasks import (
     of_printed,
     too_few,
 )
-from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.results.mask import FoundMask
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
@@ -66,7 +66,7 @@ def _texts(own: Mapping[str, Mapping[str, str]]) -> list[str | None]:
     return [*written, own["as is"]["reference"] if "as is" in own else None]
 
 
-def _first_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _first_steps(setting: Setting) -> Steps:
     tasks = default_tasks(setting)
     return runs.trained(setting, tasks) if tasks else NO_MASKS
 
@@ -124,7 +124,7 @@ def _probed(setting: Setting) -> Task | None:
     return next((task for task in every if task.name == "en-de"), next(iter(every), None))
 
 
-def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _size_steps(setting: Setting) -> Steps:
     tasks, probed = _size_tasks(setting), _probed(setting)
     if not tasks:
         give = f"{NO_PAIRS.give}; --others MODEL for each size of its family"
@@ -201,7 +201,7 @@ SIZES = Experiment(
 )
 
 
-def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _training_steps(setting: Setting) -> Steps:
     task = first_task(setting)
     return NO_MASKS if task is None else (runs.mask_step(setting, task),)
 
@@ -233,10 +233,10 @@ TRAINING = Experiment(
 )
 
 
-def _walks_steps(*names: str) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+def _walks_steps(*names: str) -> Callable[[Setting], Steps]:
     """The walks of these names with the masks that they need."""
 
-    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    def steps(setting: Setting) -> Steps:
         task = first_task(setting)
         if task is None:
             return NO_PAIRS
@@ -422,7 +422,7 @@ REMOVED = Experiment(
 )
 
 
-def _states_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _states_steps(setting: Setting) -> Steps:
     task = first_task(setting)
     if task is None:
         return NO_PAIRS

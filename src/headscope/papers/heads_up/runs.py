@@ -156,22 +156,26 @@ def mask_test_step(
     `foreign` and `hybrid` name the steps of other masks, `other` is the model where it is another.
     """
     beside = [step for step in (foreign, hybrid) if step is not None]
-
-    def settings(setting: Setting) -> VerifyMask:
-        return VerifyMask(
+    draws = draws_of(setting) if drawn else 0
+    return study_step(
+        "verify mask",
+        lambda setting: VerifyMask(
             (str(setting.at(mask)),),
             task.choice,
             _model(setting, other),
             () if foreign is None else (str(setting.at(foreign)),),
             None if hybrid is None else str(setting.at(hybrid)),
-            draws_of(setting) if drawn else 0,
+            draws,
             setting.seed,
             # The paper's ROUGE-L sees what follows a translation, too.
             Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
-        )
-
-    work = asking_work(setting, task, 3 + len(beside) + 2 * drawn * draws_of(setting))
-    return study_step("verify mask", settings, name, title, work, (mask, *beside), extended)
+        ),
+        name,
+        title,
+        asking_work(setting, task, 3 + len(beside) + 2 * draws),
+        (mask, *beside),
+        extended,
+    )
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
@@ -202,27 +206,30 @@ def swap_step(setting: Setting, task: Task, other: str) -> Step:
 def scaling_step(setting: Setting, task: Task) -> Step:
     """Scale the heads outside a mask by values from 0 to 1."""
 
-    def settings(setting: Setting) -> VerifyScaling:
-        draws = draws_of(setting)
-        return VerifyScaling(
-            (str(setting.at(mask_name(task))),),
+    mask, draws = mask_name(task), draws_of(setting)
+    grid_draws = min(_GRID_DRAWS, draws)
+    values = 11 + 10 * grid_draws + 2
+    # Half of the examples each; all are instructed but the last two of the values.
+    work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
+    work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
+    return study_step(
+        "verify scaling",
+        lambda setting: VerifyScaling(
+            (str(setting.at(mask)),),
             task.choice,
             setting.model,
             check_file(setting, task.name),
             draws=draws,
-            grid_draws=min(_GRID_DRAWS, draws),
+            grid_draws=grid_draws,
             seed=setting.seed,
             asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
-        )
-
-    draws = draws_of(setting)
-    values = 11 + 10 * min(_GRID_DRAWS, draws) + 2
-    # Half of the examples each; all are instructed but the last two of the values.
-    work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
-    work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
-    name, title = f"scaling-{task.name}", f"heads outside the mask for {task.name} scaled"
-    mask, extended = mask_name(task), not task.default
-    return study_step("verify scaling", settings, name, title, work, (mask,), extended)
+        ),
+        f"scaling-{task.name}",
+        f"heads outside the mask for {task.name} scaled",
+        work,
+        (mask,),
+        not task.default,
+    )
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ from headscope.papers.claims import answering
 from headscope.papers.lahis import steps as runs
 from headscope.papers.lahis import told
 from headscope.papers.lahis.scale import astray, codes, directions_given
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
-
-Steps = tuple[Step, ...] | Missing
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Steps
 
 DOCUMENTS = Missing(
     "LAHIS scores heads on documents of several languages (the published code: 1,000 Wikipedia "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headscope.papers.claims import answering
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, Steps
 from headscope.papers.token_alignment_heads import steps, told
 from headscope.papers.token_alignment_heads.setting import NAME, given_directions, how_chosen
 
@@ -86,7 +86,7 @@ def _overlapping(setting: Setting, element: str, own: Sequence[Step]) -> Missing
     return Missing(why, f"--pairs PAIR=FILE for {', '.join(left)}") if left else None
 
 
-def _tasks(setting: Setting) -> steps.Steps:
+def _tasks(setting: Setting) -> Steps:
     lacking = _lacking_tasks(setting)
     if lacking and not (setting.pocket or setting.data.benchmarks):
         return lacking

@@ -21,7 +21,7 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import write_bytes
-from headscope.papers.paper import Missing, Setting, Step
+from headscope.papers.paper import Missing, Setting, Step, Steps
 from headscope.papers.study_steps import study_step
 from headscope.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,
@@ -89,7 +89,6 @@ PROMPTS_EACH, KEY_WORDS = 2, 2
 LINKED_WORDS = 6
 
 Result = Mapping[str, Any]
-Steps = tuple[Step, ...] | Missing
 
 
 # Sentences and scores
