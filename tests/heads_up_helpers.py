@@ -23,7 +23,6 @@ from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
 from headscope.runs import codec
 from headscope.shown.blocks import Cell, Findings, Table
-from headscope.studies.inputs import ModelChoice
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_HEADS = Geometry.uniform(32, 32)
@@ -52,7 +51,7 @@ KINDS: Mapping[str, Any] = {
 
 def pocket_setting(folder: Path) -> Setting:
     """The bundled model with its own data."""
-    return Setting(ModelChoice(), Geometry.uniform(6, 16), "digest", PaperData(), folder)
+    return paper_helpers.setting_of(folder)
 
 
 def llama_setting(folder: Path) -> Setting:
@@ -66,7 +65,7 @@ def llama_setting(folder: Path) -> Setting:
         tasks=(str(tasks),),
         others=("meta-llama/Llama-3.1-8B",),
     )
-    return Setting(ModelChoice(LLAMA), LLAMA_HEADS, "digest", data, folder / "run")
+    return paper_helpers.setting_of(folder / "run", LLAMA, data=data)
 
 
 def whole(kind: Any, given: Any = None) -> Any:

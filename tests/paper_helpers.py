@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headscope.estimates import Estimate
+from headscope.heads import Geometry
 from headscope.papers.claims import claims_of, judged
-from headscope.papers.paper import Experiment, Missing, Setting, Step, StudyRun
+from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Step, StudyRun
 from headscope.papers.plan import make_plan
 from headscope.papers.registry import paper_named
 from headscope.runs import encode, file_digest
 from headscope.shown.blocks import Findings
+from headscope.studies.inputs import ModelChoice
+
+
+def setting_of(folder: Path, model: str = "pocket", **changes: Any) -> Setting:
+    """The bundled model, or one of the papers' size, with nothing given and nothing run."""
+    heads = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
+    return replace(Setting(ModelChoice(model), heads, "digest", PaperData(), folder), **changes)
 
 
 def experiment(paper: str, name: str) -> Experiment:

@@ -58,14 +58,13 @@ from headscope.results.writing import (
 )
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
-from headscope.studies.inputs import ModelChoice
 from headscope.verify.languages.conditions import LanguageRemoval, plan, plan_layers
 from headscope.verify.languages.sets import LanguageHeads
 from headscope.verify.writing.measures import general_arms, language_arms, transfer_arms
 from paper_helpers import around, asked, experiment, put, verdicts
+from paper_helpers import setting_of as setting
 
 POCKET = Geometry((16,) * 6)
-LARGE = Geometry((32,) * 32)
 DATA = PaperData(
     pairs=("en-de=p.tsv",),
     documents=("de=d.jsonl", "en=e.jsonl", "fr=f.jsonl", "ru=r.jsonl"),
@@ -75,14 +74,9 @@ DATA = PaperData(
 )
 
 
-def setting(folder: Path, **changes: Any) -> Setting:
-    one = Setting(ModelChoice(), POCKET, "digest", PaperData(), folder)
-    return replace(one, **changes)
-
-
 def other(folder: Path, **changes: Any) -> Setting:
     """A model that brings no data."""
-    return setting(folder, **{"model": ModelChoice("owner/model"), "geometry": LARGE} | changes)
+    return setting(folder, "owner/model", **changes)
 
 
 #: The command behind each kind of result.

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.heads import Geometry
 from headscope.papers import beside
 from headscope.papers.heads_up.runs import mask_step, proof_step
 from headscope.papers.heads_up.tasks import directions, word_tasks
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
-from headscope.studies.inputs import ModelChoice
-from paper_helpers import asked, steps_of
+from paper_helpers import asked, setting_of, steps_of
 
 STEERING = Steering(
     limit=7,
@@ -33,8 +31,7 @@ STEERING = Steering(
 
 
 def setting(folder: Path, steering: Steering, model: str = "pocket", **data: Any) -> Setting:
-    total = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
-    return Setting(ModelChoice(model), total, "d", PaperData(**data), folder, steering=steering)
+    return setting_of(folder, model, data=PaperData(**data), steering=steering)
 
 
 def asked_by(paper: str, given: Setting, *experiments: str) -> dict[str, Any]:

@@ -47,8 +47,7 @@ from headscope.results.removal import RemovalResult
 from headscope.results.translation import TranslationResult
 from headscope.runs import decode
 from headscope.shown.blocks import Claim
-from headscope.studies.inputs import ModelChoice
-from paper_helpers import around, asked, experiment, put, steps_of, words_of
+from paper_helpers import around, asked, experiment, put, setting_of, steps_of, words_of
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(
@@ -71,13 +70,13 @@ NAME = "token-alignment-heads"
 @pytest.fixture
 def bundled(tmp_path: Path) -> Setting:
     """The bundled model's setting, with nothing run."""
-    return Setting(ModelChoice(), Geometry((16,) * 6), "digest", PaperData(), tmp_path)
+    return setting_of(tmp_path)
 
 
 @pytest.fixture
 def large(tmp_path: Path) -> Setting:
     """A model of the paper's size, without data."""
-    return Setting(ModelChoice(LLAMA), Geometry((32,) * 32), "other", PaperData(), tmp_path)
+    return setting_of(tmp_path, LLAMA)
 
 
 # Coverage, settings, what is missing
