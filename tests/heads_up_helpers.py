@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import paper_helpers
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of
-from headscope.papers.heads_up import PAPER
+from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.paper import PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.results.attention import AttentionResult

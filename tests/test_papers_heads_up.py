@@ -18,7 +18,8 @@ from heads_up_helpers import (
     table_of,
 )
 from headscope.errors import InputError
-from headscope.papers.heads_up import PAPER, runs, tasks
+from headscope.papers.heads_up import runs, tasks
+from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.papers.published import value

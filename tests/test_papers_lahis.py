@@ -14,8 +14,9 @@ from headscope.errors import InputError
 from headscope.estimates import Against, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet, read_scores
 from headscope.papers.claims import claims_of
-from headscope.papers.lahis import PAPER, steps, told
 from headscope.papers.lahis import scale as scales
+from headscope.papers.lahis import steps, told
+from headscope.papers.lahis.paper import PAPER
 from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published

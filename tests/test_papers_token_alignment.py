@@ -26,8 +26,8 @@ from headscope.papers.claims import answer_of, judged, of_removal
 from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.reproduce import describe, typeset
-from headscope.papers.token_alignment_heads import PAPER, steps, told
-from headscope.papers.token_alignment_heads.paper import group_of
+from headscope.papers.token_alignment_heads import steps, told
+from headscope.papers.token_alignment_heads.paper import PAPER, group_of
 from headscope.papers.token_alignment_heads.setting import (
     DIRECTIONS,
     FIGURE_5,

@@ -99,7 +99,10 @@ def score_steps(setting: Setting, *more: Step) -> Steps:
     missing = needs_pairs(setting)
     if missing is not None:
         return missing
-    return (*_sentences(setting), _score_step(setting, "scores", "every direction", scores), *more)
+    halves: tuple[Step, ...] = ()
+    if halved(setting):
+        halves = (Step("sentences", "two halves of the sentences", _halves, Work()),)
+    return (*halves, _score_step(setting, "scores", "every direction", scores), *more)
 
 
 def other_scores(setting: Setting) -> tuple[Step, ...]:
@@ -142,12 +145,6 @@ def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> 
         rows=rows,
         calls=number / rows * answer,
     )
-
-
-def _sentences(setting: Setting) -> tuple[Step, ...]:
-    if not halved(setting):
-        return ()
-    return (Step("sentences", "two halves of the sentences", _halves, Work()),)
 
 
 def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
