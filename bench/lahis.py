@@ -26,8 +26,7 @@ from peaks_models import SHAPES, build
 from timing import CLOCKS, largest, load, moment, say, spread, wait
 
 import headscope
-from headscope.find.gate_gradients import gate_gradients
-from headscope.find.gate_gradients import Text
+from headscope.find.gate_gradients import Text, gate_gradients
 from headscope.find.importance import importance
 from headscope.lm.model import LanguageModel
 from headscope.pocket.sample import sample_documents

@@ -9,10 +9,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import paper_helpers
 from headscope.heads import Geometry
-from headscope.papers.claims import claims_of, judged
-from headscope.papers.heads_up import PAPER
-from headscope.papers.paper import PaperData, Setting, StudyRun
+from headscope.papers.claims import claims_of
+from headscope.papers.heads_up.paper import PAPER
+from headscope.papers.paper import PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.results.attention import AttentionResult
 from headscope.results.mask import FoundMask
@@ -20,9 +21,8 @@ from headscope.results.mask_tests import FamilyTests, MaskTests, ScalingTests
 from headscope.results.masks import MasksResult
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
-from headscope.runs import codec, file_digest
+from headscope.runs import codec
 from headscope.shown.blocks import Cell, Findings, Table
-from headscope.studies.models import ModelChoice
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_HEADS = Geometry.uniform(32, 32)
@@ -51,7 +51,7 @@ KINDS: Mapping[str, Any] = {
 
 def pocket_setting(folder: Path) -> Setting:
     """The bundled model with its own data."""
-    return Setting(ModelChoice(), Geometry.uniform(6, 16), "digest", PaperData(), folder)
+    return paper_helpers.setting_of(folder)
 
 
 def llama_setting(folder: Path) -> Setting:
@@ -65,7 +65,7 @@ def llama_setting(folder: Path) -> Setting:
         tasks=(str(tasks),),
         others=("meta-llama/Llama-3.1-8B",),
     )
-    return Setting(ModelChoice(LLAMA), LLAMA_HEADS, "digest", data, folder / "run")
+    return paper_helpers.setting_of(folder / "run", LLAMA, data=data)
 
 
 def whole(kind: Any, given: Any = None) -> Any:
@@ -97,13 +97,8 @@ def _needed(field: Any) -> bool:
 
 def put(setting: Setting, step: str, result: Mapping[str, Any]) -> Path:
     """A finished run with this result; its folder."""
-    place = setting.at(step)
-    place.mkdir(parents=True, exist_ok=True)
     kind = next((KINDS[name] for name in KINDS if step.startswith(name)), MaskTests)
-    (place / "result.json").write_text(json.dumps(whole(kind, result)), encoding="utf-8")
-    done = json.dumps({"result": file_digest(place / "result.json")})
-    (place / "DONE.json").write_text(done, encoding="utf-8")
-    return place
+    return paper_helpers.put(setting, step, whole(kind, result))
 
 
 def put_samples(
@@ -177,7 +172,7 @@ def proof(task: str, rows: list[dict[str, Any]], examples: int = 100) -> dict[st
 
 def verdicts(found: Findings) -> dict[str, bool | None]:
     """Whether each claim holds after Holm, by its name."""
-    return {one.name: one.holds for one in judged(claims_of({"found": found}))}
+    return paper_helpers.verdicts(found=found)
 
 
 def grounds(found: Findings) -> str:
@@ -198,9 +193,6 @@ def table_of(found: Findings, title: str) -> Table:
 
 def settings_of(setting: Setting, command: str) -> dict[str, Any]:
     """What every step that runs this command gives it, by the step's name."""
-    steps = [one.step for one in make_plan(PAPER.experiments, setting).steps]
-    return {
-        step.name: step.run.settings(setting)
-        for step in steps
-        if isinstance(step.run, StudyRun) and step.run.study == command
-    }
+    steps = (each.step for each in make_plan(PAPER.experiments, setting).steps)
+    own = (step for step in steps if getattr(step.run, "study", None) == command)
+    return paper_helpers.asked(setting, own)

@@ -549,15 +549,6 @@ def test_copies_are_compared_with_different_draws_of_the_same_ablation(tmp_path:
     assert (mean["without"], mean["random"], mean["against_random"]["p_draws"]) == (1, 1, 1)
 
 
-# Tests
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1, 1]
-    assert holm([]) == []
-
-
 # The room
 
 

@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from typer.main import get_command
 
+from headscope.cli.app import app
+from headscope.cli.commands import commands_of
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.papers.command import listing
 from headscope.papers.heads_up.tasks import directions
-from headscope.papers.paper import PaperData, Setting
+from headscope.papers.paper import Missing, PaperData
 from headscope.papers.plan import Coverage, make_plan
-from headscope.papers.published import paper_tasks
+from headscope.papers.published import paper_tasks, published
 from headscope.papers.registry import PAPERS, paper_named
 from headscope.papers.reproduce import Reproduce
 from headscope.papers.show import coverage_words
-from headscope.studies.models import ModelChoice
+from headscope.shown.blocks import Findings
+from paper_helpers import setting_of, words_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = next(
@@ -57,13 +61,6 @@ FILES = PaperData(
 )
 
 
-def words_of(paper: str, setting: Setting) -> dict[str, str]:
-    plan = make_plan(paper_named(paper).experiments, setting)
-    named = [name for one in plan.experiments for name in one.coverage]
-    assert Counter(named) == Counter(ELEMENTS[paper])  # each exactly once
-    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
-
-
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("data", [PaperData(), FILES], ids=["nothing", "files"])
 @pytest.mark.parametrize("model", ["pocket", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B-Instruct"])
@@ -71,8 +68,10 @@ def words_of(paper: str, setting: Setting) -> dict[str, str]:
 def test_every_element_once_and_five_words(
     paper: str, model: str, data: PaperData, full: bool, tmp_path: Path
 ) -> None:
-    heads = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
-    setting = Setting(ModelChoice(model), heads, "digest", data, tmp_path, full=full)
+    setting = setting_of(tmp_path, model, data=data, full=full)
+    every = make_plan(paper_named(paper).experiments, setting).experiments
+    named = [name for one in every for name in one.coverage]
+    assert Counter(named) == Counter(ELEMENTS[paper])  # each exactly once
     words = words_of(paper, setting)
     assert set(words.values()) <= {*get_args(Coverage)}
     assert get_args(Coverage) == (
@@ -90,8 +89,44 @@ def test_every_element_once_and_five_words(
             assert word != "measured" or (paper == "heads-up" and name in settings)
 
 
+@pytest.mark.parametrize("paper", ["token-alignment-heads", "heads-up"])
+def test_experiments_are_called_by_their_first_element(paper: str) -> None:
+    for one in paper_named(paper).experiments:
+        assert one.name == one.elements[0].lower().replace(" ", "-")
+    tables = {one.table for one in published(paper)}
+    assert {one for one in tables if not one.startswith("Section")} <= {*ELEMENTS[paper]}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_is_missing_is_named_with_flags_that_exist(paper: str, tmp_path: Path) -> None:
+    command = commands_of(get_command(app))["reproduce"]
+    flags = {name for option in command.params for name in option.opts}
+    bare = setting_of(tmp_path, LLAMA)
+    for one in paper_named(paper).experiments:
+        missing = one.steps(bare)
+        if one.name == "table-9":  # settings are told without data
+            continue
+        assert isinstance(missing, Missing) and missing.why, one.name
+        named = set(re.findall(r"--[a-z-]+", missing.give))
+        # Trainings from nothing are the only thing that no file replaces.
+        assert named <= flags and bool(named) == (
+            (paper, one.name) != ("token-alignment-heads", "table-1")
+        )
+
+
+@pytest.mark.parametrize("model", ["pocket", "meta-llama/Llama-3.1-8B"])
+@pytest.mark.parametrize("paper", ["token-alignment-heads", "lahis"])
+def test_nothing_run_is_nothing_told(paper: str, model: str, tmp_path: Path) -> None:
+    found = paper_named(paper)
+    data = replace(FILES, questions=("de=q.json",), statements=("en-de=t.jsonl",))
+    setting = setting_of(tmp_path, model, data=data)
+    shown = {one.name: one.tell(setting) for one in found.experiments}
+    assert all(one == Findings() for one in shown.values())
+    assert found.answer(setting, shown) == ("", "")
+
+
 def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:
-    pocket = Setting(ModelChoice(), Geometry.uniform(6, 16), "digest", PaperData(), tmp_path)
+    pocket = setting_of(tmp_path)
     words = words_of("heads-up", pocket)
     left = {name for name, word in words.items() if word == "--full"}
     assert left == {
@@ -111,14 +146,11 @@ def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:
 
 
 def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
-    places = tuple(f"{a}-{b}=x" for a in LANGUAGES for b in LANGUAGES if a != b)
-    large = Setting(
-        ModelChoice("Qwen/Qwen2.5-7B-Instruct"),
-        Geometry.uniform(28, 28),
-        "digest",
-        PaperData(pairs=places, others=("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-3B-Instruct")),
-        tmp_path,
-    )
+    places = DIRECTIONS
+    others = ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-3B-Instruct")
+    data = PaperData(pairs=places, others=others)
+    heads = Geometry.uniform(28, 28)
+    large = setting_of(tmp_path, "Qwen/Qwen2.5-7B-Instruct", data=data, geometry=heads)
     words = words_of("heads-up", large)
     assert words["Table 14"] == words["Table 24"] == words["Table 4"] == "measured"
     assert words["Table 12"] == words["Table 37"] == "needs MODEL"
@@ -181,8 +213,7 @@ def test_what_is_given_decides_what_is_measured(
     tmp_path: Path,
 ) -> None:
     given = replace(PaperData(DIRECTIONS, tasks=TASKS), **data)
-    heads = Geometry.uniform(32, 32)
-    setting = Setting(ModelChoice(model), heads, "digest", given, tmp_path)
+    setting = setting_of(tmp_path, model, data=given)
     found = words_of("heads-up", setting)
     assert {name: found[name] for name in elements} == dict.fromkeys(elements, word)
     whole = words_of("heads-up", replace(setting, full=True))
@@ -191,7 +222,7 @@ def test_what_is_given_decides_what_is_measured(
 
 def test_an_other_model_of_another_geometry_has_no_masks_here(tmp_path: Path) -> None:
     data = PaperData(DIRECTIONS[:6], tasks=TASKS[:2], others=(LARGE, BASE))
-    setting = Setting(ModelChoice(LLAMA), Geometry.uniform(32, 32), "digest", data, tmp_path)
+    setting = setting_of(tmp_path, LLAMA, data=data)
     names = {one.step.name for one in make_plan(paper_named("heads-up").experiments, setting).steps}
     of_others = {name for name in names if name.startswith(("swap-", "masks-of-"))}
     assert of_others and not [name for name in of_others if "70B" in name]
@@ -202,8 +233,8 @@ def test_figure_7_is_of_directions_alone(tmp_path: Path) -> None:
     tasks.mkdir()
     for name in paper_tasks():
         (tasks / f"{name}.json").write_text("[]", "utf-8")
-    data, heads = PaperData(DIRECTIONS, tasks=(str(tasks),)), Geometry.uniform(32, 32)
-    setting = Setting(ModelChoice(LLAMA), heads, "digest", data, tmp_path)
+    data = PaperData(DIRECTIONS, tasks=(str(tasks),))
+    setting = setting_of(tmp_path, LLAMA, data=data)
     assert words_of("heads-up", setting)["Figure 7"] == "measured"
     few = replace(setting, data=replace(data, pairs=("en-zh=x",)))
     assert words_of("heads-up", few)["Figure 7"] == "needs DATA"
@@ -214,8 +245,7 @@ def test_folders_have_the_languages_of_their_files(tmp_path: Path) -> None:
     folder.mkdir()
     for code in ("eng_Latn", "zho_Hans", "deu_Latn"):
         (folder / f"{code}.dev").write_text("a\n", "utf-8")
-    data, heads = PaperData((str(folder),)), Geometry.uniform(32, 32)
-    setting = Setting(ModelChoice(LLAMA), heads, "digest", data, tmp_path)
+    setting = setting_of(tmp_path, LLAMA, data=PaperData((str(folder),)))
     assert {one.name for one in directions(setting)} == {
         *("en-zh", "en-de", "zh-en", "zh-de", "de-en", "de-zh")
     }

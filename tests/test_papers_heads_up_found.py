@@ -31,9 +31,9 @@ from heads_up_helpers import (
 )
 from headscope.errors import InputError
 from headscope.papers.claims import judged
-from headscope.papers.heads_up import PAPER
 from headscope.papers.heads_up.cells import case_of, shown_blocks
 from headscope.papers.heads_up.masks import without_instruction, words_of
+from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import SWITCH, sign_test
 from headscope.papers.paper import Setting
 from headscope.results.mask_tests import AskedTask

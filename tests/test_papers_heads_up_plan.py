@@ -17,8 +17,8 @@ from heads_up_helpers import (
     table_of,
 )
 from headscope.errors import InputError
-from headscope.papers.heads_up import PAPER
 from headscope.papers.heads_up.masks import TABLE_8
+from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import place_of_walk
 from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step

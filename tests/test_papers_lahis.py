@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.estimates import Against, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet, read_scores
-from headscope.papers.claims import claims_of, judged
-from headscope.papers.lahis import PAPER, steps, told
+from headscope.papers.claims import claims_of
 from headscope.papers.lahis import scale as scales
-from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering
+from headscope.papers.lahis import steps, told
+from headscope.papers.lahis.paper import PAPER
+from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published
 from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
@@ -57,20 +57,14 @@ from headscope.results.writing import (
 from headscope.results.writing import (
     Steering as Steered,
 )
-from headscope.runs import encode, file_digest
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
-from headscope.studies.models import ModelChoice
 from headscope.verify.languages.conditions import LanguageHeads, LanguageRemoval, plan, plan_layers
 from headscope.verify.writing.measures import general_arms, language_arms, transfer_arms
+from paper_helpers import around, asked, experiment, put, verdicts
+from paper_helpers import setting_of as setting
 
 POCKET = Geometry((16,) * 6)
-LARGE = Geometry((32,) * 32)
-#: What the readme of the published code names: three scripts and the types of one more.
-README = {
-    "attn_matrix", "language_heads", "lan_head_mask",
-    "ppl", "ppl-cross", "general_head", "off_target_lan", "attn_transfer", "head_mask",
-}  # fmt: skip
 DATA = PaperData(
     pairs=("en-de=p.tsv",),
     documents=("de=d.jsonl", "en=e.jsonl", "fr=f.jsonl", "ru=r.jsonl"),
@@ -80,18 +74,9 @@ DATA = PaperData(
 )
 
 
-def setting(folder: Path, **changes: Any) -> Setting:
-    one = Setting(ModelChoice(), POCKET, "digest", PaperData(), folder)
-    return replace(one, **changes)
-
-
 def other(folder: Path, **changes: Any) -> Setting:
     """A model that brings no data."""
-    return setting(folder, **{"model": ModelChoice("owner/model"), "geometry": LARGE} | changes)
-
-
-def experiment(name: str) -> Experiment:
-    return next(one for one in PAPER.experiments if one.name == name)
+    return setting(folder, "owner/model", **changes)
 
 
 #: The command behind each kind of result.
@@ -103,60 +88,36 @@ COMMANDS = {
 
 
 def finish(one: Setting, step: str, result: Result | dict[str, Any]) -> None:
-    """The folder of a finished run that holds this result."""
-    folder = one.at(step)
-    folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(encode(result)))
-    (folder / "run.json").write_text(json.dumps({"command": COMMANDS.get(type(result))}))
-    done = {"result": file_digest(folder / "result.json")}
-    (folder / "DONE.json").write_text(json.dumps(done))
+    """A finished run that holds this result."""
+    put(one, step, result, COMMANDS.get(type(result)))
 
 
 def tell(one: Setting, name: str) -> Findings:
-    return experiment(name).tell(one)
-
-
-def verdicts(**findings: Findings) -> dict[str, bool | None]:
-    """Whether each claim holds, by its name, with all of the paper's claims in view."""
-    return {one.name: one.holds for one in judged(claims_of(findings))}
-
-
-def around(value: float, half: float = 0.01) -> Estimate:
-    """A value with an interval that reaches so far to both sides."""
-    return Estimate(value, value - half, value + half)
+    return experiment("lahis", name).tell(one)
 
 
 # What there is
 
 
-def test_every_name_of_the_readme_is_an_element_once() -> None:
-    elements = [element for one in PAPER.experiments for element in one.elements]
-    names = [re.sub(r"^multilingual_exps\.py |\.py$", "", element) for element in elements]
-    assert sorted(names) == sorted(README)
-    assert sum(element.startswith("multilingual_exps.py ") for element in elements) == 6
-
-
 def test_repeated_sentences_are_no_summaries(tmp_path: Path) -> None:
     def word(one: Setting) -> str:
-        (planned,) = make_plan([experiment("general-head")], one).experiments
+        (planned,) = make_plan([experiment("lahis", "general-head")], one).experiments
         return planned.coverage["multilingual_exps.py general_head"][0]
 
     assert word(setting(tmp_path)) == "needs MODEL"
     assert word(other(tmp_path, data=DATA)) == "measured"
 
 
-def test_settings_say_what_was_decided_instead(tmp_path: Path) -> None:
-    assert "5 % of the heads removed, and changed" in scales.settings_said(setting(tmp_path))
-    assert "2 % of the heads removed, 1 % changed" in scales.settings_said(other(tmp_path))
-    for one, heads in ((setting(tmp_path), 20), (other(tmp_path), 205)):
-        text = scales.settings_said(
-            replace(one, steering=Steering(k="20" if heads == 20 else "20%"))
-        )
-        assert f"{heads} heads (--k) removed" in text and "% of the heads removed" not in text
+@pytest.mark.parametrize(("k", "heads"), [("20", 20), ("20%", 205)])
+def test_settings_say_what_was_decided_instead(tmp_path: Path, k: str, heads: int) -> None:
+    one = other(tmp_path)
+    assert "2 % of the heads removed, 1 % changed" in scales.settings_said(one)
+    text = scales.settings_said(replace(one, steering=Steering(k=k)))
+    assert f"{heads} heads (--k) removed" in text and "% of the heads removed" not in text
 
 
 def test_documents_are_the_published_code_s(tmp_path: Path) -> None:
-    found = experiment("importance").steps(other(tmp_path))
+    found = experiment("lahis", "importance").steps(other(tmp_path))
     assert isinstance(found, Missing) and "the paper" not in found.why  # which no text tells
 
 
@@ -196,82 +157,55 @@ NEEDED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def flags_known() -> set[str]:
-    """The flags of the command."""
-    from typer.main import get_command
-
-    from headscope.cli.app import app
-    from headscope.cli.commands import commands_of
-
-    commands = commands_of(get_command(app))
-    return {flag for one in commands["reproduce"].params for flag in one.opts}
-
-
 @pytest.mark.parametrize("name", NEEDED)
-def test_missing_data_is_named_and_giving_it_helps(
-    tmp_path: Path, name: str, flags_known: set[str]
-) -> None:
+def test_missing_data_is_named_and_giving_it_helps(tmp_path: Path, name: str) -> None:
     data = PaperData()
     for kind in NEEDED[name]:
-        found = experiment(name).steps(other(tmp_path, data=data))
+        found = experiment("lahis", name).steps(other(tmp_path, data=data))
         assert isinstance(found, Missing)
-        flags = set(re.findall(r"--[a-z-]+", found.give))
-        assert f"--{kind}" in flags <= flags_known
+        assert f"--{kind} " in found.give
         data = replace(data, **{kind: getattr(DATA, kind)})
-    assert not isinstance(experiment(name).steps(other(tmp_path, data=data)), Missing)
+    assert not isinstance(experiment("lahis", name).steps(other(tmp_path, data=data)), Missing)
 
 
 def test_one_language_cannot_be_crossed_and_two_can(tmp_path: Path) -> None:
     one = other(tmp_path, data=PaperData(documents=("de=d.jsonl",)))
-    found = experiment("ppl-cross").steps(one)
+    found = experiment("lahis", "ppl-cross").steps(one)
     assert isinstance(found, Missing)
     assert "one language" in found.why
-    assert isinstance(experiment("ppl").steps(one), tuple)
+    assert isinstance(experiment("lahis", "ppl").steps(one), tuple)
     two = replace(one, data=PaperData(documents=DATA.documents[:2]))
-    assert isinstance(experiment("ppl-cross").steps(two), tuple)
+    assert isinstance(experiment("lahis", "ppl-cross").steps(two), tuple)
 
 
 def test_statements_are_asked_for_where_the_package_has_none(tmp_path: Path) -> None:
     given = PaperData(documents=("de=d.jsonl", "fi=f.jsonl"))
-    found = experiment("attn-transfer").steps(other(tmp_path, data=given))
+    found = experiment("lahis", "attn-transfer").steps(other(tmp_path, data=given))
     assert isinstance(found, Missing)
     assert "--statements" in found.give
     helped = replace(given, statements=DATA.statements)
-    assert isinstance(experiment("attn-transfer").steps(other(tmp_path, data=helped)), tuple)
+    assert isinstance(
+        experiment("lahis", "attn-transfer").steps(other(tmp_path, data=helped)), tuple
+    )
 
 
 # With which settings
-
-RECIPES = (
-    "find_lahis", "verify_perplexity", "verify_layers", "verify_summaries", "verify_off_target",
-    "verify_transfer", "find_soft_gate",
-)  # fmt: skip
-
 
 #: Steps that read the results of others, which have tests of their own.
 OF_FINISHED = ("perplexity-moving", "gates", "mitigation")
 
 
-def configured(one: Setting, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The configuration that every step hands to its recipe, by the step's name."""
-    found: dict[str, Any] = {}
-    for name in RECIPES:
-        monkeypatch.setattr(
-            steps, name, lambda config, folder, progress: found.update({folder.name: config}) or {}
-        )
-    for planned in make_plan(PAPER.experiments, one).steps:
-        if planned.step.name in OF_FINISHED:
-            continue
-        planned.step.run(one, one.at(planned.step.name), None)
-    return found
+def configured(one: Setting) -> dict[str, Any]:
+    """The settings that every step gives to its study, by the step's name."""
+    planned = (each.step for each in make_plan(PAPER.experiments, one).steps)
+    return asked(one, (step for step in planned if step.name not in OF_FINISHED))
 
 
 def test_a_large_model_has_the_settings_of_the_paper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "documents", lambda one, side, limit=None: (side, limit))
-    found = configured(other(tmp_path, data=DATA, seed=3), monkeypatch)
+    found = configured(other(tmp_path, data=DATA, seed=3))
     assert set(found) == {
         "heads", "heads-moving", "perplexity", "layers", "summaries", "off-target-translate",
         "off-target-continue", "transfer-en-de", "soft-gate-de", "soft-gate-xx",
@@ -301,8 +235,8 @@ def test_a_large_model_has_the_settings_of_the_paper(
     assert {one.seed for name, one in found.items() if hasattr(one, "seed")} == {3}
 
 
-def test_a_small_model_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = configured(setting(tmp_path), monkeypatch)
+def test_a_small_model_has_its_own(tmp_path: Path) -> None:
+    found = configured(setting(tmp_path))
     assert found["heads"].general_in is None
     assert found["heads"].documents.limit == 200
     assert found["perplexity"].documents.limit == 60
@@ -325,7 +259,7 @@ def test_gates_of_a_language_are_those_its_own_text_depends_on(
     monkeypatch.setattr(steps, "documents", lambda one, side, limit=None: None)
     one = other(tmp_path, data=DATA)
     (tmp_path / "runs" / "heads" / "scores" / "de").mkdir(parents=True)
-    found = configured(one, monkeypatch)
+    found = configured(one)
     assert found["soft-gate-de"].heads == str(tmp_path / "runs" / "heads" / "scores" / "de")
     assert found["soft-gate-xx"].heads == str(tmp_path / "runs" / "heads")
 
@@ -612,10 +546,8 @@ def test_own_text_suffers_most_if_it_does_in_every_language(
     assert claim.by.endswith(f"7 documents each; p over draws {p_draws:.2f}")
 
 
-def test_texts_are_read_without_the_heads_by_the_moving_gate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, seen = setting(tmp_path), {}
+def test_texts_are_read_without_the_heads_by_the_moving_gate(tmp_path: Path) -> None:
+    one = setting(tmp_path)
     own = tuple(ScoredHead(at, 1, 1.0) for at in range(6))
     found = heads_result()
     languages = {
@@ -623,12 +555,8 @@ def test_texts_are_read_without_the_heads_by_the_moving_gate(
         for code, specific in (("de", own), ("en", ()))
     }
     finish(one, "heads-moving", replace(found, languages=languages))
-    monkeypatch.setattr(
-        steps, "verify_perplexity", lambda config, *rest: seen.update(config=config) or {}
-    )
     step = next(each for each in steps.moving(one) if each.name == "perplexity-moving")
-    step.run(one, one.at(step.name), None)
-    config = seen["config"]
+    config = asked(one, [step])[step.name]
     assert config.heads == ("de=0.1,1.1,2.1,3.1",)  # 5 % of 96; English has none
     assert config.documents == scales.documents(one, "tested")
 
@@ -792,16 +720,12 @@ def test_answers_go_astray_in_directions_with_documents_on_both_sides(tmp_path: 
     assert scales.astray(replace(one, data=replace(DATA, pairs=("en-xx=d",)))) == ("", ())
 
 
-def test_answers_are_led_back_with_heads_of_either_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, seen, found = setting(tmp_path), {}, heads_result()
+def test_answers_are_led_back_with_heads_of_either_language(tmp_path: Path) -> None:
+    one, found = setting(tmp_path), heads_result()
     own = dict.fromkeys(("en", "de", "es", "tr"), found.languages["de"])
     none = replace(found.languages["de"], specific=())
     finish(one, "heads", replace(found, languages=own | {"ru": none}))
-    monkeypatch.setattr(steps, "steer", lambda config, *rest: seen.update(config=config) or {})
-    steps.mitigation(one).run(one, one.at("mitigation"), None)
-    config = seen["config"]
+    config = asked(one, [steps.mitigation(one)])["mitigation"]
     assert config.languages == ("de", "es", "tr")  # Russian has no head of its own to turn up
     assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 39)
     rows = lines_of(config.data[0])
@@ -923,13 +847,6 @@ def test_a_language_whose_gates_were_not_trained_is_not_run(tmp_path: Path) -> N
 
 
 # Nothing run, and the whole answer
-
-
-def test_what_was_not_run_tells_nothing(tmp_path: Path) -> None:
-    for one in (setting(tmp_path), other(tmp_path, data=DATA)):
-        shown = {each.name: each.tell(one) for each in PAPER.experiments}
-        assert all(each == Findings() for each in shown.values())
-        assert PAPER.answer(one, shown) == ("", "")
 
 
 def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.heads import Geometry
-from headscope.papers import beside, registry
+from headscope.papers import beside
 from headscope.papers.heads_up.runs import mask_step, proof_step
 from headscope.papers.heads_up.tasks import directions, word_tasks
-from headscope.papers.lahis import steps as lahis
 from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import PaperData, Setting, Steering
-from headscope.papers.token_alignment_heads import steps as alignment
-from headscope.studies.models import ModelChoice
+from paper_helpers import asked, setting_of, steps_of
 
 STEERING = Steering(
     limit=7,
@@ -33,76 +30,51 @@ STEERING = Steering(
 )
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The settings that each recipe was given, by its name; nothing is run."""
-    found: dict[str, Any] = {}
-
-    def instead(module: Any, name: str) -> None:
-        def recipe(config: Any, *_: object) -> dict[str, Any]:
-            found[name] = config
-            return {}
-
-        monkeypatch.setattr(module, name, recipe)
-
-    for name in ("find_translation", "compare_overlap", "verify_removal", "verify_tasks"):
-        instead(alignment, name)
-    for name in ("verify_perplexity", "verify_summaries"):
-        instead(lahis, name)
-    return found
-
-
 def setting(folder: Path, steering: Steering, model: str = "pocket", **data: Any) -> Setting:
-    total = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
-    return Setting(ModelChoice(model), total, "d", PaperData(**data), folder, steering=steering)
+    return setting_of(folder, model, data=PaperData(**data), steering=steering)
 
 
-def run(paper: str, experiment: str, given: Setting) -> None:
-    (one,) = (e for e in registry.paper_named(paper).experiments if e.name == experiment)
-    steps = one.steps(given)
-    assert isinstance(steps, tuple)
-    for step in steps:
-        if step.name != "task-files":
-            step.run(given, given.at(step.name), None)
+def asked_by(paper: str, given: Setting, *experiments: str) -> dict[str, Any]:
+    """What the steps of experiments ask of their studies."""
+    return {
+        name: settings
+        for experiment in experiments
+        for name, settings in asked(given, steps_of(paper, experiment, given)).items()
+    }
 
 
-def test_heads_that_align_tokens(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_heads_that_align_tokens(tmp_path: Path) -> None:
     given = setting(tmp_path, STEERING)
-    for experiment in ("figure-1", "figure-5", "figure-9"):
-        run("token-alignment-heads", experiment, given)
-    score = asked["find_translation"].score
-    assert (score.aligner, score.decode, score.chat) == ("eflomal", "greedy", True)
-    assert asked["find_translation"].pairs.limit == 7 and asked["find_translation"].pairs.shots == 2
-    removal = asked["verify_removal"]
+    found = asked_by("token-alignment-heads", given, "figure-1", "figure-5", "figure-9")
+    scores, removal, tasks = found["scores"], found["removal"], found["tasks"]
+    assert (scores.score.aligner, scores.score.decode, scores.score.chat) == (
+        "eflomal",
+        "greedy",
+        True,
+    )
+    assert (scores.pairs.limit, scores.pairs.shots) == (7, 2)
     assert (removal.k, removal.pairs.limit, removal.pairs.shots) == ((3,), 7, 2)
     assert (removal.removal.measure, removal.removal.all_draws) == (("loss",), {"loss": 5})
     assert removal.removal.chat is True
-    assert asked["compare_overlap"].k == 3 and asked["verify_tasks"].k == (3,)
-    assert asked["verify_tasks"].removal.draws == 5 and asked["verify_tasks"].limit == 7
-    for name in ("find_translation", "compare_overlap", "verify_removal", "verify_tasks"):
-        assert asked[name].rank == "above-chance"
+    assert (found["overlap"].k, tasks.k, tasks.removal.draws, tasks.limit) == (3, (3,), 5, 7)
+    assert {found[name].rank for name in ("scores", "overlap", "removal", "tasks")} == {
+        "above-chance"
+    }
 
 
-def test_the_papers_own_prompts_and_ranking(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_the_papers_own_prompts_and_ranking(tmp_path: Path) -> None:
     files = ("en-zh=a.tsv", "zh-en=b.tsv")
     given = setting(tmp_path, Steering(), "org/model", pairs=files)
     for half in ("dev", "devtest"):
         (given.at("sentences") / half).mkdir(parents=True)
         for pair in ("en-zh", "zh-en"):
             (given.at("sentences") / half / f"{pair}.tsv").write_text("a\tb\n")
-    (one,) = (
-        e for e in registry.paper_named("token-alignment-heads").experiments if e.name == "figure-1"
-    )
-    steps = one.steps(given)
-    assert isinstance(steps, tuple)
-    for step in steps:
-        if step.name != "sentences":
-            step.run(given, given.at(step.name), None)
-    for name, own in (("find_translation", "score"), ("verify_removal", "removal")):
-        assert getattr(asked[name], own).chat is False and asked[name].rank == "score"
-        assert asked[name].pairs.language_names == ("zh=Simplified Chinese",)
+    found = asked_by("token-alignment-heads", given, "figure-1")
+    for name, own in (("scores", "score"), ("removal", "removal")):
+        assert getattr(found[name], own).chat is False and found[name].rank == "score"
+        assert found[name].pairs.language_names == ("zh=Simplified Chinese",)
     # Enough for p over draws to be 0.05.
-    assert asked["verify_removal"].removal.all_draws == {"text": 39}
+    assert found["removal"].removal.all_draws == {"text": 39}
 
 
 def test_masks(tmp_path: Path) -> None:
@@ -117,17 +89,19 @@ def test_masks(tmp_path: Path) -> None:
 
 
 def test_what_stands_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name in ("find_by_links", "verify_removal", "verify_together"):
         monkeypatch.setattr(
-            beside, name, lambda config, *_, name=name: asked.update({name: config}) or {}
+            beside, name, lambda config, *_, name=name: found.update({name: config}) or {}
         )
     given = setting(tmp_path, STEERING)
     for experiment in ("threshold", "pairs"):
-        run("beside", experiment, given)
-    assert asked["find_by_links"].pairs.limit == 7 and asked["find_by_links"].pairs.shots == 2
-    assert asked["verify_removal"].removal.all_draws == {"loss": 5}
-    assert asked["verify_removal"].removal.chat is True
+        for step in steps_of("beside", experiment, given):
+            if step.name in ("links", "sizes", "pairs"):
+                step.run(given, given.at(step.name), None)
+    assert found["find_by_links"].pairs.limit == 7 and found["find_by_links"].pairs.shots == 2
+    assert found["verify_removal"].removal.all_draws == {"loss": 5}
+    assert found["verify_removal"].removal.chat is True
 
 
 def test_few_examples_of_files_are_halved(tmp_path: Path) -> None:
@@ -145,12 +119,11 @@ def test_what_cannot_be_meant_is_told_at_once(wrong: dict[str, Any]) -> None:
         Steering(**wrong)
 
 
-def test_heads_of_languages(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_heads_of_languages(tmp_path: Path) -> None:
     given = setting(tmp_path, STEERING)
     one = scale(given)
     assert (one.found, one.tested, one.summaries) == (7, 7, 7)
     assert (one.draws, one.layer_draws, one.writing_draws) == (5, 5, 5)
-    for step in (lahis.perplexity(given), lahis.summaries(given)):
-        step.run(given, tmp_path, None)
-    assert asked["verify_perplexity"].k == (3,) and asked["verify_perplexity"].removal.draws == 5
-    assert asked["verify_summaries"].k == 3 and asked["verify_summaries"].draws == 5
+    found = asked_by("lahis", given, "ppl", "general-head")
+    assert found["perplexity"].k == (3,) and found["perplexity"].removal.draws == 5
+    assert found["summaries"].k == 3 and found["summaries"].draws == 5

@@ -23,12 +23,11 @@ from headscope.heads import Geometry, Head, read_scores
 from headscope.lm.checkpoints import digest_of_files
 from headscope.measure.statistics import holm
 from headscope.papers.claims import answer_of, judged, of_removal
-from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering
+from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
-from headscope.papers.published import published
 from headscope.papers.reproduce import describe, typeset
-from headscope.papers.token_alignment_heads import PAPER, steps, told
-from headscope.papers.token_alignment_heads.paper import group_of
+from headscope.papers.token_alignment_heads import steps, told
+from headscope.papers.token_alignment_heads.paper import PAPER, group_of
 from headscope.papers.token_alignment_heads.setting import (
     DIRECTIONS,
     FIGURE_5,
@@ -46,9 +45,9 @@ from headscope.results.classes import ClassShares
 from headscope.results.overlap import Conditional, PairOverlap
 from headscope.results.removal import RemovalResult
 from headscope.results.translation import TranslationResult
-from headscope.runs import decode, file_digest
+from headscope.runs import decode
 from headscope.shown.blocks import Claim
-from headscope.studies.models import ModelChoice
+from paper_helpers import around, asked, experiment, put, setting_of, steps_of, words_of
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(
@@ -65,50 +64,22 @@ KINDS = (
 )
 
 
-def experiment(name: str) -> Experiment:
-    return next(one for one in PAPER.experiments if one.name == name)
+NAME = "token-alignment-heads"
 
 
 @pytest.fixture
 def bundled(tmp_path: Path) -> Setting:
     """The bundled model's setting, with nothing run."""
-    return Setting(ModelChoice(), Geometry((16,) * 6), "digest", PaperData(), tmp_path)
+    return setting_of(tmp_path)
 
 
 @pytest.fixture
 def large(tmp_path: Path) -> Setting:
     """A model of the paper's size, without data."""
-    return Setting(ModelChoice(LLAMA), Geometry((32,) * 32), "other", PaperData(), tmp_path)
-
-
-def put(setting: Setting, step: str, result: dict[str, Any]) -> None:
-    folder = setting.at(step)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    done = json.dumps({"result": file_digest(folder / "result.json")})
-    (folder / "DONE.json").write_text(done, encoding="utf-8")
-
-
-def words_of(setting: Setting) -> dict[str, str]:
-    plan = make_plan(PAPER.experiments, setting)
-    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+    return setting_of(tmp_path, LLAMA)
 
 
 # Coverage, settings, what is missing
-
-
-def test_every_table_and_figure_belongs_to_exactly_one_experiment() -> None:
-    wanted = [f"Table {n}" for n in range(1, 4)] + [f"Figure {n}" for n in range(1, 29)]
-    found = [element for one in PAPER.experiments for element in one.elements]
-    assert sorted(found) == sorted(wanted)
-    for one in PAPER.experiments:  # and the first of them names it
-        assert one.name == one.elements[0].lower().replace(" ", "-")
-
-
-def test_published_figures_are_all_of_elements_or_sections_of_the_paper() -> None:
-    elements = {element for one in PAPER.experiments for element in one.elements}
-    tables = {one.table for one in published(PAPER.name) if not one.table.startswith("Section ")}
-    assert tables <= elements
 
 
 def test_small_models_take_shares_and_large_ones_the_papers_numbers(
@@ -117,30 +88,35 @@ def test_small_models_take_shares_and_large_ones_the_papers_numbers(
     assert (top(bundled), amounts(bundled), largest(bundled)) == ("15%", ("15%",), 14)
     assert (top(large), amounts(large), largest(large)) == (20, (20, 30), 30)
     assert "15% of 96 heads (14)" in how_chosen(bundled)
-    assert "The paper's settings: the top 20 heads are compared" in how_chosen(large)
-    assert "reference translation, with exact word links" in how_chosen(bundled)
-    assert "own greedy translation" in how_chosen(large)
-    assert "GPT-4.1" in how_chosen(large)
+    assert "top 20 heads are compared, the top 20 and 30 removed" in how_chosen(large)
     # 256 heads are the first that the numbers suit.
     assert replace(large, geometry=Geometry((16,) * 16)).small is False
     assert replace(large, geometry=Geometry((255,))).small is True
 
 
-def test_the_note_says_what_was_decided_instead(bundled: Setting, large: Setting) -> None:
-    own = how_chosen(replace(bundled, steering=Steering(k=5, decode="greedy")))
-    assert "5 of 96 heads" in own and "15%" not in own
-    # No link of the data is of the model's own words.
-    assert "own greedy translation, with word links by eflomal" in own and "exact" not in own
-    read = how_chosen(replace(large, steering=Steering(k="50", decode="reference", aligner="llm")))
-    assert "50 of 1024 heads" in read and "The paper's settings" not in read
-    assert "scored on the reference translation, with word links by a language model" in read
+@pytest.mark.parametrize(
+    ("decided", "words"),
+    [
+        # No link of the data is of the model's own words.
+        (Steering(k=5, decode="greedy"), ("5 of 96 heads", "own greedy", "links by eflomal")),
+        (
+            Steering(k="50%", decode="reference", aligner="llm"),
+            ("48 of 96 heads", "on the reference", "links by a language model"),
+        ),
+    ],
+)
+def test_the_note_says_what_was_decided_instead(
+    bundled: Setting, decided: Steering, words: tuple[str, ...]
+) -> None:
+    own = how_chosen(replace(bundled, steering=decided))
+    assert all(word in own for word in words) and "15%" not in own and "exact" not in own
 
 
 def test_the_estimate_is_of_what_is_scored(large: Setting) -> None:
     setting = replace(large, data=DATA)
     for choice, name in (("greedy", "generated"), ("reference", "forward")):
         one = replace(setting, steering=Steering(decode=choice))  # type: ignore[arg-type]
-        planned = experiment("figure-4").steps(one)
+        planned = experiment(NAME, "figure-4").steps(one)
         assert not isinstance(planned, Missing)
         for step in planned[1:]:
             assert getattr(step.work, name) > 0
@@ -148,19 +124,14 @@ def test_the_estimate_is_of_what_is_scored(large: Setting) -> None:
 
 
 def test_small_models_read_references_and_large_ones_translate(
-    bundled: Setting, large: Setting, monkeypatch: pytest.MonkeyPatch
+    bundled: Setting, large: Setting
 ) -> None:
-    asked = []
-    monkeypatch.setattr(
-        steps, "find_translation", lambda config, out, progress: asked.append(config) or {}
+    small, paper = (
+        asked(setting, steps_of(NAME, "figure-4", setting))["scores"]
+        for setting in (bundled, replace(large, data=DATA))
     )
-    for setting in (bundled, replace(large, data=DATA)):
-        planned = steps.score_steps(setting)
-        assert not isinstance(planned, Missing)
-        planned[-1].run(setting, setting.at("scores"), None)
-    assert [one.score.decode for one in asked] == ["reference", "greedy"]
-    assert [one.threshold for one in asked] == [0.1, 0.1]
-    assert asked[0].pairs.pair == ("all",)
+    assert (small.score.decode, paper.score.decode) == ("reference", "greedy")
+    assert (small.threshold, paper.threshold, small.pairs.pair) == (0.1, 0.1, ("all",))
 
 
 def test_a_flores_folder_is_read_in_the_papers_directions_and_by_its_splits(
@@ -178,7 +149,7 @@ def test_a_flores_folder_is_read_in_the_papers_directions_and_by_its_splits(
     assert found_on(setting).pair == ("en-zh", "en-de", "zh-en", "de-en")
     for file in (tmp_path / "flores").glob("eng.*"):
         file.rename(file.with_name(file.name.replace("eng", "por")))
-    missing = experiment("figure-1").steps(setting)
+    missing = experiment(NAME, "figure-1").steps(setting)
     assert isinstance(missing, Missing) and "none of the paper's directions" in missing.why
     # Ten pairs of Figure 5 and twenty of Figure 28, which share all but one.
     assert len(DIRECTIONS) == len(set(DIRECTIONS)) == 21
@@ -191,7 +162,7 @@ def test_sentences_without_splits_are_cut_into_halves_that_share_none(
     rows = [f"Sentence number {n}.\tSatz Nummer {n}." for n in range(40)]
     file.write_text("\n".join(["source\ttarget", *rows]) + "\n", encoding="utf-8")
     setting = replace(large, data=PaperData(pairs=(f"en-de={file}",)))
-    planned = experiment("figure-4").steps(setting)
+    planned = experiment(NAME, "figure-4").steps(setting)
     assert not isinstance(planned, Missing)
     sentences, scores = planned
     assert scores.after == ("sentences",)
@@ -207,24 +178,6 @@ def test_sentences_without_splits_are_cut_into_halves_that_share_none(
     assert result["found_on"]["en-de"] + result["checked_on"]["en-de"] == 40
     # The same once more is read back, not done again.
     assert sentences.run(setting, setting.at("sentences"), None)["signature"] == result["signature"]
-
-
-def test_without_data_every_experiment_names_flags_that_exist(large: Setting) -> None:
-    from typer.main import get_command
-
-    from headscope.cli.app import app
-    from headscope.cli.commands import commands_of
-
-    command = commands_of(get_command(app))["reproduce"]
-    flags = {name for option in command.params for name in option.opts}
-    for one in PAPER.experiments:
-        missing = one.steps(large)
-        assert isinstance(missing, Missing), one.name
-        assert missing.why
-        named = set(re.findall(r"--[a-z-]+", missing.give))
-        assert named <= flags
-        # Trainings from nothing are the only thing that no file replaces.
-        assert bool(named) == (one.name != "table-1")
 
 
 def test_data_make_all_but_the_trainings_runnable(
@@ -246,12 +199,12 @@ def test_data_make_all_but_the_trainings_runnable(
 
 def test_one_direction_is_compared_with_nothing(large: Setting) -> None:
     one = replace(large, data=PaperData(pairs=("en-de=a.tsv",)))
-    missing = experiment("figure-5").steps(one)
+    missing = experiment(NAME, "figure-5").steps(one)
     assert isinstance(missing, Missing) and "--pairs de-en=FILE" in missing.give
     two = replace(large, data=PaperData(pairs=("en-de=a.tsv", "de-en=b.tsv")))
-    steps = experiment("figure-5").steps(two)
+    steps = experiment(NAME, "figure-5").steps(two)
     assert not isinstance(steps, Missing) and steps[-1].name == "overlap"
-    assert not isinstance(experiment("figure-1").steps(one), Missing)
+    assert not isinstance(experiment(NAME, "figure-1").steps(one), Missing)
 
 
 def test_the_pocket_model_needs_nothing_and_takes_the_stored_trainings(bundled: Setting) -> None:
@@ -274,22 +227,17 @@ def test_the_stored_trainings_are_the_measured_ones_without_places() -> None:
 
 
 def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
-    bundled: Setting, large: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundled: Setting, large: Setting, tmp_path: Path
 ) -> None:
-    asked = []
-    monkeypatch.setattr(
-        steps, "formation", lambda config, out, progress: asked.append(config) or {}
-    )
     for name in ("step-10", "step-20"):
         (tmp_path / "kept" / name).mkdir(parents=True)
         (tmp_path / "kept" / name / "config.json").write_text("{}", encoding="utf-8")
     own = ("step1000", f"{LLAMA}@step500", f"{tmp_path}/kept/step-*")
     data = PaperData(pairs=("en-zh=x.tsv", "zh-en=y.tsv"), checkpoints=own)
-    for setting in (bundled, replace(large, data=data)):
-        planned = experiment("figure-6").steps(setting)
-        assert not isinstance(planned, Missing)
-        planned[-1].run(setting, setting.at("formation"), None)
-    few, many = asked
+    few, many = (
+        asked(setting, steps_of(NAME, "figure-6", setting))["formation"]
+        for setting in (bundled, replace(large, data=data))
+    )
     assert [one.name for one in few.checkpoints][-1] == "final"
     assert all(one.bundled for one in few.checkpoints)
     assert (few.check, few.k, few.score.decode) == (20, "15%", "reference")
@@ -313,11 +261,13 @@ def test_figures_of_directions_are_of_all_of_them(large: Setting, bundled: Setti
         (every, ("measured", "measured")),
         (every[1:], ("needs DATA", "needs DATA")),
     ):
-        found = words_of(replace(large, data=PaperData(pairs=pairs)))
+        found = words_of(NAME, replace(large, data=PaperData(pairs=pairs)))
         assert (found["Figure 5"], found["Figure 28"]) == words
-    found = words_of(bundled)
+    found = words_of(NAME, bundled)
     assert found["Figure 5"] == found["Figure 28"] == "needs MODEL"
-    plan = make_plan([experiment("figure-5")], replace(large, data=PaperData(pairs=every[1:])))
+    plan = make_plan(
+        [experiment(NAME, "figure-5")], replace(large, data=PaperData(pairs=every[1:]))
+    )
     _, missing = plan.experiments[0].coverage["Figure 28"]
     assert missing is not None and missing.give == "--pairs PAIR=FILE for en-zh"
 
@@ -354,7 +304,7 @@ def test_groups_of_models_by_their_names(model: str, group: str | None) -> None:
 
 def test_groups_of_models_are_covered_by_those_that_are_given(large: Setting) -> None:
     data = replace(DATA, others=("google/gemma-2-2b-it",), benchmarks=KINDS)
-    words = words_of(replace(large, data=data))
+    words = words_of(NAME, replace(large, data=data))
     for small in (13, 16, 19):  # Llama-3.1-8B itself is of the medium ones
         assert [words[f"Figure {small + at}"] for at in range(3)] == [
             "measured",
@@ -369,12 +319,12 @@ def test_other_models_do_tasks_only_where_tasks_are_given(bundled: Setting) -> N
     data = PaperData(pairs=DATA.pairs, others=("Qwen/Qwen3-1.7B",))
     for benchmarks, word in (((), "needs MODEL"), (("xnli",), "needs DATA"), (KINDS, "measured")):
         setting = replace(bundled, data=replace(data, benchmarks=benchmarks))
-        (planned,) = make_plan([experiment("figure-9")], setting).experiments
+        (planned,) = make_plan([experiment(NAME, "figure-9")], setting).experiments
         word_of, missing = planned.coverage["Figure 19"]
         ran = any(one.step.name == "tasks-of-Qwen-Qwen3-1.7B" for one in planned.steps)
         assert (word_of, ran) == (word, bool(benchmarks))
         assert missing is None or "--benchmarks" in missing.give
-    assert words_of(setting)["Figure 13"] == "measured"  # scores need the sentences alone
+    assert words_of(NAME, setting)["Figure 13"] == "measured"  # scores need the sentences alone
 
 
 @pytest.mark.parametrize(
@@ -399,7 +349,7 @@ def test_other_tasks_are_of_all_kinds_of_the_paper(
     for name in ("mubench_ARC_C_de.yaml", "xcopa_et.yml"):
         (tmp_path / "own" / name).write_text("task: x\n", encoding="utf-8")
     setting = replace(large, data=replace(DATA, benchmarks=benchmarks))
-    (planned,) = make_plan([experiment("figure-9")], setting).experiments
+    (planned,) = make_plan([experiment(NAME, "figure-9")], setting).experiments
     word, missing = planned.coverage["Figure 9"]
     assert word == ("needs DATA" if lacking else "measured")
     named = set() if missing is None else set(re.findall(r"--benchmarks (\w+)", missing.give))
@@ -410,7 +360,7 @@ def test_the_tasks_that_are_named_are_those_of_the_harness(large: Setting) -> No
     pytest.importorskip("lm_eval")
     from headscope.verify.other_tasks.library import resolve
 
-    missing = experiment("figure-9").steps(large)
+    missing = experiment(NAME, "figure-9").steps(large)
     assert isinstance(missing, Missing)
     named = re.findall(r"--benchmarks (\w+)", missing.give)
     assert set(named) == set(KINDS) and all(resolve(one) == (one,) for one in named)
@@ -419,44 +369,29 @@ def test_the_tasks_that_are_named_are_those_of_the_harness(large: Setting) -> No
 # Runs of several steps
 
 
-def test_other_models_have_their_own_heads_removed(
-    large: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_models_have_their_own_heads_removed(large: Setting) -> None:
     """Figures 19 to 21."""
     setting = replace(large, data=DATA)
-    seen: dict[str, Any] = {}
-    for recipe in ("verify_removal", "verify_tasks"):
-        monkeypatch.setattr(
-            steps, recipe, lambda config, out, progress: seen.update({out.name: config}) or {}
-        )
-    for one in make_plan([experiment("figure-9")], setting).steps:
-        if one.step.name.startswith(("removal", "tasks")):
-            one.step.run(setting, setting.at(one.step.name), None)
-    assert set(seen) == {"removal", "removal-of-org-base", "tasks", "tasks-of-org-base"}
+    found = asked(setting, steps_of(NAME, "figure-9", setting))
     for name in ("removal", "tasks"):
-        own, other = seen[name], seen[f"{name}-of-org-base"]
+        own, other = found[name], found[f"{name}-of-org-base"]
         assert (own.model.model, other.model.model) == (LLAMA, "org/base")
         assert own.heads == str(setting.at("scores"))
         assert other.heads == str(setting.at("scores-of-org-base"))
 
 
 @pytest.mark.parametrize("chat", [None, True, False])
-def test_key_words_are_asked_for_as_the_paper_prompts(
-    large: Setting, monkeypatch: pytest.MonkeyPatch, chat: bool | None
-) -> None:
-    asked = []
-    monkeypatch.setattr(steps, "find_key_tokens", lambda config, *_: asked.append(config) or {})
+def test_key_words_are_asked_for_as_the_paper_prompts(large: Setting, chat: bool | None) -> None:
     setting = replace(large, data=DATA, steering=Steering(chat=chat))
-    planned = experiment("figure-22").steps(setting)
-    assert not isinstance(planned, Missing)
-    planned[-1].run(setting, setting.at("x"), None)
-    assert [one.measure.chat for one in asked] == [bool(chat)]  # plainly unless told otherwise
+    found = asked(setting, steps_of(NAME, "figure-22", setting))
+    looking = [one for name, one in found.items() if name.startswith("key-words-")]
+    assert looking and {one.measure.chat for one in looking} == {bool(chat)}  # else plainly
 
 
 def test_prompts_of_another_world_stand_for_no_figure(bundled: Setting, large: Setting) -> None:
     figures = [f"Figure {number}" for number in range(22, 28)]
-    assert {words_of(bundled)[name] for name in figures} == {"needs MODEL"}
-    assert {words_of(replace(large, data=DATA))[name] for name in figures} == {"measured"}
+    assert {words_of(NAME, bundled)[name] for name in figures} == {"needs MODEL"}
+    assert {words_of(NAME, replace(large, data=DATA))[name] for name in figures} == {"measured"}
 
 
 def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:
@@ -512,14 +447,14 @@ def test_the_paper_s_own_links_reach_its_figure(
 
     monkeypatch.setattr(steps, "align_words", align)
     setting = replace(bundled, steering=Steering(aligner="llm", limit=3), llm=ChatModel("m"))
-    planned = experiment("figure-2").steps(setting)
+    planned = experiment(NAME, "figure-2").steps(setting)
     assert not isinstance(planned, Missing)
     planned[-1].run(setting, setting.at("links"), None)
     assert [(one.aligner, one.llm) for one in asked] == [("llm", LlmAligner("m"))]
-    assert words_of(setting)["Figure 2"] == "measured"
+    assert words_of(NAME, setting)["Figure 2"] == "measured"
     # Exact links are no language model's, and a flag alone asks none.
     for one in (bundled, replace(setting, llm=None), replace(setting, steering=Steering())):
-        assert words_of(one)["Figure 2"] == "needs ENDPOINT"
+        assert words_of(NAME, one)["Figure 2"] == "needs ENDPOINT"
 
 
 def rated(language: str, score: float, kind: str | None) -> dict[str, Any]:
@@ -760,10 +695,6 @@ def test_most_failures_repeat_the_source(counts: tuple[int, ...], holds: bool | 
     assert told.failure_claim(dict.fromkeys(FAILURES, 0), 0) == []
 
 
-def around(value: float, half: float) -> Estimate:
-    return Estimate(value, value - half, value + half)
-
-
 @pytest.mark.parametrize(
     ("across", "within", "holds"),
     [
@@ -844,7 +775,7 @@ def test_the_stored_trainings_stand_beside_table_1(bundled: Setting) -> None:
     stored = files("headscope.papers") / "data" / "stored" / "trater-pocket.json"
     bundled.kept("trater").parent.mkdir(parents=True)
     bundled.kept("trater").write_text(stored.read_text("utf-8"), "utf-8")
-    shown = experiment("table-1").tell(bundled)
+    shown = experiment(NAME, "table-1").tell(bundled)
     cells = {row.name.partition(":")[0]: row.cells[0] for row in shown.tables[0].rows}
     assert cells["remove"].published == 41.33 and cells["remove random"].published is None
     assert shown.found and [claim["name"] for claim in shown.more["claims"]]
@@ -1014,15 +945,6 @@ def test_what_answers_nothing_is_told_so(bundled: Setting) -> None:
     assert found["answer"]["found"] == "What was run does not answer the paper's question."
 
 
-def test_nothing_run_is_nothing_told(bundled: Setting) -> None:
-    for one in PAPER.experiments:
-        shown = one.tell(bundled)
-        assert not shown.tables and not shown.figures and not shown.found and not shown.sure, (
-            one.name
-        )
-    assert PAPER.answer(bundled, {}) == ("", "")
-
-
 def test_the_runs_themselves_on_a_few_sentences(
     loaded: None, bundled: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1037,7 +959,7 @@ def test_the_runs_themselves_on_a_few_sentences(
         places.append(f"{pair_name}={file}")
     setting = replace(bundled, data=PaperData(pairs=tuple(places)), batch_tokens=2048)
     names = ("figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "figure-10", "figure-22")
-    chosen = [experiment(name) for name in names]
+    chosen = [experiment(NAME, name) for name in names]
     for one in make_plan(chosen, setting).due:
         one.step.run(setting, setting.at(one.step.name), None)
     found = describe(PAPER, make_plan(PAPER.experiments, setting), setting, set(names), {})

@@ -53,6 +53,11 @@ def setting(folder: Path, **changes: Any) -> Setting:
     return Setting(ModelChoice(), GEOMETRY, "digest", PaperData(), folder, **changes)
 
 
+def only(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """The small paper with these changes."""
+    monkeypatch.setattr(small_paper, "PAPER", dataclasses.replace(small_paper.PAPER, **changes))
+
+
 def by_name(result: dict[str, Any]) -> dict[str, Any]:
     return {row["name"]: row for row in result["experiments"]}
 
@@ -203,8 +208,7 @@ def test_flags_that_cannot_be_planned_bind_no_folder(
         raise InputError("the language code is empty; give one like en or de")
 
     experiment = Experiment("table-9", ("Table 9",), "t", refused, lambda _: Findings())
-    paper = dataclasses.replace(small_paper.PAPER, experiments=(experiment,))
-    monkeypatch.setattr(small_paper, "PAPER", paper)
+    only(monkeypatch, experiments=(experiment,))
     for run, name in ((reproduce, "small"), (reproduce_all, "all")):
         with pytest.raises(InputError, match="language code is empty"):
             run(Reproduce(name), tmp_path / "r")
@@ -215,15 +219,11 @@ def test_what_a_user_decides_is_told_signed_and_refused_where_nothing_follows_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided = Steering(limit=4, measure=("text", "loss"), chat=False)
-    monkeypatch.setattr(
-        small_paper, "PAPER", dataclasses.replace(small_paper.PAPER, steered=frozenset(("limit",)))
-    )
+    only(monkeypatch, steered=frozenset(("limit",)))
     with pytest.raises(InputError, match=r"small is not steered by --measure; it takes --limit$"):
         reproduce(Reproduce("small", steering=decided), tmp_path / "r")
     assert not (tmp_path / "r").exists()
-    follows = frozenset(("limit", "measure", "chat"))
-    paper = dataclasses.replace(small_paper.PAPER, steered=follows)
-    monkeypatch.setattr(small_paper, "PAPER", paper)
+    only(monkeypatch, steered=frozenset(("limit", "measure", "chat")))
     usual = reproduce(Reproduce("small"), tmp_path / "usual")
     data = PaperData(others=("a model",))
     asked = Reproduce("small", data=data, seed=3, only=("table-3",), steering=decided)
@@ -246,8 +246,7 @@ def test_options_of_other_commands_are_told_apart(
 
     steps = [Step(name, name, fails, Work()) for name in ("first", "second")]
     experiment = Experiment("e", ("Table 1",), "t", lambda _: tuple(steps), lambda _: Findings())
-    paper = dataclasses.replace(small_paper.PAPER, experiments=(experiment,))
-    monkeypatch.setattr(small_paper, "PAPER", paper)
+    only(monkeypatch, experiments=(experiment,))
     failed = reproduce(Reproduce("small"), tmp_path / "r")["failed"]
     ours = "(reproduce has no --data or --source-column: give data that can do without)"
     assert failed == {"first": said[0], "second": f"{said[1]} {ours}"}
@@ -419,8 +418,7 @@ def test_what_failed_is_told_of_the_elements_that_need_it_by_what_it_needed(
         small_paper.tell("first"),
         lambda setting, element, steps: own[element],
     )
-    paper = dataclasses.replace(small_paper.PAPER, experiments=(one,))
-    monkeypatch.setattr(small_paper, "PAPER", paper)
+    only(monkeypatch, experiments=(one,))
     rows = by_name(reproduce(Reproduce("small"), tmp_path / "r"))
     failed = {} if word is None else {"Table 6": word, "Table 7": word}
     assert rows["table-4"]["coverage"] == {"Table 4": "measured"} | failed
@@ -430,8 +428,7 @@ def test_another_experiment_measures_no_table_of_the_paper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tuple(dataclasses.replace(one, apart=True) for one in small_paper.PAPER.experiments[:1])
-    paper = dataclasses.replace(small_paper.PAPER, experiments=own)
-    monkeypatch.setattr(small_paper, "PAPER", paper)
+    only(monkeypatch, experiments=own)
     (row,) = listing(Reproduce("small"))
     assert row["coverage"] == {"Table 1": "needs MODEL", "Figure 2": "needs MODEL"}
     assert row["missing"][0]["give"] == "beside the paper: --only table-1"

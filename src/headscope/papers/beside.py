@@ -13,7 +13,8 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, StudyRun
+from headscope.papers.cells import range_of
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, Steps, StudyRun
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
@@ -67,7 +68,7 @@ def sentences(setting: Setting, check: bool) -> PairsChoice:
     return replace(choice, limit=min(choice.limit or MOST, MOST))
 
 
-def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Missing:
+def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
     """These runs, in this order, behind those that make their sentences; or what is missing."""
     scores = score_steps(setting)
     if isinstance(scores, Missing):
@@ -149,7 +150,7 @@ def threshold(setting: Setting) -> Findings:
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
     usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
-    cost = [f"best {row['k']} {_range(row['against_random'], 2)}, p {row['p_draws']:.2g}"
+    cost = [f"best {row['k']} {range_of(row['against_random'], 2)}, p {row['p_draws']:.2g}"
             for row in best]  # fmt: skip
     said = (
         f"Above {THRESHOLD:g} there are {usual['heads']} heads, {usual['firm']} of them in at "
@@ -174,7 +175,7 @@ def links(setting: Setting) -> Findings:
     both = (f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard", "by chance", "p")
     names = ("tokens", *both, "largest distance", f"best {k}, difference")
     near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
-    apart = [f"{name} {_range(one['difference'], 3)}"
+    apart = [f"{name} {range_of(one['difference'], 3)}"
              for name, one in agreed["links"].items() if one["difference"]]  # fmt: skip
     said = (
         f"Between {len(near)} fits of eflomal a head's score differs by up to "
@@ -204,7 +205,7 @@ def mass(setting: Setting) -> Findings:
     found = _agreement(setting, "mass")
     said = (
         f"By peaks and by attention {_shared(found)}. Rank correlation over all heads "
-        f"{_range(found['all'], 2)}, within layers {_range(found['within_layers'], 2)}, p "
+        f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
         f"{found['p_within_layers']:.2g}."
     )
     return Findings((_table(title, names, rows, note),), (), said, BEYOND)
@@ -222,7 +223,7 @@ def single(setting: Setting) -> Findings:
     names = ("over all heads", "within layers", "p", "p, Holm")
     said = (
         "Translation score and cost of a head alone (zero ablation): rank correlation within "
-        f"layers {_range(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
+        f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
         f"score and by cost {_shared(_agreement(setting, 'single'))}."
     )
     title = "Rank correlation with what each head costs alone"
@@ -244,7 +245,7 @@ def pairs(setting: Setting) -> Findings:
     said = (
         f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
         f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
-        f"pairs). Mean of these pairs minus that of random ones: {_range(found['difference'], 3)}"
+        f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
         f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
     )
     return Findings((_table(title, names, rows),), (), said, _over(found))
@@ -263,10 +264,10 @@ def copying(setting: Setting) -> Findings:
             rows[f"{name}, best {k}"] = (*parts, p_cell(one["against_random"]["p_draws"]))
         said.append(
             f"Without the best {k} heads {wrote['without']:.0%} of outputs copy the source (as it "
-            f"is {wrote['as_is']:.0%}; minus random heads {_range(beside, 2)}, p over draws "
-            f"{beside['p_draws']:.2g}). The copy's NLL changes by {_range(copy['change'], 2)} "
-            f"(minus random heads {_range(copy['against_random'], 2)}), the reference's by "
-            f"{_range(tests['reference']['change'], 2)}."
+            f"is {wrote['as_is']:.0%}; minus random heads {range_of(beside, 2)}, p over draws "
+            f"{beside['p_draws']:.2g}). The copy's NLL changes by {range_of(copy['change'], 2)} "
+            f"(minus random heads {range_of(copy['against_random'], 2)}), the reference's by "
+            f"{range_of(tests['reference']['change'], 2)}."
         )
     names = ("as it is", "without them", "random heads", "difference", "p, draws")
     note = (
@@ -287,15 +288,6 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, Mapping):
         return Cell(value["value"], value["low"], value["high"], why="none")
     return Cell(value, why="none", digits=0 if isinstance(value, int) else 3)
-
-
-def _range(found: Mapping[str, float | None], digits: int) -> str:
-    """A difference with its interval, as far as they are known."""
-    value, *ends = (found[name] for name in ("value", "low", "high"))
-    if value is None:
-        return "not measured"
-    interval = " to ".join(f"{end:+.{digits}f}" for end in ends if end is not None)
-    return f"{value:+.{digits}f}{f' ({interval})' if interval else ''}"
 
 
 def _both(found: Mapping[str, float] | None) -> list[float | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from headscope.measure.statistics import holm
+from headscope.papers.paper import Experiment, Setting
 from headscope.shown.blocks import Claim, Findings
 
 #: What p over draws, and p over examples after Holm, may be at most.
@@ -149,6 +150,20 @@ def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, s
     sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
     missing = f" Not answered here: {', '.join(left)}." if left else ""
     return "\n".join(said), f"{sure} All of it is one model.{missing}"
+
+
+def answering(
+    experiments: Sequence[Experiment],
+    named: Callable[[Experiment], str] = lambda experiment: experiment.elements[0],
+) -> Callable[[Setting, Mapping[str, Findings]], tuple[str, str]]:
+    """A paper's answer: the claims of its experiments, and those that found nothing, `named`."""
+
+    def answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
+        answered = {name for name, shown in findings.items() if shown.found}
+        left = [named(each) for each in experiments if each.name not in answered]
+        return answer_of(claims_of(findings), left)
+
+    return answer
 
 
 def _told(claim: Claim) -> str:

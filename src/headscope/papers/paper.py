@@ -294,6 +294,9 @@ class Missing:
     coverage: Word = "needs DATA"
 
 
+#: The runs of an experiment, in an order in which they can be run, or why it cannot be run.
+Steps = tuple[Step, ...] | Missing
+#: The runs that one of its elements needs (None: all of them), or what is missing for it.
 Needed = Sequence[Step] | Missing | None
 
 
@@ -316,7 +319,7 @@ class Experiment:
     name: str
     elements: tuple[str, ...]
     title: str
-    steps: Callable[[Setting], tuple[Step, ...] | Missing]
+    steps: Callable[[Setting], Steps]
     tell: Callable[[Setting], Findings]
     needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
     apart: bool = False

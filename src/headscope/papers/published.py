@@ -129,6 +129,11 @@ def value(
     return _values(paper).get((table, model, row, column, measure))
 
 
+def figure(paper: str, table: str, *, model: str, row: str, column: str, measure: str) -> float:
+    """One published figure that the paper has; KeyError for any other."""
+    return _values(paper)[table, model, row, column, measure]
+
+
 @cache
 def paper_tasks() -> Mapping[str, PaperTask]:
     """The word tasks of Heads Up!, by name."""

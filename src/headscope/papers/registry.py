@@ -17,9 +17,9 @@ ALL = "all"
 #: The modules that hold the papers, loaded when one is asked for.
 PAPERS: Mapping[str, str] = MappingProxyType(
     {
-        "token-alignment-heads": "headscope.papers.token_alignment_heads",
-        "lahis": "headscope.papers.lahis",
-        "heads-up": "headscope.papers.heads_up",
+        "token-alignment-heads": "headscope.papers.token_alignment_heads.paper",
+        "lahis": "headscope.papers.lahis.paper",
+        "heads-up": "headscope.papers.heads_up.paper",
     }
 )
 #: Experiments beside those of the papers; `all` leaves them out.

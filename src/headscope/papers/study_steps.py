@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
-from headscope.papers.paper import Setting, Step, StudyRun
+from headscope.papers.claims import with_claims
+from headscope.papers.paper import AnyResult, Setting, Step, StudyRun
 from headscope.shown.blocks import (
     Block,
+    Claim,
     Figure,
     Findings,
     HeadMap,
@@ -22,15 +25,46 @@ from headscope.studies.costs.estimate import Work
 
 
 def study_step(
-    study: Callable[..., Any],
+    study: str | Callable[..., Any],
     settings: Callable[[Setting], Any],
     name: str,
     title: str,
     work: Work,
     after: tuple[str, ...] = (),
+    extended: bool = False,
 ) -> Step:
     """A step that runs a study with the settings that follow from those of the paper's run."""
-    return Step(name, title, StudyRun(study, settings), work, after)
+    return Step(name, title, StudyRun(study, settings), work, after, extended)
+
+
+def of_run(
+    step: str | Callable[[Setting], str], kind: type[AnyResult], *sections: str
+) -> Callable[[Callable[[Setting, AnyResult, Findings], Findings]], Callable[[Setting], Findings]]:
+    """What an experiment shows of one step's result, which is nothing where it was not made.
+
+    Beside the typed result it is given what the study itself shows in these sections.
+    """
+
+    def reading(
+        tell: Callable[[Setting, AnyResult, Findings], Findings],
+    ) -> Callable[[Setting], Findings]:
+        @wraps(tell)
+        def findings(setting: Setting) -> Findings:
+            name = step if isinstance(step, str) else step(setting)
+            result = setting.read(name, kind)
+            if result is None:
+                return Findings()
+            shown = shown_by(setting, name, *sections) if sections else Findings()
+            return tell(setting, result, shown)
+
+        return findings
+
+    return reading
+
+
+def with_blocks(shown: Findings, *tables: Table, claims: Iterable[Claim]) -> Findings:
+    """The same behind these tables, and with these claims."""
+    return replace(shown, tables=(*tables, *shown.tables), more=with_claims(*claims))
 
 
 def shown_by(setting: Setting, step: str, *sections: str) -> Findings:

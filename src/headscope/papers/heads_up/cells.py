@@ -13,6 +13,7 @@ from typing import Any, Literal
 from headscope.data.tasks import read_task
 from headscope.errors import InputError
 from headscope.estimates import Estimate
+from headscope.papers.cells import cell
 from headscope.papers.claims import of_interval, of_removal
 from headscope.papers.heads_up.tasks import Task, word_tasks
 from headscope.papers.paper import Setting, decided
@@ -140,22 +141,7 @@ def outcomes(task: AskedTask | None, name: str) -> tuple[Outcome, ...]:
     return () if own is None else (own,)
 
 
-def number(
-    known: float | None,
-    published: float | str | None = None,
-    why: str = NOT_RUN,
-    digits: int = 3,
-) -> Cell:
-    """A number beside the published one, or why there is none."""
-    return Cell(known, published=published, why=why, digits=digits)
-
-
-def count_cell(known: float | None, published: float | str | None = None) -> Cell:
-    """A whole number, likewise."""
-    return number(known, published, digits=0)
-
-
-def cell(
+def outcome_cell(
     own: Sequence[Outcome],
     measure: Measure,
     published: float | str | None = None,
@@ -166,7 +152,7 @@ def cell(
     values = [known for each in own if (known := each.value(measure)) is not None]
     if values and own[0].draw is None:
         return replace(Cell.of(own[0].level(measure), factor=scale), published=published)
-    return number(fmean(values) * scale if values else None, published, why)
+    return cell(fmean(values) * scale if values else None, published=published, why=why)
 
 
 def samples(setting: Setting, step: str, task: str) -> dict[str, list[dict[str, Any]]]:
@@ -217,9 +203,7 @@ def text_table(
     title: str, columns: Sequence[str], texts: Mapping[str, Sequence[str | None]], note: str = ""
 ) -> Table:
     """A table of texts; those that are None were not run."""
-    made = (
-        Row(name, tuple(Cell(text, why=NOT_RUN) for text in row)) for name, row in texts.items()
-    )
+    made = (Row(name, tuple(map(cell, row))) for name, row in texts.items())
     return Table(title, tuple(columns), tuple(made), note=note)
 
 

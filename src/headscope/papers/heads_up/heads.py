@@ -6,21 +6,19 @@ Tables 5, 6, 7, 37 and 38, and Figure 7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 
+from headscope.papers.cells import cell
 from headscope.papers.claims import LEVEL, of_interval, with_claims
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     MAIN,
     Case,
     bounds,
-    cell,
-    count_cell,
     listed,
     named,
-    number,
     of_masks,
+    outcome_cell,
     partner,
     place_of,
     said,
@@ -35,10 +33,11 @@ from headscope.papers.heads_up.tasks import (
     Task,
     defaults,
     directions,
+    needing,
     too_few,
     word_tasks,
 )
-from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step
+from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.results.attention import AttendedTask, AttentionResult
 from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome
 from headscope.results.masks import BasePair, MasksResult
@@ -75,7 +74,7 @@ def _of_others(setting: Setting) -> tuple[Task, ...]:
     return (*found, *(word_tasks(setting) if setting.data.tasks else ()))
 
 
-def _base_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _base_steps(setting: Setting) -> Steps:
     tasks, others = _of_others(setting), others_of(setting)
     if not tasks or not others:
         return NO_PARTNER
@@ -113,7 +112,7 @@ def _base(setting: Setting) -> Findings:
             key, measure, digits = _PAIR[column]
             row, pair = "mask" if column == "heads" else theirs, pairs.get(task)
             published = None if row is None else place.value(row, task, measure)
-            return number(getattr(pair, key, None), published, digits=digits)
+            return cell(getattr(pair, key, None), published=published, digits=digits)
 
         every = _of_others(setting)
         tasks = [task.name for task in every if task.default or task.name in by_task]
@@ -151,7 +150,7 @@ BASE = Experiment(
 )
 
 
-def _map_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _map_steps(setting: Setting) -> Steps:
     """The masks of directions, as in the paper, and of the bundled model's words."""
     tasks = (*directions(setting), *(word_tasks(setting) if setting.pocket else ()))
     if len(defaults(tasks)) < 2:
@@ -232,11 +231,11 @@ MAPS = Experiment(
     "Where the heads of masks lie, and whether key-value groups go as a whole",
     _map_steps,
     _maps,
-    needs=lambda setting, element, steps: too_few(setting),
+    needs=needing(),
 )
 
 
-def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _family_steps(setting: Setting) -> Steps:
     tasks = defaults(directions(setting))
     if not tasks:
         return NO_PAIRS
@@ -283,7 +282,7 @@ def _family_table(
         if column == _LEFT:
             total = setting.geometry.total if not name and result else None
             kept = total if family is None else family.kept
-            return count_cell(kept, place.value(row, "heads", "heads"))
+            return cell(kept, published=place.value(row, "heads", "heads"), digits=0)
         why = NOT_RUN
         own: tuple[Outcome, ...] = ()
         if result is not None:
@@ -293,7 +292,7 @@ def _family_table(
                 own = (one,)
             if family is not None and not family.tested:
                 why, own = "all heads" if family.removed else "no heads", ()
-        return cell(own, "nll", place.value(row, column, "nll"), why)
+        return outcome_cell(own, "nll", place.value(row, column, "nll"), why)
 
     how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
     title = (
@@ -373,7 +372,7 @@ FAMILIES = Experiment(
     "Heads that all masks share, those of one language, and heads that no mask keeps",
     _family_steps,
     _families,
-    needs=lambda setting, element, steps: too_few(setting),
+    needs=needing(),
 )
 
 #: The tasks of Table 7, each of which chooses one of several words.
@@ -395,7 +394,7 @@ def _choices(setting: Setting) -> tuple[Task, ...]:
     return tuple(found[name] for name in CHOICES if name in found)
 
 
-def _attention_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _attention_steps(setting: Setting) -> Steps:
     tasks = _choices(setting)
     if not tasks:
         return Missing(
@@ -418,16 +417,16 @@ def _attention(setting: Setting) -> Findings:
     def shown(name: str, column: str) -> Cell:
         task = tasks[column]
         if name == "uniform":
-            return number(None if task is None else task.by_name["as is"].uniform.mean)
+            return cell(None if task is None else task.by_name["as is"].uniform.mean)
         condition, heads = _ATTENTION[name]
         theirs = place.value(name, column, "attention")
         if task is None:
-            return number(None, theirs)
+            return cell(None, published=theirs)
         share = task.by_name[condition].heads.get(heads)
         if share is None or share.mean is None:
-            return number(None, theirs, "no such heads")
-        ends = (None, None) if share.bounds is None else tuple(bounds(share.bounds).values())
-        return replace(number(share.mean, theirs), low=ends[0], high=ends[1])
+            return cell(None, published=theirs, why="no such heads")
+        low, high = (None, None) if share.bounds is None else bounds(share.bounds).values()
+        return cell(share.mean, low, high, published=theirs)
 
     table = grid(
         "Attention on the right word, as a share of that on all words to choose from",
@@ -470,5 +469,5 @@ ATTENTION = Experiment(
     "Whether heads of the mask look at the right word more than others",
     _attention_steps,
     _attention,
-    needs=lambda setting, element, steps: too_few(setting, CHOICES, words=True),
+    needs=needing(*CHOICES, words=True),
 )

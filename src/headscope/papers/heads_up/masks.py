@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headscope.papers.cells import cell
 from headscope.papers.claims import with_claims
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
@@ -22,12 +23,10 @@ from headscope.papers.heads_up.cells import (
     Place,
     as_instructed,
     case_of,
-    cell,
-    count_cell,
     listed,
     named,
-    number,
     of_masks,
+    outcome_cell,
     outcomes,
     partner,
     place_of,
@@ -48,11 +47,12 @@ from headscope.papers.heads_up.tasks import (
     defaults,
     directions,
     hybrid_of,
+    needing,
     too_few,
     with_shots,
     word_tasks,
 )
-from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.papers.published import paper_model
 from headscope.results.mask import FoundMask
 from headscope.results.mask_tests import (
@@ -112,11 +112,11 @@ class Proof:
         """A measure under the condition of the paper's name, beside the published figure."""
         if name != ANOTHER:
             theirs = place.value(name, self.column, measure)
-            return cell(outcomes(self.own, CONDITIONS[name]), measure, theirs)
+            return outcome_cell(outcomes(self.own, CONDITIONS[name]), measure, theirs)
         row = partner(place, self.other)
         theirs = None if row is None else place.value(row, self.column, measure)
         why = {} if self.other else {"why": "no other model"}
-        return cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
+        return outcome_cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
 
 
 def asked_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
@@ -154,9 +154,7 @@ def _others_asked(setting: Setting, task: Task) -> tuple[str, ...]:
     return others_of(setting) if given else ()
 
 
-def _mask_steps(
-    setting: Setting, tasks: Sequence[Task], missing: Missing
-) -> tuple[Step, ...] | Missing:
+def _mask_steps(setting: Setting, tasks: Sequence[Task], missing: Missing) -> Steps:
     """The masks of tasks with their tests, and other models' masks tested on this one."""
     if not tasks:
         return missing
@@ -206,7 +204,8 @@ def conditions_table(
     for name, proof in proofs.items():
         cells = [proof.cell(place, each, measure) for measure in measures for each in conditions]
         if heads:
-            cells.insert(0, count_cell(proof.kept, place.value("mask", proof.column, "heads")))
+            theirs = place.value("mask", proof.column, "heads")
+            cells.insert(0, cell(proof.kept, published=theirs, digits=0))
         rows.append(Row(name, tuple(cells)))
     columns = [f"{TITLES[measure]}, {each}" for measure in measures for each in conditions]
     columns = [*(["heads in the mask"] if heads else ()), *columns]
@@ -366,7 +365,7 @@ WORD_MASKS = Experiment(
 )
 
 
-def _shots_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _shots_steps(setting: Setting) -> Steps:
     every = word_tasks(setting)
     if not every:
         return NO_TASKS
@@ -417,7 +416,7 @@ def _shots(setting: Setting) -> Findings:
         # Of other tasks than the paper's hybrid: a text beside ours, with which none is compared.
         if own == "hybrid" and theirs is not None:
             theirs = f"{theirs:.2f}"
-        return cell(outcomes(tests[task, masked], own), "accuracy", theirs)
+        return outcome_cell(outcomes(tests[task, masked], own), "accuracy", theirs)
 
     note = "The third row is not in the paper: the mask of Table 2, trained without examples."
     if hybrid is not None:
@@ -451,14 +450,14 @@ SHOTS = Experiment(
     _shots_steps,
     _shots,
     # Its last row is of a mask of nearly all of them.
-    needs=lambda setting, element, steps: too_few(setting, words=True),
+    needs=needing(words=True),
 )
 
 
-def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], Steps]:
     """The masks of a kind beside those of heads; of the first direction alone, or of all."""
 
-    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    def steps(setting: Setting) -> Steps:
         tasks = defaults(directions(setting))
         kinds: tuple[runs.Kind, ...] = ("", kind)
         every = tasks[:1] if first else directions(setting)
@@ -517,7 +516,7 @@ QUERIES = Experiment(
     "Masks of queries: removed heads attend evenly",
     _kind_steps("query", first=True),
     _queries,
-    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    needs=needing("en-zh"),
 )
 
 
@@ -541,7 +540,7 @@ LAYERS = Experiment(
     "Masks with gates of feed-forward layers, too",
     _kind_steps("feed-forward", first=False),
     _layers,
-    needs=lambda setting, element, steps: too_few(setting),
+    needs=needing(),
 )
 
 #: How models with experts are told apart, by their names.
@@ -553,7 +552,7 @@ def _expert_tasks(setting: Setting) -> tuple[Task, ...]:
     return tuple(task for task in directions(setting) if task.name.startswith(("en-", "zh-")))
 
 
-def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _expert_steps(setting: Setting) -> Steps:
     if not _EXPERTS.search(setting.model.model):
         return Missing(
             "a model with a mixture of experts, told by its name, and sentence pairs",
@@ -587,7 +586,7 @@ EXPERTS = Experiment(
     "Masks of a model with a mixture of experts",
     _expert_steps,
     _experts,
-    needs=lambda setting, element, steps: too_few(setting, EN_ZH),
+    needs=needing(*EN_ZH),
 )
 
 #: The directions of Table 8.
@@ -612,7 +611,7 @@ def _scaled_tasks(setting: Setting) -> tuple[Task, ...]:
     return tuple(task for task in directions(setting) if task.default or task.name in TABLE_8)
 
 
-def _scaled_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _scaled_steps(setting: Setting) -> Steps:
     tasks = _scaled_tasks(setting)
     if not tasks:
         why, give = (f"{getattr(NO_PAIRS, name)}; {getattr(_NO_CHECK, name)}"
@@ -648,7 +647,7 @@ def _scaled(setting: Setting) -> Findings:
 
     def best(name: str, column: str) -> Cell:
         task = tasks[name]
-        return number(None if task is None else task.best, theirs, digits=1)
+        return cell(None if task is None else task.best, published=theirs, digits=1)
 
     title = "The best α by the loss of the instructed task"
     tables = [_bleu(setting, tasks, draws), grid(title, names, ("best α",), best, place.reference)]
@@ -679,7 +678,7 @@ def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) 
 
     def bleu(name: str, task: str) -> Cell:
         own = outcomes(tasks[task], _SCALED[name])
-        return cell(own, "bleu_published", place.value(name, task, "bleu"))
+        return outcome_cell(own, "bleu_published", place.value(name, task, "bleu"))
 
     note = (
         "BLEU over characters as the published code has it, a mean over outputs. α was chosen by "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headscope.find.masking import MaskTraining, preset
-from headscope.papers.claims import answer_of, claims_of
+from headscope.papers.cells import cell
+from headscope.papers.claims import answering
 from headscope.papers.heads_up import heads, masks, prompts
-from headscope.papers.heads_up.cells import MAIN, NAME, count_cell, number
+from headscope.papers.heads_up.cells import MAIN, NAME
 from headscope.papers.heads_up.masks import asked_of, same_task, whose_words
 from headscope.papers.heads_up.runs import mask_name, proof_name, slug, training_changes
 from headscope.papers.heads_up.tasks import (
@@ -21,7 +22,7 @@ from headscope.papers.paper import Experiment, Paper, Setting, Step
 from headscope.papers.published import ANY, paper_model, reference, source, value
 from headscope.results.mask import FoundMask
 from headscope.results.mask_tests import MaskedTask, MaskTests
-from headscope.shown.blocks import NOT_RUN, Cell, Findings, Reference, Row, Table, grid
+from headscope.shown.blocks import Cell, Findings, Reference, Row, Table, grid
 
 #: The rows of Table 11 and what they are called in our training.
 _TRAINING = {
@@ -82,12 +83,12 @@ def _model(setting: Setting) -> Table:
         "heads": geometry.total,
     }
 
-    def cell(name: str, _: str) -> Cell:
+    def shown(name: str, _: str) -> Cell:
         published = value(NAME, "Table 9", model=theirs, row="model", column=name, measure="count")
         return Cell(ours[name], published=published, why="known once a mask was tested", digits=0)
 
     where = _cited("Table 9", theirs, "shapes of models, not results")
-    return grid(f"The model ({slug(setting.model.model)})", ours, ("number",), cell, where)
+    return grid(f"The model ({slug(setting.model.model)})", ours, ("number",), shown, where)
 
 
 def _span(numbers: Sequence[int]) -> int | str:
@@ -110,10 +111,10 @@ def _data(setting: Setting) -> Table:
             theirs = value(NAME, "Section A", model=ANY, row="XNLI", column="training samples",
                            measure="count")  # fmt: skip
         return (
-            count_cell(mask.examples if mask else None, theirs),
-            count_cell(test.examples if test else None),
-            Cell(test.bare if isinstance(test, MaskedTask) else None, why=NOT_RUN),
-            Cell(test.instruction if test else None, why=NOT_RUN),
+            cell(mask.examples if mask else None, published=theirs, digits=0),
+            cell(test.examples if test else None, digits=0),
+            cell(test.bare if isinstance(test, MaskedTask) else None),
+            cell(test.instruction if test else None),
         )
 
     return Table(
@@ -129,7 +130,7 @@ def _data(setting: Setting) -> Table:
 def _training(setting: Setting) -> Table:
     """Table 11: the settings of a training, and those of a negative start."""
 
-    def cell(name: str, tasks: str) -> Cell:
+    def shown(name: str, tasks: str) -> Cell:
         translation = tasks == "directions"
         row = "translation" if translation else "word task"
         place = {"row": row, "column": name, "measure": "setting"}
@@ -138,14 +139,15 @@ def _training(setting: Setting) -> Table:
         theirs = theirs or value(NAME, "Table 11", model=ANY, **place)
         ours: float = getattr(_changed(setting, translation), _TRAINING[name])
         # As many decimals as either needs: counts of steps have none.
-        shown = (f"{known:.4f}".rstrip("0") for known in (ours, theirs) if known is not None)
-        return number(ours, theirs, digits=max(len(text.partition(".")[2]) for text in shown))
+        texts = (f"{known:.4f}".rstrip("0") for known in (ours, theirs) if known is not None)
+        digits = max(len(text.partition(".")[2]) for text in texts)
+        return cell(ours, published=theirs, digits=digits)
 
     return grid(
         "The training of a mask",
         _TRAINING,
         ("directions", "word tasks"),
-        cell,
+        shown,
         _cited("Table 11", ANY, "settings, not results"),
         "Weights begin around -3 for a negative start, as in the paper. Noise and order follow "
         f"from the seed, {setting.seed}.",
@@ -162,15 +164,26 @@ SETTINGS = Experiment(
 )
 
 
-def _answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
-    """The paper's claims, each as it was found here, and what was left unanswered."""
-    left = [
-        experiment.elements[0]
-        for experiment in PAPER.experiments
-        if experiment.name not in findings or not findings[experiment.name].found
-    ]
-    return answer_of(claims_of(findings), left)
-
+EXPERIMENTS = (
+    prompts.FIRSTS,
+    masks.MASKS,
+    masks.WORD_MASKS,
+    masks.SHOTS,
+    prompts.SIZES,
+    heads.BASE,
+    prompts.REMOVED,
+    heads.FAMILIES,
+    prompts.TRAINING,
+    prompts.HIDDEN,
+    heads.ATTENTION,
+    masks.SCALING,
+    SETTINGS,
+    heads.MAPS,
+    *prompts.ORDERS,
+    masks.QUERIES,
+    masks.LAYERS,
+    masks.EXPERTS,
+)
 
 PAPER = Paper(
     name="heads-up",
@@ -187,27 +200,8 @@ PAPER = Paper(
         "held-out examples beside the model as it is, the instructed model and random masks of the "
         "same size.",
     ),
-    experiments=(
-        prompts.FIRSTS,
-        masks.MASKS,
-        masks.WORD_MASKS,
-        masks.SHOTS,
-        prompts.SIZES,
-        heads.BASE,
-        prompts.REMOVED,
-        heads.FAMILIES,
-        prompts.TRAINING,
-        prompts.HIDDEN,
-        heads.ATTENTION,
-        masks.SCALING,
-        SETTINGS,
-        heads.MAPS,
-        *prompts.ORDERS,
-        masks.QUERIES,
-        masks.LAYERS,
-        masks.EXPERTS,
-    ),
-    answer=_answer,
+    experiments=EXPERIMENTS,
+    answer=answering(EXPERIMENTS),
     steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps")),
     notes=lambda setting: (
         "Figures of several directions or tasks are means; claims are tested in each of them, by "

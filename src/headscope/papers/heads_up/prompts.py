@@ -10,14 +10,13 @@ from math import comb, inf
 from statistics import fmean, median
 
 from headscope.measure.intervals import t_interval
+from headscope.papers.cells import cell
 from headscope.papers.claims import LEVEL, of_removal, with_claims
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     Place,
     bounds,
-    count_cell,
     interval_words,
-    number,
     place_of,
     rows_of,
     said,
@@ -33,14 +32,15 @@ from headscope.papers.heads_up.tasks import (
     defaults,
     directions,
     first_task,
+    needing,
     of_printed,
     too_few,
 )
-from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.results.mask import FoundMask
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
-from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
+from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Row, Table
 from headscope.studies.models import kin
 
 CONDITIONS = ("as is", "instructed", "masked")
@@ -66,7 +66,7 @@ def _texts(own: Mapping[str, Mapping[str, str]]) -> list[str | None]:
     return [*written, own["as is"]["reference"] if "as is" in own else None]
 
 
-def _first_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _first_steps(setting: Setting) -> Steps:
     tasks = default_tasks(setting)
     return runs.trained(setting, tasks) if tasks else NO_MASKS
 
@@ -124,7 +124,7 @@ def _probed(setting: Setting) -> Task | None:
     return next((task for task in every if task.name == "en-de"), next(iter(every), None))
 
 
-def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _size_steps(setting: Setting) -> Steps:
     tasks, probed = _size_tasks(setting), _probed(setting)
     if not tasks:
         give = f"{NO_PAIRS.give}; --others MODEL for each size of its family"
@@ -201,7 +201,7 @@ SIZES = Experiment(
 )
 
 
-def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _training_steps(setting: Setting) -> Steps:
     task = first_task(setting)
     return NO_MASKS if task is None else (runs.mask_step(setting, task),)
 
@@ -233,10 +233,10 @@ TRAINING = Experiment(
 )
 
 
-def _walks_steps(*names: str) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+def _walks_steps(*names: str) -> Callable[[Setting], Steps]:
     """The walks of these names with the masks that they need."""
 
-    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    def steps(setting: Setting) -> Steps:
         task = first_task(setting)
         if task is None:
             return NO_PAIRS
@@ -291,9 +291,9 @@ def _walk_table(
     theirs = place.value(row, "behaviour switches", "heads")
     for result in results.values():
         middle = None if result is None else target_first(result)[2]
-        why = {} if result is None else {"why": "never"}
-        switch.append(number(middle, None if switch else theirs, digits=0, **why))
-        never.append(count_cell(None if result is None else target_first(result)[0]))
+        why = NOT_RUN if result is None else "never"
+        switch.append(cell(middle, published=None if switch else theirs, digits=0, why=why))
+        never.append(cell(None if result is None else target_first(result)[0], digits=0))
     rows = (Row(SWITCH, tuple(switch)), Row("prompts with the target never first", tuple(never)))
     return Table(title, tuple(results), (*rows, *more), place.reference)
 
@@ -396,7 +396,7 @@ ORDERS = (
             "removal in order of rank gained",
             "with the most influential heads gone first the task takes over later",
         ),
-        needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+        needs=needing("en-zh"),
     ),
     Experiment(
         "figure-9",
@@ -409,7 +409,7 @@ ORDERS = (
             "removal in order of weight, negative start",
             "by the weights of a mask begun with hardly any head the task takes over later",
         ),
-        needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+        needs=needing("en-zh"),
     ),
 )
 REMOVED = Experiment(
@@ -418,11 +418,11 @@ REMOVED = Experiment(
     "Heads removed one by one by rising weight: when the task takes over",
     _walks_steps(runs.WALK),
     _walk,
-    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    needs=needing("en-zh"),
 )
 
 
-def _states_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+def _states_steps(setting: Setting) -> Steps:
     task = first_task(setting)
     if task is None:
         return NO_PAIRS
@@ -509,5 +509,5 @@ HIDDEN = Experiment(
     "Whether the masked model passes through the states of the instructed one",
     _states_steps,
     _states,
-    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
+    needs=needing("en-zh"),
 )

@@ -17,8 +17,9 @@ from headscope.papers.heads_up.tasks import (
     first_task,
     of_printed,
 )
-from headscope.papers.paper import Setting, Step, StudyRun
+from headscope.papers.paper import Setting, Step
 from headscope.papers.published import paper_model
+from headscope.papers.study_steps import study_step
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
 from headscope.studies.costs.estimate import Work
@@ -122,14 +123,19 @@ def draws_of(setting: Setting, text: bool = True) -> int:
 def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Train a mask; all but those of the default tasks, begun with all heads, are extended."""
 
-    def settings(setting: Setting) -> FindMask:
-        changes = training_changes(setting, task.translation, kind, other)
-        return FindMask(_model(setting, other), task.choice, changes=changes, seed=setting.seed)
-
-    title = _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else "")
-    run, work = StudyRun("find mask", settings), training_work(setting, task)
-    extended = bool(kind) or not task.default
-    return Step(mask_name(task, kind, other), title, run, work, extended=extended)
+    return study_step(
+        "find mask",
+        lambda setting: FindMask(
+            _model(setting, other),
+            task.choice,
+            changes=training_changes(setting, task.translation, kind, other),
+            seed=setting.seed,
+        ),
+        mask_name(task, kind, other),
+        _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else ""),
+        training_work(setting, task),
+        extended=bool(kind) or not task.default,
+    )
 
 
 def mask_test_step(
@@ -150,32 +156,35 @@ def mask_test_step(
     `foreign` and `hybrid` name the steps of other masks, `other` is the model where it is another.
     """
     beside = [step for step in (foreign, hybrid) if step is not None]
-
-    def settings(setting: Setting) -> VerifyMask:
-        return VerifyMask(
+    draws = draws_of(setting) if drawn else 0
+    return study_step(
+        "verify mask",
+        lambda setting: VerifyMask(
             (str(setting.at(mask)),),
             task.choice,
             _model(setting, other),
             () if foreign is None else (str(setting.at(foreign)),),
             None if hybrid is None else str(setting.at(hybrid)),
-            draws_of(setting) if drawn else 0,
+            draws,
             setting.seed,
             # The paper's ROUGE-L sees what follows a translation, too.
             Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
-        )
-
-    work = asking_work(setting, task, 3 + len(beside) + 2 * drawn * draws_of(setting))
-    run = StudyRun("verify mask", settings)
-    return Step(name, title, run, work, (mask, *beside), extended)
+        ),
+        name,
+        title,
+        asking_work(setting, task, 3 + len(beside) + 2 * draws),
+        (mask, *beside),
+        extended,
+    )
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
-    name, mask = proof_name(task, kind, other), mask_name(task, kind, other)
-    title, extended = f"{mask} on held-out examples", bool(kind) or not task.default
+    mask, extended = mask_name(task, kind, other), bool(kind) or not task.default
+    name, title = proof_name(task, kind, other), f"{mask} on held-out examples"
     return mask_test_step(
         setting, name, title, task, mask, other=other, drawn=True, extended=extended
-    )  # fmt: skip
+    )
 
 
 def trained(
@@ -197,28 +206,30 @@ def swap_step(setting: Setting, task: Task, other: str) -> Step:
 def scaling_step(setting: Setting, task: Task) -> Step:
     """Scale the heads outside a mask by values from 0 to 1."""
 
-    def settings(setting: Setting) -> VerifyScaling:
-        draws = draws_of(setting)
-        return VerifyScaling(
-            (str(setting.at(mask_name(task))),),
+    mask, draws = mask_name(task), draws_of(setting)
+    grid_draws = min(_GRID_DRAWS, draws)
+    values = 11 + 10 * grid_draws + 2
+    # Half of the examples each; all are instructed but the last two of the values.
+    work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
+    work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
+    return study_step(
+        "verify scaling",
+        lambda setting: VerifyScaling(
+            (str(setting.at(mask)),),
             task.choice,
             setting.model,
             check_file(setting, task.name),
             draws=draws,
-            grid_draws=min(_GRID_DRAWS, draws),
+            grid_draws=grid_draws,
             seed=setting.seed,
             asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
-        )
-
-    draws = draws_of(setting)
-    values = 11 + 10 * min(_GRID_DRAWS, draws) + 2
-    # Half of the examples each; all are instructed but the last two of the values.
-    work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
-    work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
-    title, run = f"heads outside the mask for {task.name} scaled", StudyRun(
-        "verify scaling", settings
-    )  # fmt: skip
-    return Step(f"scaling-{task.name}", title, run, work, (mask_name(task),), not task.default)
+        ),
+        f"scaling-{task.name}",
+        f"heads outside the mask for {task.name} scaled",
+        work,
+        (mask,),
+        not task.default,
+    )
 
 
 @dataclass(frozen=True)
@@ -259,15 +270,10 @@ class Families:
         measured = len(self.tasks) * conditions
         title = f"heads shared by {len(self.masks)} masks, by those of a language, and by none"
         title += ", begun with hardly any head" if self.kind else ""
-        run = Step(
-            self.name,
-            title,
-            StudyRun("verify families", self.settings),
-            asking_work(setting, self.tasks[0], measured, measured, write=False),
-            tuple(mask.name for mask in masks),
-            self.name != "families",
-        )
-        return (*masks, run)
+        work = asking_work(setting, self.tasks[0], measured, measured, write=False)
+        needed, extended = tuple(mask.name for mask in masks), self.name != "families"
+        study = "verify families"
+        return *masks, study_step(study, self.settings, self.name, title, work, needed, extended)
 
 
 def families_of(setting: Setting) -> tuple[Families, ...]:
@@ -285,19 +291,24 @@ def families_of(setting: Setting) -> tuple[Families, ...]:
 def attention_step(setting: Setting, task: Task) -> Step:
     """Attention on the right one of several words, under a task's mask."""
 
-    def settings(setting: Setting) -> VerifyAttention:
-        masks, draws = (str(setting.at(mask_name(task))),), _attention_draws(setting)
-        return VerifyAttention(
-            masks, setting.model, task.choice, draws, setting.seed, setting.batch_tokens
-        )
-
-    title, run = f"attention on the right word, {task.name}", StudyRun("verify attention", settings)
-    work = asking_work(setting, task, 4 + _attention_draws(setting), 2, write=False)
-    return Step(f"attention-{task.name}", title, run, work, (mask_name(task),), not task.default)
-
-
-def _attention_draws(setting: Setting) -> int:
-    return setting.steering.draws or _ATTENTION_DRAWS
+    mask, draws = mask_name(task), setting.steering.draws or _ATTENTION_DRAWS
+    name, title = f"attention-{task.name}", f"attention on the right word, {task.name}"
+    return study_step(
+        "verify attention",
+        lambda setting: VerifyAttention(
+            (str(setting.at(mask)),),
+            setting.model,
+            task.choice,
+            draws,
+            setting.seed,
+            setting.batch_tokens,
+        ),
+        name,
+        title,
+        asking_work(setting, task, 4 + draws, 2, write=False),
+        (mask,),
+        not task.default,
+    )
 
 
 def compared_steps(
@@ -318,8 +329,8 @@ def compared_steps(
 
         more = len(part) > len(default)
         title = f"{len(part)} masks beside {f'those of {slug(other)}' if other else 'each other'}"
-        run, step = StudyRun("compare masks", settings), f"{name}-every" if more else name
-        steps.append(Step(step, title, run, Work(), (*own, *base), more))
+        own_name, needed = f"{name}-every" if more else name, (*own, *base)
+        steps.append(study_step("compare masks", settings, own_name, title, Work(), needed, more))
     return tuple(steps)
 
 
@@ -347,8 +358,8 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
 
     # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
     work = asking_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False)
-    title, run = "hidden states beside the instructed model's", StudyRun("compare states", settings)
-    return mask_step(setting, task), Step(name, title, run, work, (mask_name(task),))
+    mask, title = mask_step(setting, task), "hidden states beside the instructed model's"
+    return mask, study_step("compare states", settings, name, title, work, (mask.name,))
 
 
 def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
@@ -381,8 +392,8 @@ def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     work = asking_work(setting, some, written, 0)
     if silent := random * total + (removed if order == "pass" else 0):
         work += asking_work(setting, some, silent, 0, write=False)
-    run = StudyRun("verify one-by-one", settings)
-    return mask, Step(name, _WALKS[name], run, work * _SHARED, (mask.name,), bool(kind))
+    study, needed, work = "verify one-by-one", (mask.name,), work * _SHARED
+    return mask, study_step(study, settings, name, _WALKS[name], work, needed, bool(kind))
 
 
 def on_printed(setting: Setting, task: Task | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import permutations
@@ -12,7 +12,7 @@ from typing import Any
 from headscope.data.languages import Direction
 from headscope.data.pairs import directions_in
 from headscope.errors import InputError
-from headscope.papers.paper import Missing, Setting
+from headscope.papers.paper import Missing, Needed, Setting, Step
 from headscope.papers.published import paper_tasks
 from headscope.studies.tasks import TaskChoice
 
@@ -215,6 +215,11 @@ def too_few(setting: Setting, wanted: Iterable[str] = (), *, words: bool = False
     if len(absent) <= len(TABLE_1):
         why += f" (not {', '.join(absent)})"
     return Missing(why, NO_TASKS.give if words else NO_PAIRS.give)
+
+
+def needing(*wanted: str, words: bool = False) -> Callable[[Setting, str, Sequence[Step]], Needed]:
+    """What a table or figure of these directions or word tasks needs; by default it is of all."""
+    return lambda setting, element, steps: too_few(setting, wanted, words=words)
 
 
 def check_file(setting: Setting, direction: str) -> str | None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from headscope.data.transfer import LANGUAGES, language_of
-from headscope.papers.claims import answer_of, claims_of
+from headscope.papers.claims import answering
 from headscope.papers.lahis import steps as runs
 from headscope.papers.lahis import told
 from headscope.papers.lahis.scale import astray, codes, directions_given
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
-from headscope.shown.blocks import Findings
-
-Steps = tuple[Step, ...] | Missing
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Steps
 
 DOCUMENTS = Missing(
     "LAHIS scores heads on documents of several languages (the published code: 1,000 Wikipedia "
@@ -180,14 +177,6 @@ EXPERIMENTS = (
 )
 
 
-def answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
-    """The paper's claims, each as it was found here, and what was left unanswered."""
-    answered = {name for name, shown in findings.items() if shown.found}
-    return answer_of(
-        claims_of(findings), [one.name for one in EXPERIMENTS if one.name not in answered]
-    )
-
-
 PAPER = Paper(
     name="lahis",
     title=(
@@ -209,7 +198,7 @@ PAPER = Paper(
         "language are compared with the untouched model and with as many random heads.",
     ),
     experiments=EXPERIMENTS,
-    answer=answer,
+    answer=answering(EXPERIMENTS, lambda experiment: experiment.name),
     steered=frozenset(("limit", "draws", "k")),
     notes=told.notes,
 )

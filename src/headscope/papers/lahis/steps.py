@@ -152,9 +152,7 @@ def moving(setting: Setting) -> tuple[Step, ...]:
 
 def _both_gates(setting: Setting) -> CompareImportance:
     still, moved = (setting.at(step_name(setting, name)) for name in (LOSSES, LOSSES_MOVING))
-    return CompareImportance(
-        (setting.at(HEADS), setting.at(MOVING)), (still, moved), setting.seed
-    )  # fmt: skip
+    return CompareImportance((setting.at(HEADS), setting.at(MOVING)), (still, moved), setting.seed)
 
 
 def layers(setting: Setting) -> Step:
@@ -162,16 +160,19 @@ def layers(setting: Setting) -> Step:
     draws, counts = scale(setting).layer_draws, [one for one in setting.geometry.counts if one]
     texts = languages(setting) * (1 + len(counts) + draws * len(set(counts)))
 
-    def settings(setting: Setting) -> VerifyLayers:
-        return VerifyLayers(
+    return _reading(
+        setting,
+        verify_layers,
+        lambda setting: VerifyLayers(
             str(setting.at(HEADS)),
             model=setting.model,
             documents=documents(setting, "tested"),
             removal=_removal(setting, draws, False),
-        )
-
-    title = "text of each language without whole layers"
-    return _reading(setting, verify_layers, settings, "layers", title, texts)
+        ),
+        "layers",
+        "text of each language without whole layers",
+        texts,
+    )
 
 
 def _reading(
@@ -220,58 +221,60 @@ def _loss_batch(setting: Setting) -> int:
 
 def summaries(setting: Setting) -> Step:
     """Summaries, of the bundled model repeated sentences, without general heads."""
-    counts = scale(setting)
-    n = languages(setting) if setting.pocket else len(setting.data.summaries)
-
-    def settings(setting: Setting) -> VerifySummaries:
-        # Only the bundled model is sure to have so many.
-        limit = counts.summaries if setting.pocket else None
-        texts = DocumentsChoice(data=setting.data.summaries, limit=limit)
-        return _changed(setting, VerifySummaries, texts=texts, rank="score")
-
+    counts, data = scale(setting), setting.data.summaries
+    # Only the bundled model is sure to have so many.
+    texts = DocumentsChoice(data=data, limit=counts.summaries if setting.pocket else None)
     what = "repeated sentences" if setting.pocket else "summaries"
-    title, conditions = f"{what} without general heads", n * (2 + 2 * counts.writing_draws)
     return _writing(
-        setting, verify_summaries, settings, "summaries", title, conditions, counts.summaries
+        setting,
+        verify_summaries,
+        lambda setting: _changed(setting, VerifySummaries, texts=texts, rank="score"),
+        "summaries",
+        f"{what} without general heads",
+        (languages(setting) if setting.pocket else len(data)) * (2 + 2 * counts.writing_draws),
+        counts.summaries,
     )
 
 
 def translating(setting: Setting) -> Step:
     """The language of translations without the heads of the target language."""
     limit, given = scale(setting).sentences, directions_given(setting)
-
-    def settings(setting: Setting) -> VerifyOffTarget:
-        pairs = PairsChoice((), given, limit=limit) if given else PairsChoice(("all",), limit=limit)
-        return _changed(setting, VerifyOffTarget, ask="translate", pairs=pairs, rank="score")
-
+    pairs = PairsChoice(() if given else ("all",), given, limit=limit)
     title = "language of translations without the target language's heads"
     texts = 20 if setting.pocket else len(given)
-    return _off_target(setting, settings, "translate", title, texts, limit)
+    return _off_target(setting, "translate", lambda _: {"pairs": pairs}, title, texts, limit)
 
 
 def continuing(setting: Setting) -> Step:
     """The language of continued documents without the heads of it."""
     limit = scale(setting).beginnings
-
-    def settings(setting: Setting) -> VerifyOffTarget:
-        texts = documents(setting, "tested", limit)
-        return _changed(setting, VerifyOffTarget, ask="continue", documents=texts, rank="score")
-
     title = "language of continued documents without its heads"
-    return _off_target(setting, settings, "continue", title, languages(setting), limit)
+    return _off_target(
+        setting,
+        "continue",
+        lambda setting: {"documents": documents(setting, "tested", limit)},
+        title,
+        languages(setting),
+        limit,
+    )
 
 
 def _off_target(
     setting: Setting,
-    settings: Callable[[Setting], VerifyOffTarget],
     ask: str,
+    data: Callable[[Setting], dict[str, Any]],
     title: str,
     groups: int,
     prompts: int,
 ) -> Step:
-    conditions = groups * (3 + 2 * scale(setting).writing_draws)
     return _writing(
-        setting, verify_off_target, settings, f"off-target-{ask}", title, conditions, prompts
+        setting,
+        verify_off_target,
+        lambda setting: _changed(setting, VerifyOffTarget, ask=ask, rank="score", **data(setting)),
+        f"off-target-{ask}",
+        title,
+        groups * (3 + 2 * scale(setting).writing_draws),
+        prompts,
     )
 
 

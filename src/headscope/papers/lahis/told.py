@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -15,10 +15,9 @@ from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_sai
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
 from headscope.papers.published import source, value
-from headscope.papers.study_steps import joined, shown_by, titled
+from headscope.papers.study_steps import joined, of_run, shown_by, titled
 from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import (
-    LanguageText,
     Matrix,
     TextWithoutHeads,
     TextWithoutLayers,
@@ -27,7 +26,7 @@ from headscope.results.language_texts import (
 from headscope.results.soft_gate import SoftGateResult
 from headscope.results.writing import OffTarget, Steering, Summaries, Transfer, WritingResult
 from headscope.runs import encode
-from headscope.shown.blocks import Cell, Claim, Findings, Reference, Row, Table, p_cell
+from headscope.shown.blocks import Cell, Claim, Findings, Reference, Row, Table, p_cell, table_of
 
 #: What no interval of an experiment holds.
 SAMPLE = (
@@ -63,6 +62,11 @@ def notes(setting: Setting) -> tuple[str, ...]:
     return *said, SAMPLE
 
 
+def _step(name: str) -> Callable[[Setting], str]:
+    """The folder of a step, whose name tells of its counts."""
+    return lambda setting: step_name(setting, name)
+
+
 # Heads of languages
 
 
@@ -71,12 +75,10 @@ def tell_importance(setting: Setting) -> Findings:
     return shown_by(setting, HEADS, "Languages and their heads", "Where the heads are")
 
 
-def tell_sets(setting: Setting) -> Findings:
+@of_run(HEADS, LahisResult, "General heads", "By layer")
+def tell_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
     """General and specific heads, and the layers they lie in."""
-    found = setting.read(HEADS, LahisResult)
-    if found is None:
-        return Findings()
-    return _told(shown_by(setting, HEADS, "General heads", "By layer"), *set_claims(found))
+    return _told(shown, *set_claims(found))
 
 
 def set_claims(found: LahisResult) -> list[Claim]:
@@ -99,26 +101,17 @@ def set_claims(found: LahisResult) -> list[Claim]:
 # Losses of text
 
 
-def tell_perplexity(setting: Setting) -> Findings:
+@of_run(_step(LOSSES), TextWithoutHeads, "Each language", "Single draws", "Loss and perplexity")
+def tell_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
-    step = step_name(setting, LOSSES)
-    found = setting.read(step, TextWithoutHeads)
-    if found is None:
-        return Findings()
-    shown = shown_by(setting, step, "Each language", "Single draws", "Loss and perplexity")
     claims = [
         _needed(code, row, int(found.data[code]["examples"]))
         for code, text in found.languages.items()
-        if (row := _specific(code, text)) is not None
+        for row in text.removed
+        if (row.of, row.role) == (code, "chosen")
     ]
     none = "No language has heads of its own here, so none could be removed."
     return _told(replace(shown, found=shown.found or none), *claims)
-
-
-def _specific(code: str, text: LanguageText) -> WithoutHeads | None:
-    """What the removal of a language's specific heads does to its own text."""
-    rows = (row for row in text.removed if (row.of, row.role) == (code, "chosen"))
-    return next(rows, None)
 
 
 def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
@@ -132,17 +125,13 @@ def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
     return of_removal(name, encode(row), by, change=change, sign=1)
 
 
-def tell_cross(setting: Setting) -> Findings:
+@of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Random heads and texts")
+def tell_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Heads of one language, text of another."""
-    step = step_name(setting, LOSSES)
-    found = setting.read(step, TextWithoutHeads)
-    if found is None:
-        return Findings()
     matrix = next((one for one in found.matrices if one.role == "chosen"), None)
     if matrix is None:
         none = "No language has heads of its own here, so there is nothing to cross."
         return Findings(found=none)
-    shown = shown_by(setting, step, "Heads and texts", "Random heads and texts")
     if not matrix.own:
         return replace(shown, found="With text of one language nothing can be crossed.")
     return _told(shown, own_most(found, matrix))
@@ -179,19 +168,15 @@ def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
     return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
 
 
-def tell_layers(setting: Setting) -> Findings:
+@of_run(
+    _step("layers"),
+    TextWithoutLayers,
+    "Change of loss by layer",
+    "Layers and random heads",
+    "Where important heads lie",
+)
+def tell_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> Findings:
     """Each language's text without whole layers, and where its important heads lie."""
-    step = step_name(setting, "layers")
-    found = setting.read(step, TextWithoutLayers)
-    if found is None:
-        return Findings()
-    shown = shown_by(
-        setting,
-        step,
-        "Change of loss by layer",
-        "Layers and random heads",
-        "Where important heads lie",
-    )
     worst = {
         code: max(text.layers, key=lambda row: row.change.value).layer
         for code, text in found.languages.items()
@@ -208,43 +193,24 @@ def tell_moving(setting: Setting) -> Findings:
         return Findings()
     by_code: Mapping[str, Any] = found["languages"]
 
-    def cell(estimate: Mapping[str, float] | None, digits: int) -> Cell:
-        known = None if estimate is None else Estimate(**estimate)
-        return Cell.of(known, digits) if known else Cell(why=NO_HEADS)
+    def estimate(key: str, digits: int) -> Callable[[Mapping[str, Any]], Cell]:
+        return lambda row: Cell.of(Estimate(**row[key]), digits) if row[key] else Cell(why=NO_HEADS)
 
-    rows = tuple(
-        Row(
-            code,
-            (
-                Cell(row["important"][1], digits=0),
-                Cell(row["shared"], digits=0),
-                Cell(row["jaccard"], digits=2),
-                Cell(row["expected_exact"]),
-                p_cell(row["p_value"]),
-                cell(row["all"], 2),
-                cell(row["within_layers"], 2),
-                p_cell(row["p_within_layers"]),
-                cell(row["costs_more"], 3),
-            ),
-        )
-        for code, row in by_code.items()
-    )
-    columns = (
-        "important",
-        "shared",
-        "Jaccard",
-        "by chance",
-        "p",
-        "rank correlation",
-        "within layers",
-        "p within layers",
-        "NLL, moving less still",
-    )
-    table = Table(
+    table = table_of(
         "Heads by the moving gate and by the still one",
-        columns,
-        rows,
-        note="Rank correlation: Spearman's, of the importance of all heads; within layers ranks "
+        by_code.items(),
+        {
+            "important": lambda row: Cell(row["important"][1], digits=0),
+            "shared": lambda row: Cell(row["shared"], digits=0),
+            "Jaccard": lambda row: Cell(row["jaccard"], digits=2),
+            "by chance": lambda row: Cell(row["expected_exact"]),
+            "p": lambda row: p_cell(row["p_value"]),
+            "rank correlation": estimate("all", 2),
+            "within layers": estimate("within_layers", 2),
+            "p within layers": lambda row: p_cell(row["p_within_layers"]),
+            "NLL, moving less still": estimate("costs_more", 3),
+        },
+        "Rank correlation: Spearman's, of the importance of all heads; within layers ranks "
         "are centred in each layer and heads permuted inside it. Documents are drawn anew for the "
         "intervals; the gate's path, which depends on their order, is not.",
     )
@@ -269,12 +235,9 @@ BELIEVED = {
 }
 
 
-def tell_general(setting: Setting) -> Findings:
+@of_run(_step("summaries"), Summaries, *WRITTEN, "Other measures")
+def tell_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
-    step = step_name(setting, "summaries")
-    found = setting.read(step, Summaries)
-    if found is None:
-        return Findings()
     repeats = found.task == "repeat"
     claim = written_claim(
         f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}",
@@ -284,7 +247,7 @@ def tell_general(setting: Setting) -> Findings:
         ("general", "rouge_l"),
         sign=-1,
     )
-    shown = _told(shown_by(setting, step, *WRITTEN, "Other measures"), claim)
+    shown = _told(shown, claim)
     no_summaries = (
         "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
         "this says nothing about summaries."
@@ -316,11 +279,10 @@ def tell_off_target(setting: Setting) -> Findings:
     return _told(joined(parts), *claims)
 
 
-def tell_mitigation(setting: Setting) -> Findings:
+@of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
+def tell_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findings:
     """Whether fewer answers are in the wrong language with the heads of either language changed."""
-    step = step_name(setting, "mitigation")
-    found = setting.read(step, Steering)
-    if found is None or found.away is None or "off_target" in found.not_measured:
+    if found.away is None or "off_target" in found.not_measured:
         return Findings()
     away = language_name(found.away)
     kinds = {
@@ -338,7 +300,6 @@ def tell_mitigation(setting: Setting) -> Findings:
         written_claim(kinds[kind][0], what, kinds[kind][1], found, (kind, "off_target"), sign=-1)
         for kind in found.whole.effects
     ]
-    shown = shown_by(setting, step, *WRITTEN, "Other measures")
     provoked = (
         f"The requests stand behind a text in {away}: the wrong language is provoked, and how "
         "often it comes by itself is not told."

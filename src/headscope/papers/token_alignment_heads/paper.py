@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from headscope.papers.claims import answer_of, claims_of
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.claims import answering
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, Steps
 from headscope.papers.token_alignment_heads import steps, told
 from headscope.papers.token_alignment_heads.setting import NAME, given_directions, how_chosen
-from headscope.shown.blocks import Findings
 
 #: The groups of models of Figures 13 to 15, of 16 to 18, and of 19 to 21.
 MODEL_GROUPS = ("small", "medium", "large")
@@ -87,7 +86,7 @@ def _overlapping(setting: Setting, element: str, own: Sequence[Step]) -> Missing
     return Missing(why, f"--pairs PAIR=FILE for {', '.join(left)}") if left else None
 
 
-def _tasks(setting: Setting) -> steps.Steps:
+def _tasks(setting: Setting) -> Steps:
     lacking = _lacking_tasks(setting)
     if lacking and not (setting.pocket or setting.data.benchmarks):
         return lacking
@@ -213,13 +212,6 @@ EXPERIMENTS = (
 )
 
 
-def answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
-    """The paper's claims, each as it was found here, and what was left unanswered."""
-    answered = {name for name, shown in findings.items() if shown.found}
-    left = [one.elements[0] for one in EXPERIMENTS if one.name not in answered]
-    return answer_of(claims_of(findings), left)
-
-
 PAPER = Paper(
     NAME,
     "Token Alignment Heads: Unveiling Attention's Role in LLM Multilingual Translation",
@@ -234,7 +226,7 @@ PAPER = Paper(
         "translating, in other tasks and on texts is measured.",
     ),
     EXPERIMENTS,
-    answer,
+    answering(EXPERIMENTS),
     frozenset(("limit", "draws", "k", "aligner", "measure", "rank", "shots", "chat", "decode")),
     lambda setting: (how_chosen(setting),),
 )

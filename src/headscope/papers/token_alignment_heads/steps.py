@@ -21,7 +21,7 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import write_bytes
-from headscope.papers.paper import Missing, Setting, Step
+from headscope.papers.paper import Missing, Setting, Step, Steps
 from headscope.papers.study_steps import study_step
 from headscope.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,
@@ -91,7 +91,6 @@ PROMPTS_EACH, KEY_WORDS = 2, 2
 LINKED_WORDS = 6
 
 Result = Mapping[str, Any]
-Steps = tuple[Step, ...] | Missing
 
 
 # Sentences and scores
@@ -102,7 +101,10 @@ def score_steps(setting: Setting, *more: Step) -> Steps:
     missing = needs_pairs(setting)
     if missing is not None:
         return missing
-    return (*_sentences(setting), _score_step(setting, "scores", "every direction", scores), *more)
+    halves: tuple[Step, ...] = ()
+    if halved(setting):
+        halves = (Step("sentences", "two halves of the sentences", _halves, Work()),)
+    return (*halves, _score_step(setting, "scores", "every direction", scores), *more)
 
 
 def other_scores(setting: Setting) -> tuple[Step, ...]:
@@ -145,12 +147,6 @@ def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> 
         rows=rows,
         calls=number / rows * answer,
     )
-
-
-def _sentences(setting: Setting) -> tuple[Step, ...]:
-    if not halved(setting):
-        return ()
-    return (Step("sentences", "two halves of the sentences", _halves, Work()),)
 
 
 def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
@@ -268,15 +264,11 @@ def class_steps(setting: Setting) -> Steps:
     others = other_scores(setting)
     before = ("scores", *(one.name for one in others))
 
-    def settings(setting: Setting) -> CompareClasses:
-        return CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD)
-
-    title = "shares of the classes of heads"
     own = study_step(
         compare_classes,
-        settings,
+        lambda setting: CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD),
         "classes",
-        title,
+        "shares of the classes of heads",
         Work(),
         before,
     )
@@ -292,12 +284,11 @@ def overlap_steps(setting: Setting) -> Steps:
             "a second direction, such as the reverse: --pairs de-en=FILE",
         )
 
-    def settings(setting: Setting) -> CompareOverlap:
-        return CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
-
     own = study_step(
         compare_overlap,
-        settings,
+        lambda setting: CompareOverlap(
+            (str(setting.at("scores")),), top(setting), rank=ranked_by(setting)
+        ),
         "overlap",
         "the best heads of every two directions",
         Work(),
@@ -361,14 +352,11 @@ def _revision(name: str) -> bool:
 
 def removal_steps(setting: Setting) -> Steps:
     """Translation without the best heads, and without random ones."""
-    return score_steps(setting, _removal_step(setting))
-
-
-def _removal_step(setting: Setting) -> Step:
     times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
     title = "translation without the heads"
-    return study_step(verify_removal, _removal, "removal", title, work, ("scores",))
+    own = study_step(verify_removal, _removal, "removal", title, work, ("scores",))
+    return score_steps(setting, own)
 
 
 def _removal(setting: Setting) -> VerifyRemoval:
@@ -399,11 +387,14 @@ def failure_steps(setting: Setting) -> Steps:
     if "text" not in (setting.steering.measure or ("text",)):
         return Missing("by loss alone no text is written that could fail", "--measure text")
 
-    def settings(setting: Setting) -> VerifyFailures:
-        return VerifyFailures(run=setting.at("removal"), llm=setting.llm)
-
-    title = "how translations fail"
-    own = study_step(verify_failures, settings, "failures", title, Work(), ("removal",))
+    own = study_step(
+        verify_failures,
+        lambda setting: VerifyFailures(run=setting.at("removal"), llm=setting.llm),
+        "failures",
+        "how translations fail",
+        Work(),
+        ("removal",),
+    )
     return (*removal, own)
 
 
@@ -577,8 +568,7 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
 def selected_share(setting: Setting) -> float:
     """The share of each language's documents that is selected: the paper's, where there are many
     heads."""
-    theirs = published_selection()
-    return theirs if theirs is not None and not setting.small else BILINGUAL
+    return BILINGUAL if setting.small else published_selection()
 
 
 def rated_documents(place: Path) -> list[Mapping[str, Any]]:

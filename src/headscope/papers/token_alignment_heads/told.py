@@ -12,11 +12,11 @@ from headscope.estimates import Estimate
 from headscope.heads import Head, count_of, count_words
 from headscope.measure.intervals import t_interval, wilson_interval
 from headscope.measure.statistics import p_draws
+from headscope.papers.cells import cell, hundred, less, range_of
 from headscope.papers.claims import LEVEL, of_removal, with_claims
 from headscope.papers.paper import Setting
-from headscope.papers.published import paper_model, published, reference, value
-from headscope.papers.study_steps import joined, shown_by, titled
-from headscope.papers.token_alignment_heads.cells import cell, hundred, less, range_of, text
+from headscope.papers.published import figure, paper_model, published, reference, value
+from headscope.papers.study_steps import joined, of_run, shown_by, titled, with_blocks
 from headscope.papers.token_alignment_heads.setting import (
     FIGURE_5,
     FIGURE_28,
@@ -75,6 +75,10 @@ def _published(
     return value(NAME, table, model=model, row=row, column=column, measure=measure)
 
 
+def _figure(table: str, row: str, column: str, measure: str = "share", model: str = "any") -> float:
+    return figure(NAME, table, model=model, row=row, column=column, measure=measure)
+
+
 # Figure 2
 
 
@@ -85,7 +89,7 @@ def tell_links(setting: Setting) -> Findings:
         return Findings()
     example = found["example"]
     rows = tuple(
-        Row(one["target"], (text(" ".join(one["source"]) or None, why="none"),))
+        Row(one["target"], (cell(" ".join(one["source"]) or None, why="none"),))
         for one in example["words"]
     )
     by = "a language model" if found["aligner"] == "llm" else found["aligner"]
@@ -94,7 +98,7 @@ def tell_links(setting: Setting) -> Findings:
         if by == "links"
         else f"The links are those of {by}, which makes mistakes that were not counted here."
     )
-    sure = _published("Section 2.1", "links", "confidence, above", "threshold")
+    sure = _figure("Section 2.1", "links", "confidence, above", "threshold")
     note = (
         f"{how} The paper asked GPT-4.1 and kept links of which it was surer than {sure:g}; it "
         "shows an English sentence with its Chinese translation."
@@ -113,15 +117,13 @@ def tell_links(setting: Setting) -> Findings:
 # Figures 3 and 4
 
 
-def tell_classes(setting: Setting) -> Findings:
+@of_run("classes", ClassesResult, "Shares of heads", "Classes")
+def tell_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Findings:
     """Which share of the heads aligns tokens."""
-    found = setting.read("classes", ClassesResult)
-    if found is None:
-        return Findings()
     first, scores = found.models[0], setting.read("scores", TranslationResult)
     own = None if scores is None else bounds(scores)
-    most = _published("Section 3.1", "token alignment heads", "all models, below")
-    theirs: float | str | None = None if most is None else f"< {100 * most:g}"
+    most = _figure("Section 3.1", "token alignment heads", "all models, below")
+    theirs: float | str = f"< {100 * most:g}"
     cited, model = bound(setting, "Section 3.1"), paper_model(NAME, setting.model.model)
     if model is not None:
         of_all = _published("Section 3.1", "token alignment heads", "of all heads", model=model)
@@ -138,9 +140,7 @@ def tell_classes(setting: Setting) -> Findings:
         "interval reaches it.",
         "% of all heads",
     )
-    shown = shown_by(setting, "classes", "Shares of heads", "Classes")
-    claims = class_claims(first, own, most)
-    return replace(shown, tables=(table, *shown.tables), more=with_claims(*claims))
+    return with_blocks(shown, table, claims=class_claims(first, own, most))
 
 
 def bounds(scores: TranslationResult) -> tuple[float, float] | None:
@@ -162,9 +162,7 @@ def bounds(scores: TranslationResult) -> tuple[float, float] | None:
     return low, high
 
 
-def class_claims(
-    one: ClassShares, own: tuple[float, float] | None, most: float | None
-) -> list[Claim]:
+def class_claims(one: ClassShares, own: tuple[float, float] | None, most: float) -> list[Claim]:
     """That there are such heads, and that they are few."""
     counted, total = one.counts.token_alignment, one.total
     chance = None if one.counts_above_chance is None else one.counts_above_chance.token_alignment
@@ -175,8 +173,6 @@ def class_claims(
         some = None
     by = f"{count_words(counted)} of {total} score above {THRESHOLD}{beside}"
     there = Claim("some heads align tokens", some, by, tested, decides=MORE_SENTENCES)
-    if most is None:
-        return [there]
     low, high = own or (counted / total, counted / total)
     few = True if high < most else False if low >= most else None
     by = f"{counted / total:.1%} of all heads; below {most:.0%} in the paper"
@@ -224,18 +220,16 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 # Figures 5 and 28
 
 
-def tell_overlap(setting: Setting) -> Findings:
+@of_run("overlap", OverlapResult, "Groups of directions", "Map of the overlap")
+def tell_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
-    found = setting.read("overlap", OverlapResult)
-    if found is None:
-        return Findings()
     theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
-    least = _published(
+    least = _figure(
         "Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA
     )
 
     def lowest(name: str, pairs: Sequence[PairOverlap]) -> Cell:
-        told = f"\u2265 {least:g}" if name == "Figure 5" and least is not None else None
+        told = f"\u2265 {least:g}" if name == "Figure 5" else None
         return cell(min(pair.jaccard for pair in pairs), published=told)
 
     rows = {name: lowest(name, pairs) for name, pairs in theirs.items() if pairs}
@@ -246,13 +240,11 @@ def tell_overlap(setting: Setting) -> Findings:
         "Published: the paper tells that of Figure 5's ten directions no pair lies below this "
         "figure.",
     )
-    shown = shown_by(setting, "overlap", "Groups of directions", "Map of the overlap")
     claims = [
         figure_5_claim(theirs["Figure 5"], least),
         *figure_28_claim(theirs["from English"], theirs["into English"]),
     ]
-    tables = (*([table] if rows else []), *shown.tables)
-    return replace(shown, tables=tables, more=with_claims(*claims))
+    return with_blocks(shown, *([table] if rows else []), claims=claims)
 
 
 def among(pairs: Sequence[PairOverlap], own: Sequence[str]) -> list[PairOverlap]:
@@ -260,7 +252,7 @@ def among(pairs: Sequence[PairOverlap], own: Sequence[str]) -> list[PairOverlap]
     return [pair for pair in pairs if {pair.a, pair.b} <= set(own)]
 
 
-def figure_5_claim(pairs: Sequence[PairOverlap], least: float | None) -> Claim:
+def figure_5_claim(pairs: Sequence[PairOverlap], least: float) -> Claim:
     """That the heads of Figure 5's directions are the same; one pair that is not speaks against it.
 
     Open where directions of the figure are missing and the others agree.
@@ -274,11 +266,10 @@ def figure_5_claim(pairs: Sequence[PairOverlap], least: float | None) -> Claim:
     by = (
         f"{len(pairs)} of its {of} pairs: Jaccard index {fmean(values):.2f} on average, "
         f"{min(values):.2f} at the lowest, {fmean(pair.expected_exact for pair in pairs):.2f} by "
-        f"chance, largest p {largest:.2g}"
-        + ("" if least is None else f"; {least:g} is the lowest in the paper")
+        f"chance, largest p {largest:.2g}; {least:g} is the lowest in the paper"
     )
     # That a pair lies below the paper's lowest is no test.
-    if least is not None and min(values) < least:
+    if min(values) < least:
         return Claim(name, False, by)
     tested = "random sets of as many heads (hypergeometric)"
     if len(pairs) == of and largest < LEVEL:
@@ -302,24 +293,22 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 # Figures 6 and 7
 
 
-def tell_formation(setting: Setting) -> Findings:
+@of_run("formation", FormationResult, "Checkpoints", "Over training")
+def tell_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
-    found = setting.read("formation", FormationResult)
-    if found is None:
-        return Findings()
     rows = found.checkpoints
     peak, last = max(rows, key=lambda one: one.shares.token_alignment), rows[-1]
 
     def beside(row: CheckpointRow, column: str) -> dict[str, Cell]:
         name = f"{row.name} (paper: {column})"
-        overlap = _published("Figure 7", "token alignment heads", column, "overlap", SCRATCH)
-        share = _published("Figure 6", "token alignment heads", column, model=SCRATCH)
+        overlap = _figure("Figure 7", "token alignment heads", column, "overlap", SCRATCH)
+        share = _figure("Figure 6", "token alignment heads", column, model=SCRATCH)
         return {
             f"{name}, token alignment %": hundred(row.shares.token_alignment, published=share),
             f"{name}, overlap with the last": cell(row.overlap_with_last, published=overlap),
         }
 
-    inactive = _published("Section 4", "inactive heads", "end", model=SCRATCH)
+    inactive = _figure("Section 4", "inactive heads", "end", model=SCRATCH)
     cited = reference(
         NAME, "Figure 6", setting.model.model, default=SCRATCH, differs=differs(setting)
     )
@@ -338,7 +327,6 @@ def tell_formation(setting: Setting) -> Findings:
     shares = [one.shares.token_alignment for one in rows]
     heads = sum(rows[0].counts.each)
     claim = formation_claim(shares, above if len(above) == len(rows) else None, heads)
-    shown = shown_by(setting, "formation", "Checkpoints", "Over training")
     return replace(shown, tables=(*shown.tables, table), more=with_claims(claim))
 
 
@@ -363,20 +351,16 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 # Figures 1 and 8
 
 
-def tell_removal(setting: Setting) -> Findings:
+@of_run("removal", RemovalResult, "Effect", "Measures", "Tests", "Loss")
+def tell_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
-    found = setting.read("removal", RemovalResult)
-    if found is None:
-        return Findings()
-    shown = shown_by(setting, "removal", "Effect", "Measures", "Tests", "Loss")
     tables = [*shown.tables]
     if "text" in found.measures:
         without, base = found.main_case.top, found.baseline
-        drops = {
-            key: _published("Section 5.1", "removal", "largest drop, above", key)
+        told = {
+            key: f"< \u2212{_figure('Section 5.1', 'removal', 'largest drop, above', key):g}"
             for key in ("bleu", "chrf")
         }
-        told = {key: None if one is None else f"< \u2212{one:g}" for key, one in drops.items()}
         texts = (without.text, base.text)
         bleu = less(*(None if one is None else one.bleu for one in texts))
         rows = {
@@ -448,7 +432,7 @@ def example(setting: Setting) -> list[Table]:
     for (direction, _), about in made.items():
         right = about["reference"].strip()
         if about.get("baseline", "").strip() == right != about.get("top", right).strip():
-            shown = tuple(Row(name, (text(about.get(key)),)) for key, name in titles.items())
+            shown = tuple(Row(name, (cell(about.get(key)),)) for key, name in titles.items())
             note = (
                 "The first test sentence that the model translates exactly as the reference, and "
                 "otherwise without the heads; so it shows how, not how often."
@@ -460,11 +444,9 @@ def example(setting: Setting) -> list[Table]:
 # Figures 10 to 12
 
 
-def tell_failures(setting: Setting) -> Findings:
+@of_run("failures", FailuresResult, "First cases of each kind", "Kinds of failure")
+def tell_failures(setting: Setting, found: FailuresResult, shown: Findings) -> Findings:
     """How translations fail without these heads."""
-    found = setting.read("failures", FailuresResult)
-    if found is None:
-        return Findings()
     rows = {}
     for kind in ("no translation", "missing details", "hallucination", "other"):
         count, total = found.counts[kind], found.selected
@@ -479,9 +461,7 @@ def tell_failures(setting: Setting) -> Findings:
     )
     cited = bound(setting, "Section A.4")
     table = _beside("Kinds of failure", rows, cited, note, "share of failures %")
-    shown = shown_by(setting, "failures", "First cases of each kind", "Kinds of failure")
-    claims = failure_claim(found.counts, found.selected)
-    return replace(shown, tables=(table, *shown.tables), more=with_claims(*claims))
+    return with_blocks(shown, table, claims=failure_claim(found.counts, found.selected))
 
 
 def failure_claim(counts: Mapping[Kind, int], total: int) -> list[Claim]:
@@ -510,34 +490,26 @@ def tell_tasks(setting: Setting) -> Findings:
     return replace(joined(parts), more=parts[0].more)
 
 
-def _tasks_of(setting: Setting) -> Findings:
-    found = setting.read("tasks", TasksResult)
-    if found is None:
-        return Findings()
+@of_run("tasks", TasksResult, "Tasks", "What is lost")
+def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings:
     changes = {
         name: max(tops(task.conditions), key=lambda one: one.label.k).change
         for name, task in found.tasks.items()
     }
     worst = min(changes, key=lambda name: changes[name].value)
-    most = _published("Section 5.2", "removal", "largest drop", "accuracy")
+    most = _figure("Section 5.2", "removal", "largest drop", "accuracy")
     table = _beside(
         "The largest loss of a task",
-        {worst: _estimate(changes[worst], None if most is None else -most, 100)},
+        {worst: _estimate(changes[worst], -most, 100)},
         bound(setting, "Section 5.2"),
         "Published: the largest loss of accuracy that the paper tells, beside our largest."
         + ("" if setting.data.benchmarks else " The tasks are made from the pocket world."),
         "change, points",
     )
-    shown = joined(
-        [
-            shown_by(setting, "tasks", "Tasks", "What is lost"),
-            replace(shown_by(setting, "removal", "Measures"), found="", sure=""),
-        ]
-    )
+    removal = replace(shown_by(setting, "removal", "Measures"), found="", sure="")
     claims = task_claim(changes)
-    return replace(
-        shown, tables=(table, *shown.tables), more=with_claims(*claims) if claims else {}
-    )
+    shown = with_blocks(joined([tasks, removal]), table, claims=claims)
+    return shown if claims else replace(shown, more={})
 
 
 def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
@@ -566,46 +538,34 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
 # Figures 22 to 27
 
 
-def tell_key_words(setting: Setting) -> Findings:
+@of_run("scores", TranslationResult)
+def tell_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> Findings:
     """Whether these heads look at the words on which a prompt turns."""
-    scored = setting.read("scores", TranslationResult)
-    if scored is None:
-        return Findings()
     scores = {one.place: one.score or 0.0 for one in scored.heads}
     k = count_of(top(setting), setting.geometry.total)
-    rows, bars, looking = [], [], {}
+    rows, bars, looking = [], [], list[tuple[bool, bool]]()
     for prompt in prompts(setting):
         found = setting.read(f"key-words-{prompt.name}", KeyTokensResult)
         if found is None:
             continue
-        attention = {one.place: one.score for one in found.heads}
+        attention = {head.place: head.score for head in found.heads}
         chosen, others, share = looked(attention, scores, k)
         most = max(attention, key=lambda head: attention[head])
-        looking[prompt.name] = others is None or chosen > others, prompt.mapping
-        cells = (
-            text(", ".join(prompt.words)),
-            cell(chosen),
-            cell(others, why="no other heads"),
-            cell(found.uniform),
-            hundred(share, why="no other heads"),
-            text(str(most)),
-            cell(attention[most]),
-            cell(scores[most]),
-        )
-        rows.append(Row(prompt.name, cells))
+        looking.append((others is None or chosen > others, prompt.mapping))
+        columns = {
+            "key words": cell(", ".join(prompt.words)),
+            f"top {k}": cell(chosen),
+            "other heads": cell(others, why="no other heads"),
+            "even": cell(found.uniform),
+            "others as high %": hundred(share, why="no other heads"),
+            "head that looks most": cell(str(most)),
+            "its attention": cell(attention[most]),
+            "its translation score": cell(scores[most]),
+        }
+        rows.append(Row(prompt.name, tuple(columns.values())))
         bars.append((chosen, others, found.uniform))
     if not rows:
         return Findings()
-    columns = (
-        "key words",
-        f"top {k}",
-        "other heads",
-        "even",
-        "others as high %",
-        "head that looks most",
-        "its attention",
-        "its translation score",
-    )
     whose = (
         "Prompts and their longest words are of the pocket world and stand for none of the "
         "paper's, which are of HellaSwag, XNLI and XWinograd."
@@ -622,14 +582,13 @@ def tell_key_words(setting: Setting) -> Findings:
     series = (f"top {k}", "other heads", "even")
     figure = Bars(title, names, series, tuple(bars), "attention", digits=2)
     said = (
-        f"In {sum(one for one, _ in looking.values())} of {len(rows)} prompts the best heads look "
+        f"In {sum(more for more, _ in looking)} of {len(rows)} prompts the best heads look "
         "at the key words more than the other heads do."
     )
     cases = "Single prompts, as in the paper: they show cases and have no intervals."
-    claims = key_word_claim([one for one, mapping in looking.values() if not mapping])
-    more = with_claims(*claims)
-    table = Table(title, columns, tuple(rows), note=note)
-    return Findings((table,), (figure,), said, cases, more)
+    claims = key_word_claim([more for more, mapping in looking if not mapping])
+    table = Table(title, tuple(columns), tuple(rows), note=note)
+    return Findings((table,), (figure,), said, cases, with_claims(*claims))
 
 
 def looked(
@@ -660,11 +619,9 @@ def key_word_claim(plain: Sequence[bool]) -> list[Claim]:
 # Tables 2 and 3
 
 
-def tell_rated(setting: Setting) -> Findings:
+@of_run("rated", RatedCorpus, "Scores by language")
+def tell_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     """Which texts need these heads."""
-    found = setting.read("rated", RatedCorpus)
-    if found is None:
-        return Findings()
     rows, share = rated_documents(setting.at("rated")), selected_share(setting)
     theirs, best = published_selection(), best_documents(rows, share)
     random = (setting.result("rated-random") or {"draws": []})["draws"]
@@ -685,24 +642,22 @@ def tell_rated(setting: Setting) -> Findings:
     note = (
         f"Selected: the {share:.1%} of each language with the highest scores (nats a token that "
         "the heads are worth)."
-        + ("" if theirs is None or share == theirs else f" The paper selects {theirs:.1%}.")
+        + ("" if share == theirs else f" The paper selects {theirs:.1%}.")
         + (f" Random heads: the mean of {len(random)} sets." if random else "")
     )
     examples = Table(
         "The document of each language with the highest score",
         ("score", "text"),
         tuple(
-            Row(name, (cell(own[0]["score"]), text(_cut(str(own[0]["text"])))))
+            Row(name, (cell(own[0]["score"]), cell(_cut(str(own[0]["text"])))))
             for name, own in best.items()
         ),
         note="The paper's examples are mostly texts with their translation behind them, in "
         "seven languages.",
     )
     translations = Table("Selected documents", columns, tuple(selected), note=note)
-    shown = shown_by(setting, "rated", "Scores by language")
-    claims = rated_claim(best, rows, random)
     tables = (*([translations] if selected else []), *shown.tables, examples)
-    return replace(shown, tables=tables, more=with_claims(*claims))
+    return replace(shown, tables=tables, more=with_claims(*rated_claim(best, rows, random)))
 
 
 def rated_claim(
@@ -760,11 +715,9 @@ WAYS = {"remove": -1, "enhance": 1}
 COLUMN = "flores_chrF++"
 
 
-def tell_trainings(setting: Setting) -> Findings:
+@of_run("trater", TraterResult)
+def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findings:
     """What models learn from texts that need these heads."""
-    found = setting.read("trater", TraterResult)
-    if found is None:
-        return Findings()
     conditions = {one.kind: one for one in found.conditions}
     rows = {
         f"{kind}: {words}": cell(
@@ -812,8 +765,7 @@ def tell_trainings(setting: Setting) -> Findings:
         + "".join(f"{one.by[:1].upper()}{one.by[1:]}." for one in claims)
     ).strip()  # fmt: skip
     sure = "Intervals are over sentences; each mixture was trained with several seeds."
-    more = with_claims(*claims)
-    return Findings((table, own), (), said, sure if said else "", more)
+    return Findings((table, own), (), said, sure if said else "", with_claims(*claims))
 
 
 def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
@@ -828,7 +780,11 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
     }
     by = ", ".join(
         f"chrF++ {range_of(vars(measured[kind]))} {words}"
-        + ("" if (theirs := _trained_change(kind)) is None else f" (paper {theirs:+.1f})")
+        + (
+            ""
+            if (theirs := less(_trained(kind), _trained("baseline"))) is None
+            else f" (paper {theirs:+.1f})"
+        )
         for kind, words in MIXTURES.items()
     )
     by += ", beside random selections" if random else ""
@@ -877,7 +833,3 @@ def _power(found: TraterResult) -> str:
 def _trained(kind: str) -> float | None:
     """The paper's chrF++ of a mixture; it has no random ones."""
     return _published("Table 1", kind, COLUMN, "chrf", TRAINED)
-
-
-def _trained_change(kind: str) -> float | None:
-    return less(_trained(kind), _trained("baseline"))

@@ -17,7 +17,7 @@ import numpy as np
 from headscope.measure.intervals import bootstrap_difference, t_quantile
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
-from headscope.papers.published import published, value
+from headscope.papers.published import figure, published
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,11 @@ def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]])
             row["against_random"] = _differences(pairs)
         conditions.append(row)
     chance = {name: 100 * _answered(measured[0], tasks)[1] for name, tasks in ANSWERED.items()}
-    share = published_selection()
     return {
         "models": rows,
         "conditions": conditions,
         "chance": chance,
-        "power": [] if share is None else power_at(conditions, share),
+        "power": power_at(conditions, published_selection()),
         "paper": paper_table(),
     }
 
@@ -140,10 +139,10 @@ def _power(change: float, sd: float, seeds: int) -> float:
     return float((np.abs(drawn.mean(axis=1)) > t_quantile(seeds - 1) * error).mean())
 
 
-def published_selection() -> float | None:
+def published_selection() -> float:
     """The share of each language's texts that the paper selects."""
     place = {"model": TRAINED, "row": "selection", "column": "of a language", "measure": "share"}
-    return value(PAPER, "Section 5.3", **place)
+    return figure(PAPER, "Section 5.3", **place)
 
 
 def paper_table() -> dict[str, Any]:
@@ -152,9 +151,9 @@ def paper_table() -> dict[str, Any]:
     chrF++ on FLORES first, then accuracies in per cent.
     """
     rows: dict[str, dict[str, float]] = {}
-    for figure in published(PAPER):
-        if figure.table == "Table 1":
-            rows.setdefault(figure.row, {})[figure.column] = figure.value
+    for cell in published(PAPER):
+        if cell.table == "Table 1":
+            rows.setdefault(cell.row, {})[cell.column] = cell.value
     measures = tuple(next(iter(rows.values())))
     return {"source": SOURCE, "measures": measures,
             **{kind: tuple(row.values()) for kind, row in rows.items()}}  # fmt: skip

@@ -13,9 +13,8 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import islice, permutations
 from pathlib import Path
 from statistics import fmean
@@ -202,11 +201,7 @@ def records_of(folder: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def evaluate(
-    lm: LanguageModel,
-    config: Evaluation,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Any]:
+def evaluate(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     """Measure a model on test sentences and documents of the pocket world.
 
     Returns:
@@ -220,18 +215,12 @@ def evaluate(
         whether each item was answered right (`right`), and the share that guessing gets (`chance`);
         the answer is the choice with the lowest summed loss.
     """
-    steps: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
-        ("prompt", partial(_under_prompt, lm, config)),
-        ("document", partial(_in_documents, lm, config)),
-        ("plain", partial(_plain, lm, config)),
-        ("choices", partial(_choices, lm, config)),
-    )
-    found = {}
-    for number, (name, measured) in enumerate(steps):
-        found[name] = measured()
-        if progress:
-            progress("measuring the model", number + 1, len(steps))
-    return found
+    return {
+        "prompt": _under_prompt(lm, config),
+        "document": _in_documents(lm, config),
+        "plain": _plain(lm, config),
+        "choices": _choices(lm, config),
+    }
 
 
 def _under_prompt(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
