@@ -11,7 +11,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import find_helpers
-import find_resume_script
 from headscope.errors import InputError
 from headscope.find import capture
 from headscope.find.alignment import count_hits, decoded
@@ -46,9 +45,8 @@ def batches(run: Run) -> list[Path]:
 def test_a_finished_run_keeps_the_peaks_of_few_heads_on_few_sentences(
     lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decode: Any
 ) -> None:
-    for name in ("check_eflomal", "align_eflomal"):  # put back when the test is over
-        monkeypatch.setattr(f"headscope.data.align.{name}", None)
-    find_resume_script.stand_in_aligner()
+    for name, stand_in in find_helpers.ALIGNER.items():
+        monkeypatch.setattr(name, stand_in)
     monkeypatch.setattr(capture, "KEPT_HEADS", 2)
     monkeypatch.setattr(capture, "KEPT_SENTENCES", 4)
     options = {"decode": decode, "max_new_tokens": 8}

@@ -7,31 +7,33 @@ from pathlib import Path
 
 import pytest
 
-import export_resume_script as script
 import process_helpers
 from headscope.errors import InputError
-from headscope.studies.use.export import use_export
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.use.export import UseExport, use_export
+from headscope.studies.use.gates import GateChoice
 from lm_helpers import saved
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(saved(tmp_path_factory.mktemp("inputs") / "model", "llama"))
+def config(tmp_path_factory: pytest.TempPathFactory) -> UseExport:
+    """Small weight files, so that there are several."""
+    model = saved(tmp_path_factory.mktemp("inputs") / "model", "llama")
+    return UseExport(GateChoice(heads="0.1,1.2"), ModelChoice(str(model)), max_shard_size="60KB")
 
 
 # While the first file is written, after several, and while the logits are compared.
 @pytest.mark.parametrize(("step", "calls", "files"), [("writing", 2, 0), ("writing", 19, 2),
                                                       ("comparing", 2, 4)])  # fmt: skip
 def test_a_killed_export_is_finished_by_the_same_command(
-    model: str, step: str, calls: int, files: int, tmp_path: Path
+    config: UseExport, step: str, calls: int, files: int, tmp_path: Path
 ) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, model, killed, step, calls)
+    process_helpers.killed_at(calls, use_export, config, killed, titles=(step,))
     assert not (killed / "DONE.json").exists() and not (killed / "checkpoint").exists()
     staged = killed / "parts" / "checkpoint"
     kept = {file: file.stat().st_mtime_ns for file in staged.glob("model*.safetensors")}
     assert len(kept) == files
-    config = script.config(model)
     results = [use_export(config, out) for out in (killed, whole)]
     assert not staged.exists()
     for file, written in kept.items():
@@ -45,8 +47,7 @@ def test_a_killed_export_is_finished_by_the_same_command(
     assert one == other
 
 
-def test_what_stands_under_its_name_is_not_written_again(model: str, tmp_path: Path) -> None:
-    config = script.config(model)
+def test_what_stands_under_its_name_is_not_written_again(config: UseExport, tmp_path: Path) -> None:
     first = use_export(config, tmp_path / "run")
     (tmp_path / "run" / "DONE.json").unlink()  # as if killed right before the end
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "checkpoint").iterdir()}

@@ -13,7 +13,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import process_helpers
-import verify_resume_script as script
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadScores, HeadSet, save_scores
@@ -247,10 +246,17 @@ def test_a_gate_of_one_is_the_model_as_it_is_and_costs_nothing(
 def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "pairs.tsv")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, model, data, killed, 4)
+    # Two sets, and two draws of each kind beside each.
+    config = VerifyRemoval(
+        "1.0,0.2,1.3",
+        (1, 3),
+        ModelChoice(str(model)),
+        PairsChoice(("en-de",), (str(data),)),
+        Removal(draws=2, max_new_tokens=4),
+    )
+    process_helpers.killed_at(4, verify_removal, config, killed, titles=("translating",))
     kept = parts_of(killed)
     assert len(kept) == 4 and not (killed / "DONE.json").exists()
-    config = script.config(str(model), str(data))
     results = [encode(verify_removal(config, out)) for out in (killed, whole)]
     assert parts_of(killed) == parts_of(whole)
     assert parts_of(killed)[:4] == kept
