@@ -38,28 +38,6 @@ def test_languages_of_a_column(tmp_path: Path) -> None:
     assert len(limited.items) == 1
 
 
-def test_tables_with_columns_by_number(tmp_path: Path) -> None:
-    path = tmp_path / "data.tsv"
-    path.write_text("one\ttext one\nzwei\ttext two\n", encoding="utf-8")
-    source = DocumentSource(str(path), "en", text_column="1")
-    (found,) = read_summaries(source, "0")
-    assert [(one.text, one.summary) for one in found.items] == [
-        ("text one", "one"),
-        ("text two", "zwei"),
-    ]
-
-
-def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra data")
-    from pyarrow import parquet
-
-    path = tmp_path / "data.parquet"
-    columns = {name: [str(row[name]) for row in ROWS] for name in ("text", "summary", "language")}
-    parquet.write_table(pyarrow.table(columns), path)
-    found = read_summaries(DocumentSource(str(path)))
-    assert [len(one.items) for one in found] == [2, 1]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -77,12 +55,6 @@ def test_parquet(tmp_path: Path) -> None:
 def test_a_bad_record_is_named(tmp_path: Path, row: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_summaries(DocumentSource(jsonl(tmp_path, [ROWS[0], row])))
-
-
-def test_an_id_is_its_own_or_the_line(tmp_path: Path) -> None:
-    rows = [{name: value for name, value in row.items() if name != "id"} for row in ROWS]
-    german, russian = read_summaries(DocumentSource(jsonl(tmp_path, rows)))
-    assert [one.id for one in (*german.items, *russian.items)] == ["1", "3", "2"]
 
 
 def test_the_only_language_asked_for_is_that_of_a_file_that_does_not_say_it(tmp_path: Path) -> None:

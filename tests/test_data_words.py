@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.words import split_words, units_name
+from headscope.data.words import split_words
 from headscope.errors import InputError
 
 
@@ -85,9 +85,3 @@ def test_a_segmenter_is_located_or_refused() -> None:
     ]
     with pytest.raises(InputError, match="'DOG'"):
         split_words("the dog", False, lambda text: ["the", "DOG"])
-
-
-def test_the_kind_of_unit_has_a_name() -> None:
-    assert units_name(True) == "white-space"
-    assert units_name(False) == "words"
-    assert units_name(False, str.split) == "segmenter"

@@ -76,14 +76,6 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "a").iterdir()} == names
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_saving_twice_writes_the_same_bytes(kind: str, tmp_path: Path) -> None:
-    for name in ("a", "b", "b"):
-        make(kind).save_pretrained(tmp_path / name)
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-
-
 @given(st.lists(st.sampled_from(list(GEOMETRY.heads())), unique=True))
 def test_sets_keep_their_order_when_saved(heads: list[Head]) -> None:
     import tempfile
@@ -177,12 +169,6 @@ def test_card_front_matter_is_yaml_and_names_the_base_model() -> None:
     assert data["library_name"] == "headscope"
     assert data["base_model"] == "ab/cd"
     assert "scores" in data["tags"]
-
-
-@pytest.mark.parametrize("model", ["/home/x/model", "pocket", "a/b: c\n- d", "../m", ""])
-def test_card_names_no_base_model_that_is_no_hub_id(model: str) -> None:
-    card = model_card("gate", GEOMETRY, Origin(provenance={"model": model}))
-    assert "base_model" not in yaml.safe_load(card.split("---\n")[1])
 
 
 def test_card_survives_markdown_in_values() -> None:

@@ -29,14 +29,6 @@ def test_every_sentence_is_of_the_split_and_documents_have_a_length() -> None:
             assert {split_of(one) for one in some} == {split}
 
 
-def test_the_same_seed_gives_the_same_documents() -> None:
-    one, same = sample_documents("de", "test", 3, 1), sample_documents("de", "test", 3, 1)
-    assert one == same and one.digest == same.digest
-    longer = sample_documents("de", "test", 5, 1)
-    assert longer.documents[:3] == one.documents and longer.digest != one.digest
-    assert sample_documents("de", "test", 3, 2).digest != one.digest
-
-
 def test_what_the_world_lacks_is_named() -> None:
     for code, split, n, message in (
         ("fr", "dev", 1, "no language 'fr'"),

@@ -48,11 +48,6 @@ def test_a_seed_decides_and_fewer_are_the_first_ones() -> None:
     assert many.path == "pocket:dev" and many.unanswerable == 0
 
 
-def test_one_language_alone() -> None:
-    found = sample_questions("test", 10, 0, "one-language", ("ru",))
-    assert {one.language for one in found.questions} == {"ru"}
-
-
 def test_what_the_world_lacks_is_refused() -> None:
     with pytest.raises(InputError, match="n is 0"):
         sample_questions("dev", 0, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
 from headscope.errors import InputError
 from headscope.pocket import weights
-from headscope.pocket.sample import TASKS, contents, sample_pairs, task_items
+from headscope.pocket.sample import TASKS, sample_pairs, task_items
 from headscope.pocket.world.knowledge import word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import SPLITS
@@ -120,12 +120,6 @@ def test_word_tasks_that_the_world_lacks_are_told(arguments: tuple[str, ...], sa
     with pytest.raises(InputError) as caught:
         task_items(*arguments)
     assert said in str(caught.value)
-
-
-def test_the_list_holds_what_samples_and_tasks_take() -> None:
-    listed = contents()
-    assert sample_pairs(listed["directions"][-1], listed["splits"][-1], 1, 0).pairs
-    assert task_items(listed["tasks"][0], listed["languages"][-1], listed["splits"][0])
 
 
 def test_checkpoints_come_in_the_order_of_training(

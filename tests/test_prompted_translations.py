@@ -188,24 +188,6 @@ def test_key_words_are_found_behind_the_chat_template(
     assert told["prompt"][slice(*place)] == "camp" and prompt in told["prompt"]
 
 
-@pytest.mark.parametrize("words", ["retrieval --data {folder}/n.jsonl", "key-tokens --prompt fire"])
-def test_commands_refuse_a_chat_without_a_template(
-    words: str, command: Callable[..., Any], tmp_path: Path
-) -> None:
-    lm = chat_model(template=None)
-    lm.model.save_pretrained(tmp_path / "model")
-    lm.tokenizer.save_pretrained(tmp_path / "model")
-    needle = {"needle": "The fire burns.", "question": "What burns?", "haystack": "Rain. Sun."}
-    (tmp_path / "n.jsonl").write_text(json.dumps(needle) + "\n", "utf-8")
-    spoken = words.format(folder=tmp_path).split()
-    if spoken[0] == "key-tokens":
-        spoken += ["--word", "fire", "--heads", "1.0"]
-    said = command(
-        "find", *spoken, "--model", tmp_path / "model", "--chat", "--out", tmp_path / "r"
-    )
-    assert said.code == 2 and "no chat template" in said.err
-
-
 def test_a_chat_template_that_changes_the_prompt_is_refused() -> None:
     writer = ChatWriter(chat_model(template="{{ messages[-1]['content'] | upper }}").tokenizer)
     with pytest.raises(InputError, match="changes the text of a prompt"):

@@ -311,18 +311,6 @@ def test_a_pipeline_writes_what_the_gated_model_writes(
     assert written(pocket, PROMPTS) == as_is
 
 
-def test_a_pipeline_outlives_the_call_that_made_it(pocket: LanguageModel, changing: Gate) -> None:
-    run = pipe(pocket.model, pocket)
-    before = run(PROMPTS[0])[0]["generated_text"]
-    attached = attach(pocket.model, changing)
-    try:
-        after = run(PROMPTS[0])[0]["generated_text"]
-    finally:
-        attached.remove()
-    assert before != after
-    assert run(PROMPTS[0])[0]["generated_text"] == before
-
-
 def test_a_pipeline_itself_is_adapted(pocket: LanguageModel, changing: Gate) -> None:
     made = transformers.pipeline(
         "text-generation", model=pocket.model, tokenizer=copy.deepcopy(pocket.tokenizer)

@@ -380,7 +380,3 @@ def hollow_of_plain(source: Path) -> LanguageModel:
     from headscope.use.exporting import hollow_model
 
     return hollow_model("model", source, build("llama").config, tokenizer())
-
-
-def test_a_model_without_a_hub_id_has_no_base_model() -> None:
-    assert Base("folder").base_models == ()
