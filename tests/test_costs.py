@@ -459,8 +459,6 @@ def test_the_command_tells_models_and_their_costs(capsys: pytest.CaptureFixture[
     assert main(["costs"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in PUBLISHED)
-    assert "assumed, not measured" in text
-    assert "2 of these machines hold it" in text
 
 
 def test_a_model_that_is_not_there_is_one_sentence(
