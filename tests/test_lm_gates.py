@@ -19,11 +19,7 @@ from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
-from lm_helpers import VARIED, folded, logits, sample_batch, slice_of_w_o, wrapped
-
-
-def hooks(model: torch.nn.Module) -> int:
-    return sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())
+from lm_helpers import VARIED, folded, hooks_of, logits, sample_batch, slice_of_w_o, wrapped
 
 
 def random_gate(lm, *rows: int, seed: int = 1) -> torch.Tensor:
@@ -75,10 +71,10 @@ def test_identity_gate_changes_no_bit_and_needs_no_hook(name: str) -> None:
     batch = sample_batch()
     plain = logits(lm.model, batch)
     with lm.gated(Gate.identity(lm.geometry)):
-        assert hooks(lm.model) == 0
+        assert hooks_of(lm.model) == 0
         assert torch.equal(plain, logits(lm.model, batch))
     with lm.gated(torch.ones(lm.geometry.shape, requires_grad=True)):
-        assert hooks(lm.model) == len(lm.sites)
+        assert hooks_of(lm.model) == len(lm.sites)
         assert torch.equal(plain, logits(lm.model, batch))
 
 
@@ -117,7 +113,7 @@ def test_model_is_as_before_after_an_exception() -> None:
     state = copy.deepcopy(lm.model.state_dict())
     with pytest.raises(RuntimeError, match="on purpose"), lm.gated(random_gate(lm)):
         raise RuntimeError("on purpose")
-    assert hooks(lm.model) == 0
+    assert hooks_of(lm.model) == 0
     assert torch.equal(plain, logits(lm.model, batch))
     assert all(torch.equal(value, state[key]) for key, value in lm.model.state_dict().items())
 
@@ -127,7 +123,7 @@ def test_other_models_are_left_alone() -> None:
     batch = sample_batch()
     plain = logits(other.model, batch)
     with lm.gated(torch.zeros(lm.geometry.shape)):
-        assert hooks(other.model) == 0
+        assert hooks_of(other.model) == 0
         assert torch.equal(plain, logits(other.model, batch))
 
 
@@ -214,7 +210,7 @@ def test_row_gates_refuse_another_batch_and_leave_no_hook() -> None:
     gates = random_gate(lm, 2)
     with pytest.raises(InputError, match="2 rows met a batch of shape"), lm.gated(gates):
         logits(lm.model, sample_batch())
-    assert hooks(lm.model) == 0
+    assert hooks_of(lm.model) == 0
     prompt = {"input_ids": torch.tensor([[5, 6, 7], [8, 9, 4]]), "max_new_tokens": 2}
     with pytest.raises(InputError, match="beam search"), lm.gated(gates):
         lm.model.generate(**prompt, attention_mask=torch.ones(2, 3).long(), num_beams=2)
