@@ -57,6 +57,12 @@ def test_a_bad_record_is_named(tmp_path: Path, row: dict[str, object], message: 
         read_summaries(DocumentSource(jsonl(tmp_path, [ROWS[0], row])))
 
 
+def test_an_id_is_its_own_or_the_line(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "id"} for row in ROWS]
+    german, russian = read_summaries(DocumentSource(jsonl(tmp_path, rows)))
+    assert [one.id for one in (*german.items, *russian.items)] == ["1", "3", "2"]
+
+
 def test_the_only_language_asked_for_is_that_of_a_file_that_does_not_say_it(tmp_path: Path) -> None:
     path = tmp_path / "plain.jsonl"
     path.write_text('{"text": "One.", "summary": "1"}\n', "utf-8")

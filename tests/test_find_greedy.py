@@ -192,33 +192,6 @@ def test_peaks_are_those_of_one_pass_over_prompt_and_output(name: str, query: An
         np.testing.assert_array_equal(one.peaks, whole)
 
 
-@pytest.mark.parametrize("query", ["predict", "read"])
-@pytest.mark.parametrize("name", find_helpers.MODELS)
-def test_batches_change_nothing(name: str, query: Any) -> None:
-    """A row that has ended goes on being fed while others of its batch do; that must not show."""
-    lm, _ = _models(name)
-    pairs = sentences()
-    config = {"decode": "greedy", "query": query}
-    alone, together = (
-        translation_score(lm, pairs, TranslationScore(**config, batch_tokens=tokens))
-        for tokens in (1, 100_000)
-    )
-    for statistic, array in alone.statistics.items():
-        np.testing.assert_array_equal(array, together.statistics[statistic])
-
-
-def test_the_limit_is_kept() -> None:
-    lm, _ = _models("qwen3")
-    pairs = find_helpers.pairs("en-de", 3)
-    prompts, source = masks(lm, pairs)
-    for limit in (None, 5):
-        config = TranslationScore(decode="greedy", max_new_tokens=limit)
-        captured = capture_greedy(lm, prompts, source, None, config)
-        most = [limit or 2 * int(one.sum()) + 32 for one in source]
-        assert all(len(one.output_ids) <= m for one, m in zip(captured, most, strict=True))
-        assert any(len(one.output_ids) == m for one, m in zip(captured, most, strict=True))
-
-
 def test_empty_outputs_are_left_out() -> None:
     """A model that ends every text at once, but for one sentence's."""
     lm, _ = _models("qwen3")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +73,14 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     assert again.origin == ORIGIN
     names = {"README.md", "config.json", f"{kind}.safetensors"}
     assert {p.name for p in (tmp_path / "a").iterdir()} == names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saving_twice_writes_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    for name in ("a", "b", "b"):
+        make(kind).save_pretrained(tmp_path / name)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
 
 
 @given(st.lists(st.sampled_from(list(GEOMETRY.heads())), unique=True))
@@ -161,14 +168,6 @@ def test_missing_folder_and_occupied_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         make("gate").save_pretrained(tmp_path / "file")
-
-
-def test_card_front_matter_is_yaml_and_names_the_base_model() -> None:
-    front = model_card("scores", GEOMETRY, ORIGIN).split("---\n")[1]
-    data = yaml.safe_load(front)
-    assert data["library_name"] == "headscope"
-    assert data["base_model"] == "ab/cd"
-    assert "scores" in data["tags"]
 
 
 def test_card_survives_markdown_in_values() -> None:

@@ -59,6 +59,11 @@ def test_a_text_without_letters_is_in_no_language(text: str) -> None:
     assert off_targets([text], "de").tolist() == [True]
 
 
+def test_spacing_and_capitals_change_nothing() -> None:
+    text = SENTENCES["de"]
+    assert identify([text.replace(" ", "\n"), f"  {text}\r\n", text.upper()]) == ["de"] * 3
+
+
 def test_a_text_that_is_no_valid_unicode_is_identified_all_the_same() -> None:
     assert identify([SENTENCES["es"] + " \ud83d"]) == ["es"]
     assert off_targets(["\x00 " + SENTENCES["es"], "\ud83d"], "es").tolist() == [False, True]

@@ -91,6 +91,11 @@ def test_extremes() -> None:
     assert bleu([""], ["one"], "en").value == 0
 
 
+def test_counts_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        chrf(["a"], ["b"]).statistics[0, 0] = 1
+
+
 def test_unequal_and_empty_corpora_are_refused() -> None:
     with pytest.raises(InputError, match="2 outputs but 1 references"):
         chrf(["a", "b"], ["a"])

@@ -126,6 +126,12 @@ def test_a_run_of_another_version_is_left_untouched(
     assert before == {path: path.read_bytes() for path in before}
 
 
+def test_the_order_of_names_does_not_matter() -> None:
+    one = Signature.of("f", {"a": 1, "b": 2}, {"x": "0", "y": "1"})
+    other = Signature.of("f", {"b": 2, "a": 1}, {"y": "1", "x": "0"})
+    assert one.hash == other.hash
+
+
 def test_values_that_look_alike_do_not_collide() -> None:
     values = [1, "1", True, None, "None", [1], math.nan, math.inf, -math.inf, 0.1, ""]
     assert len({Signature.of("f", {"v": v}, {}).hash for v in values}) == len(values)

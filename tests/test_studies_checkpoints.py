@@ -46,6 +46,12 @@ def test_a_folder_that_lost_its_configuration_is_still_a_checkpoint(tmp_path: Pa
     assert [one.step for one in checkpoint_series([str(tmp_path / "step-*")])] == [1, 2, 3]
 
 
+def test_names_without_steps_stay_as_given(tmp_path: Path) -> None:
+    folders(tmp_path, "warm", "step-5", "cold")
+    named = [str(tmp_path / name) for name in ("warm", "step-5", "cold")]
+    assert [one.name for one in checkpoint_series(named)] == ["warm", "step-5", "cold"]
+
+
 @pytest.mark.parametrize(
     ("name", "stage", "step"),
     [

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import find_helpers
+from headscope.data.align import LlmAligner
 from headscope.data.links import format_links
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore
 from headscope.lm.model import LanguageModel
-from headscope.runs import encode
+from headscope.runs import Signature, encode
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import (
@@ -174,3 +175,15 @@ def test_a_run_tells_models_of_another_tokenizer_or_configuration_apart() -> Non
     assert {name for name in first if first[name] != told(tokenizer)[name]} == {
         "model configuration"
     }
+
+
+def test_how_an_annotator_is_asked_is_no_part_of_a_signature(tmp_path: Path) -> None:
+    def signature(**options: Any) -> str:
+        settings = TranslationScore(llm=LlmAligner("m", **options))
+        return str(Signature.of("find", settings, {}))
+
+    plain = signature()
+    how = {"cache": tmp_path, "workers": 9, "retries": 0, "first_delay": 9.0}
+    assert signature(**how, longest_delay=9.0, timeout=9.0) == plain
+    for what in ({"threshold": 0.5}, {"temperature": 0.0}, {"base_url": "http://a.b/v1"}):
+        assert signature(**what) != plain

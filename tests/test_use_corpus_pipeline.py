@@ -118,6 +118,15 @@ def test_a_chunk_made_twice_is_there_once(tmp_path: Path) -> None:
     assert sum(counts) == 128 and len(files_of(one.folder)) == 14
 
 
+def test_progress_counts_what_stands(tmp_path: Path) -> None:
+    one = plan(tmp_path / "run", surveyed(tmp_path), 10)
+    seen: list[tuple[int, int, int]] = []
+    rate_left(one, Execution(), tmp_path / "logs", lambda *told: seen.append(told))
+    tokens = sum(one.counts(chunk)["tokens"] for chunk in one.chunks())
+    assert seen[-1] == (128, 128, tokens)
+    assert seen == sorted(seen) and all(total == 128 for _, total, _ in seen)
+
+
 def test_an_error_leaves_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = plan(tmp_path / "run", surveyed(tmp_path), 10)
     calls: list[int] = []

@@ -175,6 +175,26 @@ def test_the_summary_agrees_with_the_documents(tmp_path: Path) -> None:
         assert one["histogram"]["counts"] == np.histogram(scores, edges)[0].tolist()
 
 
+def test_a_finished_run_comes_back_and_another_configuration_is_refused(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(30))
+    first = use_rate(plan(data), tmp_path / "run")
+    before = contents(tmp_path / "run")
+    assert use_rate(plan(data), tmp_path / "run") == first
+    for other in (
+        plan(data, chunk=10),
+        plan(data, limit=7),
+        plan(f"de={data}"),
+        replace(plan(data), heads="5.3"),
+        replace(plan(data), written=Written("jsonl", "gzip", 20)),
+    ):
+        with pytest.raises(InputError, match="another configuration"):
+            use_rate(other, tmp_path / "run")
+    write_jsonl(data, [*documents(29), *documents(1, offset=99)])
+    with pytest.raises(InputError, match=r"another configuration.*inputs\.data/c"):
+        use_rate(plan(data), tmp_path / "run")
+    assert contents(tmp_path / "run") == before
+
+
 def test_a_damaged_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     data = write_jsonl(tmp_path / "c.jsonl.gz", documents(400))
     whole = data.read_bytes()
