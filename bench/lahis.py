@@ -26,13 +26,14 @@ from peaks_models import SHAPES, build
 from timing import CLOCKS, largest, load, moment, say, spread, wait
 
 import headscope
-from headscope.find.gate_gradients import Text, gate_gradients
+from headscope.find.gate_gradients import gate_gradients
 from headscope.find.importance import importance
 from headscope.lm.model import LanguageModel
+from headscope.lm.prompting import Answered
 from headscope.pocket.sample import sample_documents
 
 
-def plain_loop(lm: LanguageModel, texts: Sequence[Text]) -> NDArray[np.float32]:
+def plain_loop(lm: LanguageModel, texts: Sequence[Answered]) -> NDArray[np.float32]:
     """∂loss/∂g of every document, (documents, L, W), one forward and backward pass each."""
     found = []
     for text in texts:
@@ -47,39 +48,39 @@ def plain_loop(lm: LanguageModel, texts: Sequence[Text]) -> NDArray[np.float32]:
     return np.stack(found)
 
 
-def batched(lm: LanguageModel, texts: Sequence[Text], batch_tokens: int) -> NDArray[np.float32]:
+def batched(lm: LanguageModel, texts: Sequence[Answered], batch_tokens: int) -> NDArray[np.float32]:
     """The same in batches."""
     return gate_gradients(lm, texts, batch_tokens).products
 
 
-def pocket_texts(lm: LanguageModel, seed: int, count: int, tokens: int) -> list[Text]:
+def pocket_texts(lm: LanguageModel, seed: int, count: int, tokens: int) -> list[Answered]:
     """Development documents of the bundled model, a fifth of them in each language."""
     codes = ("en", "de", "es", "ru", "tr")
     found = []
     for code in codes:
         documents = sample_documents(code, "dev", -(-count // len(codes)), seed).documents
-        found += [Text(one.id, tuple(lm.encode(one.text)[:tokens])) for one in documents]
+        found += [Answered(tuple(lm.encode(one.text)[:tokens]), 1, one.id) for one in documents]
     return found[:count]
 
 
-def random_texts(lm: LanguageModel, seed: int, count: int, tokens: int) -> list[Text]:
+def random_texts(lm: LanguageModel, seed: int, count: int, tokens: int) -> list[Answered]:
     """Random tokens, from a quarter of the length to the whole of it."""
     draw = random.Random(seed)
     size = int(lm.model.config.vocab_size)
     lengths = [draw.randint(max(2, tokens // 4), tokens) for _ in range(count)]
-    return [Text(str(n), tuple(draw.randrange(size) for _ in range(n))) for n in lengths]
+    return [Answered(tuple(draw.randrange(size) for _ in range(n)), 1, str(n)) for n in lengths]
 
 
 def rounds(
     lm: LanguageModel,
-    texts_of: Callable[[int], list[Text]],
+    texts_of: Callable[[int], list[Answered]],
     number: int,
     clock: str,
     batch_tokens: int,
 ) -> dict[str, Any]:
     """Both ways in every round, each with documents of its own."""
     now = CLOCKS[clock]
-    ways: dict[str, Callable[[Sequence[Text]], NDArray[np.float32]]] = {
+    ways: dict[str, Callable[[Sequence[Answered]], NDArray[np.float32]]] = {
         "plain_loop": lambda texts: plain_loop(lm, texts),
         "batched": lambda texts: batched(lm, texts, batch_tokens),
     }
@@ -127,7 +128,7 @@ def fitting(lm: LanguageModel) -> dict[str, Any]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         texts = random_texts(lm, 0, 1, tokens)
-        whole = Text("0", (texts[0].ids * tokens)[:tokens])
+        whole = Answered((texts[0].ids * tokens)[:tokens], 1, "0")
         try:
             _one_batch(lm, [whole] * rows, checkpoint)
         except torch.OutOfMemoryError:
@@ -145,7 +146,7 @@ def fitting(lm: LanguageModel) -> dict[str, Any]:
     return found
 
 
-def _one_batch(lm: LanguageModel, texts: Sequence[Text], checkpoint: bool) -> None:
+def _one_batch(lm: LanguageModel, texts: Sequence[Answered], checkpoint: bool) -> None:
     """One batch that is neither halved nor tried again."""
     from headscope.find import gate_gradients as module
 

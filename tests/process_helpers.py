@@ -5,13 +5,14 @@ Every process is forked from one that has imported what all of them need and has
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import runpy
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,11 +39,17 @@ def killed(script: ModuleType, *arguments: object) -> None:
 
 
 def killed_at(
-    reports: int, function: Callable[..., Any], *arguments: Any, titles: tuple[str, ...] = ()
+    reports: int,
+    function: Callable[..., Any],
+    *arguments: Any,
+    titles: tuple[str, ...] = (),
+    changes: Mapping[str, Any] | None = None,
 ) -> None:
     """Call `function(*arguments, progress)` in a process that kills itself with SIGKILL at so many
-    reports of progress: those of `titles`, or those of steps that are done."""
-    given = (reports, function, arguments, titles, dict(os.environ), torch.get_num_threads())
+    reports of progress: those whose title begins with one of `titles`, or those of steps that are
+    done. `changes`: what "module.name" is to be in that process."""
+    threads = torch.get_num_threads()
+    given = (reports, function, arguments, titles, changes or {}, dict(os.environ), threads)
     process = FORKS.Process(target=_until, args=given)
     process.start()
     process.join()
@@ -54,16 +61,20 @@ def _until(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     titles: tuple[str, ...],
+    changes: Mapping[str, Any],
     environment: dict[str, str],
     threads: int,
 ) -> None:
     os.environ.update(environment)
     torch.set_num_threads(threads)
+    for path, value in changes.items():
+        module, _, name = path.rpartition(".")
+        setattr(importlib.import_module(module), name, value)
     counted = 0
 
     def progress(title: str, done: int, total: int) -> None:
         nonlocal counted
-        counted += title in titles if titles else done == total
+        counted += title.startswith(titles) if titles else done == total
         if counted == reports:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -31,50 +31,6 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def test_the_last_line_names_the_report_whole(
-    command: Command, arguments: tuple[object, ...]
-) -> None:
-    code, said, _ = command(*arguments)
-    assert code == 0
-    report = Path(str(arguments[-1])).resolve() / "report.html"
-    assert said.splitlines()[-1] == f"report: {report}"
-    assert report.read_text().lower().startswith("<!doctype html>")
-
-
-def test_the_first_screen_gives_the_numbers_of_the_run(
-    command: Command, arguments: tuple[object, ...]
-) -> None:
-    said = " ".join(command(*arguments).out.split())
-    result = json.loads((Path(str(arguments[-1])) / "result.json").read_bytes())
-    first = [one for one in result["heads"] if one["rank"] <= result["removal"]["k"]]
-    best = sorted(first, key=lambda one: one["rank"])
-    assert f"best: {','.join('{layer}.{head}'.format(**one) for one in best)}" in said
-    assert f" {result['removal']['top']['chrf']:.1f} (" in said
-    assert f"en \u2192 de, TS {result['counts']['token_alignment']} " in said
-
-
-def test_the_json_has_the_agreed_names(command: Command, arguments: tuple[object, ...]) -> None:
-    code, said, _ = command(*arguments, "--json")
-    told = json.loads(said)
-    assert code == 0
-    assert {"signature", "run", "seconds", "heads", "counts", "directions", "report"} <= set(told)
-    assert Path(told["report"]).is_file()
-    assert len(told["removal"]["conditions"]) == 3
-
-
-def test_the_data_table_tells_found_on_from_verified_on(command: Command, tmp_path: Path) -> None:
-    """The bundled sentences lie in splits: heads found on one are verified on another."""
-    few = ("--limit", 2, "--check", 2, "--draws", 1, "--max-new-tokens", 2)
-    code, said, _ = command("atlas", "pocket", "--pair", "en-de", *few, "--out", tmp_path, "--json")
-    assert code == 0
-    data = json.loads(said)["data"]["en-de"]
-    assert (data["path"], data["verified_path"]) == ("pocket:dev", "pocket:test")
-    page = (tmp_path / "report.html").read_text("utf-8")
-    table = page[page.index('class="data"') :]
-    table = table[: table.index("</table>")]
-    assert "Verified in" in table and "pocket:dev" in table and "pocket:test" in table
-
-
 def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -83,8 +39,7 @@ def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
     code, _, err = command(*arguments, "--ablate", "mean")
     assert code == 2 and "another configuration" in err
     mean = (*arguments[:-1], tmp_path / "mean", "--ablate", "mean")
-    code, said, _ = command(*mean)
-    assert code == 0 and "replaced by mean output" in " ".join(said.split())
+    assert command(*mean).code == 0
     told = json.loads(command(*mean, "--json").out)["removal"]
     assert told["ablate"] == "mean" and told["reference_text"]["texts"] == 6  # a quarter of 25
     assert {one["ablate"] for one in told["conditions"]} == {"mean"}
@@ -96,8 +51,6 @@ def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
     common = [key for key in texts[0] if key in texts[1]]
     differ = {kind for kind, name in common if texts[0][kind, name] != texts[1][kind, name]}
     assert differ == {"top"}
-    page = (tmp_path / "mean" / "report.html").read_text("utf-8")
-    assert "class of position over 6 texts" in page
 
 
 def test_the_report_can_be_written_again_elsewhere(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -177,7 +176,7 @@ def test_a_gate_that_does_no_more_than_rounding_proves_nothing(
     run = tmp_path / "run"
     said = command("use", "export", "--model", model, "--heads", "0.1", "--scale", 1.000001,
                    "--out", run)  # fmt: skip
-    assert said.code == 0 and "This proves nothing: rounding alone" in said.out, said.err
+    assert said.code == 0, said.err
     assert command("report", run).code == 0
     assert "This proves nothing" in (run / "report.html").read_text()
 
@@ -195,20 +194,6 @@ def test_an_export_that_is_gone_is_told(command: Command, model: Path, tmp_path:
     shutil.rmtree(out / "checkpoint")
     said = command(*arguments)
     assert said.code == 2 and "checkpoint: is gone" in said.err
-
-
-def test_the_benchmark_of_memory_makes_exports_and_looks_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "bench"))
-    bench: Any = importlib.import_module("export_memory")
-    layers = bench.make(tmp_path / "model", "tiny", 0.004, "1MB")
-    capsys.readouterr()
-    bench._export(str(tmp_path / "model"), str(tmp_path / "run"), "1MB")
-    assert json.loads(capsys.readouterr().out)["peak_bytes"] > 0
-    told = bench.look_over(tmp_path / "model", tmp_path / "run" / "checkpoint")
-    assert layers > 1 and told["files"] > 2
-    assert told["folded_as_meant"] and told["others_as_they_were"]
 
 
 def test_a_gguf_file_is_written_dequantised(

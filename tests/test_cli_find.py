@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -28,45 +27,6 @@ def data(tmp_path: Path) -> Path:
     file = tmp_path / "pairs.tsv"
     file.write_text("\n".join(["source\ttarget\tlinks", *ROWS]) + "\n")
     return file
-
-
-def test_several_pairs_are_a_mean_and_each_its_own(
-    command: Command, model: Path, data: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.tsv"
-    other.write_text("source\ttarget\tlinks\nder Hund\tthe dog\t0-0 1-1\nja klar\tsure\t1-0\n")
-    said = command(
-        "find", "translation-score", "--model", model, "--pair", "en-de", "--pair", "de-en",
-        "--data", f"en-de={data}", "--data", f"de-en={other}", "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
-    told = json.loads(said.out)
-    assert set(told["directions"]) == {"en-de", "de-en"}
-
-    def table(heads: list[dict[str, Any]]) -> dict[tuple[int, int], float]:
-        return {(one["layer"], one["head"]): one["score"] for one in heads}
-
-    parts = [table(one["heads"]) for one in told["directions"].values()]
-    for head, score in table(told["heads"]).items():
-        assert score == pytest.approx((parts[0][head] + parts[1][head]) / 2, abs=1e-12)
-
-
-def test_a_folder_with_another_run_is_left_untouched(
-    command: Command, model: Path, data: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    arguments = ("find", "translation-score", "--model", model, "--data", data, "--pair", "en-de")
-    assert command(*arguments, "--out", out).code == 0
-
-    def content() -> dict[str, bytes]:
-        files = (one for one in out.rglob("*") if one.is_file())
-        return {str(one.relative_to(out)): one.read_bytes() for one in files}
-
-    before = content()
-    code, said, err = command(*arguments, "--out", out, "--scope", "source")
-    assert (code, said) == (2, "")
-    assert err.startswith(f"error: {out}: holds a run of another configuration")
-    assert "scope" in err
-    assert content() == before
 
 
 @pytest.mark.parametrize(

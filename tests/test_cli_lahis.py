@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headscope.data.split import known_digests, sentence_digest
 from headscope.errors import InputError
-from headscope.find.importance import language_sets
-from headscope.heads import HeadSet, read_scores, resolve_heads
+from headscope.heads import read_scores
 from headscope.pocket.sample import sample_documents
 from headscope.results.common import Leakage
 from headscope.studies.leakage import check_document_leakage
@@ -30,45 +28,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted = [part for code in LANGUAGES for part in ("--language", code)]
     assert main(["find", "lahis", *wanted, "--limit", "8", "--out", str(folder)]) == 0
     return folder
-
-
-def result_of(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "result.json").read_text("utf-8"))
-    return found
-
-
-def test_the_run_holds_scores_and_sets(run: Path) -> None:
-    result, scores = result_of(run), read_scores(run)
-    assert set(scores) == {*LANGUAGES, "mean"} and list(result["languages"]) == list(LANGUAGES)
-    assert result["examples"] == 24 and len(result["heads"]) == 96
-    assert result["quantile"] == 0.9 and result["general_in"] == 2
-    sets = language_sets({code: scores[code] for code in LANGUAGES})
-    for code in LANGUAGES:
-        one = result["languages"][code]
-        assert one["documents"] == 8 and one["tokens"] > 100 and 0.5 < one["loss"] < 5
-        assert one["important"] == len(sets.important[code]) == 10
-        stored = HeadSet.from_pretrained(run / "specific" / code)
-        assert stored.heads == sets.specific[code].heads
-        assert [(h["layer"], h["head"]) for h in one["specific"]] == [
-            (h.layer, h.head) for h in stored
-        ]
-        assert sum(layer["important"] for layer in one["layers"]) == 10
-        assert 0 <= one["halves"]["jaccard"] <= 1 and 0 < one["halves"]["expected"] < 0.2
-        assert not len(stored & HeadSet.from_pretrained(run / "general"))
-    assert [(h["layer"], h["head"]) for h in result["general"]] == [
-        (h.layer, h.head) for h in sets.general
-    ]
-    assert {(one["a"], one["b"]) for one in result["overlap"]} == {
-        ("en", "tr"),
-        ("en", "ru"),
-        ("tr", "ru"),
-    }
-    np.testing.assert_allclose(
-        scores["mean"].values, np.mean([scores[code].values for code in LANGUAGES], axis=0)
-    )
-    geometry = scores["mean"].geometry
-    assert len(resolve_heads(str(run / "scores" / "tr"), "2%", geometry)) == 2
-    assert len(resolve_heads(str(run), "3", geometry)) == 3
 
 
 def test_the_documents_that_heads_were_found_on_are_known(run: Path) -> None:

@@ -116,27 +116,6 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     assert overlaps == {"foreign 1": 2}
 
 
-def test_scaling_a_mask_chooses_and_measures(
-    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    found = found_by(
-        command, "verify", "scaling", "--heads", masks["plural-en"], "--pair", "en-de",
-        "--held-out", 4, "--alpha", 0.5, "--draws", 1, "--max-new-tokens", 8, "--out", out,
-    )  # fmt: skip
-    one = found["tasks"]["en-de"]
-    assert [row["alpha"] for row in one["alphas"]] == [0, 0.5, 1]
-    losses = {row["alpha"]: row["nll"] for row in one["alphas"]}
-    assert losses[one["best"]] == min(losses.values())
-    assert (one["chosen_on"], one["examples"]) == (2, 2)
-    assert sum(row["share"] for row in one["chosen_again"]) == pytest.approx(1)
-    first, second = ([json.loads(line)["input"] for line in (out / part / "en-de.jsonl").open()]
-                     for part in ("grid", "samples"))  # fmt: skip
-    assert not set(first) & set(second)
-    assert found["baseline_check"]["en-de"]["examples"] == 4 and found["baseline_works"] is True
-    assert one["conditions"][2]["against_masked_and_instructed"]["bleu"]["low"] is not None
-
-
 def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "others.tsv"
     file.write_text("source\ttarget\nThe king sees.\tDer König sieht.\n", "utf-8")

@@ -13,11 +13,13 @@ import pytest
 from safetensors.numpy import load_file
 
 import process_helpers
-import soft_gate_resume_script as script
 from headscope.errors import InputError
+from headscope.find.trained_gates import SoftGate
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.lm import losses
-from headscope.studies.find.soft_gate import find_soft_gate
+from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
+from headscope.studies.models import ModelChoice
+from headscope.studies.questions import QuestionsChoice
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -46,6 +48,17 @@ def asked(model: Path, data: Path, out: Path) -> tuple[object, ...]:
         "--train", 8, "--stop", 3, "--test", 6, "--seeds", 2, "--learning-rate", 0.1,
         "--epochs", 1, "--max-new-tokens", 2, "--out", out,
     )  # fmt: skip
+
+
+def settings(model: Path, data: Path) -> FindSoftGate:
+    """Two seeds, looks at every second step, two new tokens."""
+    return FindSoftGate(
+        "1.2,0.1",
+        model=ModelChoice(str(model)),
+        questions=QuestionsChoice(str(data), train=6, stop=3, test=6),
+        training=SoftGate(learning_rate=0.1, check_every=2, max_new_tokens=2, patience=9),
+        seeds=2,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +91,9 @@ def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:
     reports = 9  # in the second of the first seed's three trainings
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, model, data, killed, reports)
+    config = settings(model, data)
+    process_helpers.killed_at(reports, find_soft_gate, config, killed, titles=("",))
     assert list((killed / "parts").rglob("*.safetensors")) and not (killed / "DONE.json").exists()
-    config = script.config(str(model), str(data))
     titles: dict[Path, list[str]] = {killed: [], whole: []}
     results = {
         out: find_soft_gate(config, out, lambda title, *_, out=out: titles[out].append(title))
@@ -94,7 +107,7 @@ def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_pa
 def test_a_loss_that_is_no_number_stops_and_what_is_done_is_kept(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = script.config(str(model), str(data))
+    config = settings(model, data)
     original, calls = losses.row_losses, []
 
     def spoilt(*given: Any) -> Any:

@@ -6,16 +6,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
 
 from headscope.pocket.tasks import write_tasks
-from headscope.results.tasks import TasksResult
-from headscope.runs import decode
-from headscope.shown.blocks import Table, p_cell
-from headscope.studies.verify.tasks_show import show
 from headscope.verify.other_tasks import library as task_library
 
 Command = Callable[..., Any]
@@ -33,62 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(folder: Path, out: Path) -> tuple[Any, ...]:
     files = ("--task", folder / f"{CHOICE}.yaml", "--task", folder / f"{WRITTEN}.yaml")
     return ("verify", "tasks", *files, "--heads", HEADS, "--draws", "2", "--out", out)
-
-
-def test_the_json_has_the_agreed_names_and_the_run_its_files(
-    command: Command, folder: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    # Nothing lies 99 standard errors above chance, so the task is shown as one that it cannot do.
-    code, said, err = command(
-        *asked(folder, out), "--limit", "3", "--layer-matched", "--baseline-errors", 99, "--json"
-    )
-    assert code == 0 and err.startswith("warning: the model does not do this task")
-    result = json.loads(said)
-    assert result["baseline_works"] is False
-    shown = result["baseline_check"][CHOICE]["shown"]
-    texts = [json.loads(line) for line in (out / "examples.jsonl").open(encoding="utf-8")]
-    choices = {row["prompt"]: row["choices"] for row in texts}
-    assert len(shown) == 3
-    assert all({one["output"], one["reference"]} <= {*choices[one["input"]]} for one in shown)
-    assert {"signature", "run", "seconds", "tasks", "groups", "heads", "k"} <= result.keys()
-    assert result["heads"] == HEADS.split(",") and result["k"] == [3]
-    assert result["leakage"]["known"] is False
-    choice, written = result["tasks"][CHOICE], result["tasks"][WRITTEN]
-    assert (choice["metric"], choice["chance"], choice["examples"]) == ("acc", 0.25, 3)
-    assert (written["metric"], written["chance"]) == ("exact_match", None)
-    kinds = [(row["kind"], row["draw"]) for row in choice["conditions"]]
-    assert kinds == [("top", None), ("random", 0), ("random", 1),
-                     ("random-layer-matched", 0), ("random-layer-matched", 1)]  # fmt: skip
-    top = choice["conditions"][0]
-    assert {"value", "stderr", "change", "above_chance", "p_examples", "p_draws",
-            "against_random", "p_draws_layer_matched"} <= top.keys()  # fmt: skip
-    samples = [json.loads(line) for line in (out / "samples.jsonl").open(encoding="utf-8")]
-    assert len(samples) == 2 * 6 * 3
-    mean = sum(s["acc"] for s in samples if (s["task"], s["condition"]) == (CHOICE, "top")) / 3
-    assert mean == top["value"]
-    assert all(len(s["responses"]) == (4 if s["task"] == CHOICE else 1) for s in samples)
-    examples = [json.loads(line) for line in (out / "examples.jsonl").open(encoding="utf-8")]
-    assert len(examples) == 6 and all(one["prompt"].endswith(":") for one in examples)
-    # Draws of the same layers are shown with their own mean and tests.
-    every = {
-        row.name.partition(": ")[2]: row.cells
-        for section in show(decode(TasksResult, result), out).sections
-        for block in section.blocks
-        if isinstance(block, Table) and section.title == "Every task and head set"
-        for row in block.rows
-        if row.name.startswith(CHOICE)
-    }
-    for kind, words, ending in (
-        ("random", "random", ""),
-        ("random-layer-matched", "random, same layers", "_layer_matched"),
-    ):
-        drawn = [row["value"] for row in choice["conditions"] if row["kind"] == kind]
-        mean = fmean(drawn)
-        _, _, selected, _, random, difference, p, _ = every[words]
-        assert selected.value == 100 * top["value"] and random.value == pytest.approx(100 * mean)
-        assert difference.value == pytest.approx(100 * (top["value"] - mean))
-        assert p == p_cell(top[f"p_examples{ending}"])
 
 
 def test_a_stopped_run_goes_on_where_it_was(

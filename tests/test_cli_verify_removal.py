@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from lm_helpers import saved
-from verify_helpers import rows_of, write_data
+from verify_helpers import write_data
 
 Command = Callable[..., Any]
-MEASURES = {"chrf", "bleu", "off_target", "source_copy", "comet", "bleurt", "empty"}
 
 
 @pytest.fixture(scope="module")
@@ -34,52 +33,6 @@ def fixed(model: Path, data: Path) -> tuple[object, ...]:
         "verify", "removal", "--model", model, "--data", data, "--pair", "en-de", "--draws", 2,
         "--max-new-tokens", 3,
     )  # fmt: skip
-
-
-def test_the_json_has_the_agreed_names(
-    command: Command, fixed: tuple[object, ...], tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    heads = ("--heads", "1.0,0.2", "--k", 1, "--k", 2, "--gate", 0, "--gate", "2.5")
-    code, said, err = command(*fixed, *heads, "--out", out, "--json")
-    # An untrained model is warned of, in one line and nothing else.
-    assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
-    told = json.loads(said)
-    assert {
-        "signature", "run", "seconds", "k", "gates", "draws", "pool", "ablate", "heads", "leakage",
-        "model", "identifier", "baseline", "conditions", "curves", "p_value", "directions", "links",
-    } <= set(told)  # fmt: skip
-    assert told["run"] == str(out)
-    assert told["leakage"] == {"known": False, "overlap": None, "of": 5}
-    assert told["links"] == {"method": "reference"}
-    assert told["baseline"].keys() >= MEASURES | {"low", "high"}
-    own = {"kind", "k", "gate", "draw", "ablate", "heads", "filled_up", "change"}
-    for one in told["conditions"]:
-        assert one.keys() >= MEASURES | own
-        more = {f"{p}{e}" for p in ("p_sentences", "p_draws", "against_random")
-                for e in ("", "_layer_matched")}  # fmt: skip
-        assert more <= one.keys() if one["kind"] == "top" else not more & one.keys()
-    shown = told["directions"]["en-de"]
-    assert shown["sentences"] == 5
-    assert shown["baseline"] == told["baseline"]
-    assert [one["chrf"] for one in shown["conditions"]] == [
-        one["chrf"] for one in told["conditions"]
-    ]
-    rows = rows_of(out / "outputs.jsonl")
-    assert list(rows[0]) == [
-        "direction", "id", "source", "reference", "condition", "k", "gate", "draw", "ablate",
-        "output",
-    ]  # fmt: skip
-    assert (rows[0]["condition"], rows[0]["k"], rows[0]["gate"]) == ("baseline", 0, 1.0)
-    links = rows_of(out / "links.jsonl")
-    assert [row["condition"] for row in links[::5]] == ["baseline", "top", "random", "reference"]
-    assert links[-1]["links"] == [[0, 0], [1, 1], [2, 2], [3, 3]]
-    start, end = links[-1]["source_spans"][1]
-    assert "the dog sees cat"[start:end] == "dog"
-    assert json.loads((out / "result.json").read_text()) == told
-    # The same command again computes nothing; measuring the outputs again changes nothing.
-    assert command(*fixed, *heads, "--out", out, "--json").out == said
-    assert command("verify", "measure", out, "--json").out == said
 
 
 def test_heads_of_a_run_know_what_they_were_found_on(

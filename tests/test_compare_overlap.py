@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import combinations
 from math import comb, isclose, sqrt
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.compare.sets import group_overlaps, overlaps, rank_correlation
-from headscope.heads import Geometry, Head, HeadScores, HeadSet
+from headscope.heads import Geometry, HeadScores, HeadSet
 
 GEOMETRY = Geometry((3, 0, 3, 2))
 HEADS = tuple(GEOMETRY.heads())
@@ -93,17 +92,6 @@ def test_rank_correlation_is_of_pairs(a: list[float], b: list[float], order: lis
         assert one is None or isclose(one, found or 0, abs_tol=1e-12)
 
 
-def test_every_two_sets_are_compared_in_order() -> None:
-    sets = {name: HeadSet(GEOMETRY, (Head(0, 0),)) for name in ("x", "y", "z")}
-    scores = {"x": scored([*range(8)]), "z": scored([*range(8, 0, -1)])}
-    rows = overlaps(sets, scores)
-    assert [(row.a, row.b) for row in rows] == [("x", "y"), ("x", "z"), ("y", "z")]
-    assert [row.rank_correlation for row in rows] == [None, -1.0, None]
-    known = {"a", "b", "jaccard", "expected", "expected_exact", "p_value", "intersection",
-             "size_a", "size_b", "recall", "conditional", "rank_correlation"}  # fmt: skip
-    assert known <= set(asdict(rows[0]))
-
-
 def test_directions_are_grouped_by_how_they_relate() -> None:
     names = ("en-de", "de-en", "en-ru", "ru-de", "tr-es", "mean")
     sets = {name: HeadSet(GEOMETRY, HEADS[place : place + 3]) for place, name in enumerate(names)}
@@ -135,8 +123,3 @@ def test_one_direction_under_other_names_and_spellings() -> None:
     assert (relation.name, source.language, target.language) == (
         "same direction", "en", "de",
     )  # fmt: skip
-
-
-def test_names_that_are_no_directions_make_no_groups() -> None:
-    sets = {"one": HeadSet(GEOMETRY, HEADS[:2]), "two": HeadSet(GEOMETRY, HEADS[1:3])}
-    assert group_overlaps(overlaps(sets), {"one": None, "two": "two"}) == []

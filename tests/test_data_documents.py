@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.documents import DocumentFile, DocumentSource, digest_of, read_documents
-from headscope.data.rows import Field, open_rows, text_cell
+from headscope.data.rows import ID, Field, language_code, open_rows, read_rows, text_cell
 from headscope.errors import InputError
 from headscope.studies.documents import DocumentsChoice, read_languages
 
@@ -239,3 +239,39 @@ def test_the_pocket_model_has_documents_of_its_own() -> None:
     assert not set(texts(found["en"])) & set(texts(other["en"]))
     with pytest.raises(InputError, match=r"does not speak French \(fr\)"):
         read_languages(DocumentsChoice(languages=("fr",)), "pocket", "dev")
+
+
+TEXT = Field("text", text_cell("give a text"))
+LANGUAGE = Field("language", language_code, "en")
+ROWS = [{"text": "one", "language": "de"}, {"text": "two", "language": " fr "}]
+
+
+def in_every_format(folder: Path, rows: list[dict[str, str]]) -> list[Path]:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(rows)
+    data.to_parquet(folder / "a.parquet")
+    data.save_to_disk(str(folder / "dataset"))
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    lines = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
+    (folder / "a.tsv").write_text("\n".join(lines), "utf-8")
+    return [folder / name for name in ("a.parquet", "dataset", "a.jsonl", "a.tsv")]
+
+
+def test_fields_mean_the_same_in_every_format(tmp_path: Path) -> None:
+    for path in in_every_format(tmp_path, ROWS):
+        fields, dataset = (TEXT, LANGUAGE, ID), path.is_dir()
+        rows, _ = read_rows(path, fields, dataset=dataset)
+        assert [(row[TEXT], row[LANGUAGE]) for row in rows] == [("one", "de"), ("two", "fr")]
+        assert [row.id for row in rows] == (["2", "3"] if path.suffix == ".tsv" else ["1", "2"])
+        with open_rows(path, fields, dataset=dataset) as lazily:
+            assert list(lazily) == rows
+        assert read_rows(path, fields, 1, dataset=dataset)[0] == rows[:1]
+
+
+def test_a_missing_column_is_refused_unless_there_is_a_default(tmp_path: Path) -> None:
+    for path in in_every_format(tmp_path, [{"text": "one"}]):
+        rows, _ = read_rows(path, (TEXT, LANGUAGE), dataset=path.is_dir())
+        assert rows[0][LANGUAGE] == "en"
+        required = Field("language", language_code)
+        with pytest.raises(InputError, match=r"no column 'language'; found: text"):
+            read_rows(path, (TEXT, required), dataset=path.is_dir())

@@ -37,28 +37,6 @@ def test_languages_of_a_column(tmp_path: Path) -> None:
     assert len(limited.items) == 1
 
 
-def test_tables_with_columns_by_number(tmp_path: Path) -> None:
-    path = tmp_path / "data.tsv"
-    path.write_text("one\ttext one\nzwei\ttext two\n", encoding="utf-8")
-    source = DocumentSource(str(path), "en", text_column="1")
-    (found,) = read_summaries(source, "0")
-    assert [(one.text, one.summary) for one in found.items] == [
-        ("text one", "one"),
-        ("text two", "zwei"),
-    ]
-
-
-def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra data")
-    from pyarrow import parquet
-
-    path = tmp_path / "data.parquet"
-    columns = {name: [str(row[name]) for row in ROWS] for name in ("text", "summary", "language")}
-    parquet.write_table(pyarrow.table(columns), path)
-    found = read_summaries(DocumentSource(str(path)))
-    assert [len(one.items) for one in found] == [2, 1]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from itertools import permutations
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import pytest
 
-from headscope.data.languages import language_name
 from headscope.data.transfer import LANGUAGES, Answer, follows, read_prompts, sentences, written
 from headscope.errors import InputError
 
@@ -21,11 +19,6 @@ SCRIPTS = {"ru": "CYRILLIC", "zh": "CJK", "hi": "DEVANAGARI", "ar": "ARABIC"}
 def forms(entry: Any) -> list[Any]:
     """A statement or value for either gender."""
     return [entry["f"], entry["m"]] if isinstance(entry, dict) else [entry]
-
-
-def test_there_are_at_least_ten_languages() -> None:
-    assert len(LANGUAGES) >= 10
-    assert len({language_name(code) for code in LANGUAGES}) == len(LANGUAGES)
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
@@ -87,10 +80,6 @@ def test_a_prompt_in_full() -> None:
     )
     one = next(one for one in prompts.values() if one.stem == "Eva works as a")
     assert one.prompt.endswith("\nQuestion: What does Eva do for a living?\nAnswer:")
-
-
-def test_spellings_of_a_language() -> None:
-    assert written("deu-rus", 5) == written("de-ru", 5)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +168,3 @@ def test_the_sentences_ship_with_the_package() -> None:
 
     there = {one.name for one in files("headscope.data").joinpath("contradictions").iterdir()}
     assert there == {f"{code}.json" for code in LANGUAGES}
-
-
-def test_every_pair_can_be_made() -> None:
-    for a, b in permutations(LANGUAGES, 2):
-        assert written(f"{a}-{b}", 2).prompts[0].pair == f"{a}-{b}"

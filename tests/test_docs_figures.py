@@ -11,6 +11,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -98,255 +99,133 @@ def percent(value: float) -> str:
     return f"{100 * value:.0f}"
 
 
-def expected() -> dict[str, tuple[str, list[str]]]:
-    """Of each line: how it begins, and the figures it has to hold, in order."""
-    pocket = stored("pocket")
-    prompts = [pocket[f"translation, {name} prompt"] for name in ("default", "labelled", "say")]
-    words = pocket["word tasks, accuracy"]
-    order = ("translate", "plural", "past", "first_letter", "capital", "antonym")
+def given() -> dict[str, Any]:
+    """What the lines of `FIGURES` are made of: stored results, and means over parts of them."""
     removal = stored("removal-pocket")["runs"]
-    default = removal["default"]
-    (curve,), (top,) = default["curves"], default["top"]
-    atlas, survey = stored("demo-pocket")["atlas"], stored("demo-pocket")["survey"]
-    gates, doses = removal["doses over gates"], removal["doses over k"]
-    speed = stored("one_by_one")["with_texts"]["speedup"]
-    samples = [one["matrices"][0] for one in stored("languages-pocket")["runs"].values()]
-    own, others, random = (
-        [sum(values) / len(values) for values in column]
-        for column in (
-            [[one["own"] for one in sample["own"].values()] for sample in samples],
-            [
-                [one["largest_other"]["change"] for one in sample["own"].values()]
-                for sample in samples
-            ],
-            [[row[i]["value"] for i, row in enumerate(sample["random"])] for sample in samples],
-        )
-    )
-    gated = stored("soft-gate-pocket-question-first")["result"]["accuracy"]
-    mixtures = stored("trater-mixtures-pocket")["conditions"]
-    masks = [
-        {
-            kind: [one["nll"] for one in next(iter(task["tasks"].values()))["conditions"]
-                   if one["kind"] == kind]
-            for kind in ("as-is", "masked", "shuffled", "instructed")
-        }
-        for name, task in stored("masks-pocket")["tasks"].items()
-        if re.fullmatch("[a-z]{2}-[a-z]{2}", name)
-    ]  # fmt: skip
-    losses = [
-        sum(sum(one[kind]) / len(one[kind]) for one in masks) / len(masks) for kind in masks[0]
-    ]
-    plural = next(iter(stored("masks-pocket")["tasks"]["plural-en"]["tasks"].values()))
-    right = {one["kind"]: one["accuracy"] for one in plural["conditions"]}
+    survey = stored("demo-pocket")["survey"]
     shared = {(one["a"], one["b"]): one for one in survey["pairs"]}
-    copying = shared["translation-score", "retrieval"]
-    rating = stored("rate-pocket")["firsts"]
-    two, whole = (stored("rate-workers-two")[name] for name in ("two", "whole"))
+    matrices = [one["matrices"][0] for one in stored("languages-pocket")["runs"].values()]
+    masks = stored("masks-pocket")["tasks"]
+    tested = {name: next(iter(task["tasks"].values())) for name, task in masks.items()}
     ratios = [one["ratio"] for one in stored("costs-pocket")["recipes"].values()]
-    identified = stored("identify")["candidates"]["headscope.measure.identify"]["right"]
-    final = stored("formation-pocket")["checkpoints"][-1]
-    tasks = stored("tasks-pocket")["tasks"]
-    alignment = [stored(f"alignment-{pair}") for pair in ("en-es", "en-ru", "en-nl")]
-    forward = stored("peaks-cpu-2-cores")["reference"][0]
+    speeds = stored("rate-workers-two")
     return {
-        "classes of the demo, above chance": (
-            "mean of 20, TS \u2212 chance",
-            # As the command prints them: one decimal where there is a fraction.
-            [
-                f"{one:.10g}" if one == int(one) else f"{one:.1f}"
-                for one in atlas["counts_above_chance"].values()
-            ],
-        ),
-        "classes of the demo": (
-            "mean of 20, TS  ",
-            [
-                f"{one:.10g}" if one == int(one) else f"{one:.1f}"
-                for one in atlas["counts"].values()
-            ],
-        ),
-        "best heads of the demo": ("best: ", [",".join(atlas["best"])]),
-        "the demo's removal": (
-            "With the 14 selected heads removed, chrF++ falls from 96",
-            [f"{atlas['removal'][name]:.1f}" for name in ("baseline", "top")],
-        ),
-        "the demo's random heads": (
-            "400 sentences); it is",
-            [f"{atlas['removal']['random_mean']:.1f}"],
-        ),
-        "original": (
-            "original                                94",
-            [f"{default['baseline'][name]:.1f}" for name in ("chrf", "bleu")],
-        ),
-        "selected": (
-            "14 selected, removed                    1",
-            [f"{top['chrf']:.1f}"]
-            + [f"{top['change']['chrf'][name]:.1f}" for name in ("value", "low", "high")],
-        ),
-        "random": (
-            "14 random, removed (10)                 7",
-            [f"{curve[f'random_{name}']:.1f}" for name in ("mean", "low", "high")],
-        ),
-        "same layers": (
-            "14 random, same layers, removed (10)    8",
-            [f"{curve[f'random_layer_matched_{name}']:.1f}" for name in ("mean", "low", "high")],
-        ),
-        "dose over gates": (
-            "| chrF++ (200",
-            [
-                f"{value:.1f}"
-                for value in [
-                    *(one["top"] for one in gates["curves"][:2]),
-                    gates["baseline"]["chrf"],
-                    *(one["top"] for one in gates["curves"][2:]),
-                ]
-            ],
-        ),
-        "dose over heads": ("| the best |", [f"{one['top']:.1f}" for one in doses["curves"]]),
-        "random heads beside": (
-            "| random, mean",
-            [f"{one['random_mean']:.1f}" for one in doses["curves"]],
-        ),
-        "formation": (
-            "final   ",
-            [
-                f"{100 * final['token_alignment']:.1f} %",
-                f"{100 * final['above_chance']['token_alignment']:.1f} %",
-                *(f"{final[name]:.2f}" for name in ("chrf", "chrf_low", "chrf_high")),
-            ],
-        ),
-        "plurals": (
-            "Without its instruction",
-            [
-                f"{percent(right[kind])} %" if kind == "as-is" else percent(right[kind])
-                for kind in ("as-is", "instructed", "masked")
-            ],
-        ),
-        "survey": (
-            "(`survey pocket",
-            [
-                str(shared["lahis", "first-order"]["intersection"]),
-                str(copying["intersection"]),
-                f"{copying['jaccard']:.2f}, {copying['expected']:.2f}",
-                f"{survey['agreement'][0]['heads']} of 96",
-                f"{survey['agreement'][0]['expected']:.0f} would",
-            ],
-        ),
-        "the bundled model": (
-            "| the bundled model: chrF++",
-            [
-                f"{prompts[0]['mean chrF++']:.1f}",
-                f"{percent(prompts[0]['exactly right'])} %",
-                *(f"{one['mean chrF++']:.1f}" for one in prompts[1:]),
-            ],
-        ),
-        "word tasks": ("| its word tasks", [f"{words[one]['accuracy']:.2f}" for one in order]),
-        "removal": (
-            "| removal on the bundled",
-            [
-                f"{value:.1f}"
-                for value in (
-                    default["baseline"]["chrf"],
-                    curve["top"],
-                    curve["random_mean"],
-                    curve["random_layer_matched_mean"],
-                )
-            ],
-        ),
-        "seconds": (
-            "| the same, eleven",
-            [f"{removal['eleven conditions, 200 sentences']['seconds']:.0f} s"],
-        ),
-        "tasks": (
-            "| tasks without",
-            [
-                ", ".join(
-                    percent(value)
-                    for value in (
-                        tasks[name]["baseline"]["value"],
-                        tasks[name]["top"]["value"],
-                        tasks[name]["random-layer-matched"]["mean"],
-                    )
-                )
-                for name in (
-                    "pocket_translate_sentences",
-                    "pocket_repeat_sentences",
-                    "pocket_capitals",
-                )
-            ],
-        ),
-        "one by one": (
-            "| heads removed one by one",
-            [f"{speed[name]:.1f}" for name in ("median", "min", "max")],
-        ),
-        "LAHIS": (
-            "| LAHIS, bundled model",
-            [f"{a:.3f}, {b:.3f}, {c:.3f}" for a, b, c in zip(own, others, random, strict=True)],
-        ),
-        "LAHIS, speed": (
-            "| LAHIS, documents",
-            [", ".join(f"{one['speedup']['median']:.1f}" for one in stored("lahis")["lengths"])],
-        ),
-        "masks": ("| masks, bundled", [f"{value:.2f}" for value in losses]),
-        "soft gates": (
-            "| soft gates",
-            [
-                f"{100 * gated[name]['accuracy']['mean']:.1f} %"
-                for name in ("untouched", "trained", "random", "random-layer-matched")
-            ],
-        ),
-        "mixtures": (
-            "| models trained on mixtures",
-            [f"{one['chrf_prompt']:.1f} / {one['chrf_document']:.1f}" for one in mixtures],
-        ),
-        "rating": (
-            "| rating with TRater",
-            [
-                ", ".join(f"{one[name]['median']:.2f}" for one in rating)
-                for name in ("cost_in_plain_passes", "speed_over_two_passes")
-            ],
-        ),
-        "two workers": (
-            "| two workers",
-            [
-                *(f"{one['scored_tokens_per_second']:,.0f}" for one in (two, whole)),
-                f"{two['scored_tokens_per_second_over_one_worker']:.2f}",
-            ],
-        ),
-        "estimates": ("| estimated", [f"{min(ratios):.2f} to {max(ratios):.2f}"]),
-        "languages": (
-            "| language identification",
-            [
-                f"{100 * identified['data folder']['1-3']['mean']:.1f}",
-                f"{100 * identified['data folder']['4-7']['mean']:.1f}",
-                f"{100 * identified['pocket']['all']['mean']:.1f}",
-            ],
-        ),
-        "alignment": (
-            "| statistical alignment",
-            [f"{one['precision']:.3f}, {one['recall']:.3f}" for one in alignment],
-        ),
-        "forward passes": (
-            "| forward pass",
-            [
-                f"{forward[base]['peaks']['median']:.2f}"
-                for base in ("ratio_to_plain", "ratio_to_plain_last_logits")
-            ],
-        ),
+        "pocket": stored("pocket"),
+        "demo": stored("demo-pocket")["atlas"],
+        "default": removal["default"],
+        "eleven": removal["eleven conditions, 200 sentences"],
+        "gates": removal["doses over gates"],
+        "doses": removal["doses over k"]["curves"],
+        "final": stored("formation-pocket")["checkpoints"][-1],
+        "plural": {one["kind"]: one["accuracy"] for one in tested["plural-en"]["conditions"]},
+        "methods": shared["lahis", "first-order"],
+        "copying": shared["translation-score", "retrieval"],
+        "agreement": survey["agreement"][0],
+        "tasks": stored("tasks-pocket")["tasks"],
+        "speedup": stored("one_by_one")["with_texts"]["speedup"],
+        "own": [fmean(one["own"] for one in m["own"].values()) for m in matrices],
+        "others": [
+            fmean(o["largest_other"]["change"] for o in m["own"].values()) for m in matrices
+        ],
+        "random": [fmean(r[i]["value"] for i, r in enumerate(m["random"])) for m in matrices],
+        "lengths": stored("lahis")["lengths"],
+        "nll": {
+            kind: fmean(
+                fmean(one["nll"] for one in task["conditions"] if one["kind"] == kind)
+                for name, task in tested.items()
+                if re.fullmatch("[a-z]{2}-[a-z]{2}", name)
+            )
+            for kind in ("as-is", "masked", "shuffled", "instructed")
+        },
+        "gated": stored("soft-gate-pocket-question-first")["result"]["accuracy"],
+        "mixtures": stored("trater-mixtures-pocket")["conditions"],
+        "rating": stored("rate-pocket")["firsts"],
+        "two": speeds["two"],
+        "whole": speeds["whole"],
+        "ratios": {"least": min(ratios), "most": max(ratios)},
+        "right": stored("identify")["candidates"]["headscope.measure.identify"]["right"],
+        "alignment": [stored(f"alignment-{pair}") for pair in ("en-es", "en-ru", "en-nl")],
+        "forward": stored("peaks-cpu-2-cores")["reference"][0],
     }
 
 
-EXPECTED = expected()
+def each(template: str, *names: object) -> str:
+    """A template for every name, which stands at its `@`."""
+    return " … ".join(template.replace("@", str(name)) for name in names)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_figure_of_the_readme_is_that_of_its_stored_result(name: str) -> None:
+#: How each line begins, and the figures it has to hold, in order, `…` between them. A share is
+#: looked for as its percentage, without the sign.
+FIGURES = [
+    ("mean of 20, TS \u2212 chance",
+     each("{demo[counts_above_chance][@]:.3g}", "token_alignment", "low_activity", "inactive")),
+    ("mean of 20, TS  ",
+     each("{demo[counts][@]:.3g}", "token_alignment", "low_activity", "inactive")),
+    ("best: ", ",".join(f"{{demo[best][{at}]}}" for at in range(10))),
+    ("With the 14 selected heads removed, chrF++ falls from 96",
+     each("{demo[removal][@]:.1f}", "baseline", "top")),
+    ("400 sentences); it is", "{demo[removal][random_mean]:.1f}"),
+    ("original                                94",
+     each("{default[baseline][@]:.1f}", "chrf", "bleu")),
+    ("14 selected, removed                    1", "{default[top][0][chrf]:.1f} … "
+     + each("{default[top][0][change][chrf][@]:.1f}", "value", "low", "high")),
+    ("14 random, removed (10)                 7",
+     each("{default[curves][0][random_@]:.1f}", "mean", "low", "high")),
+    ("14 random, same layers, removed (10)    8",
+     each("{default[curves][0][random_layer_matched_@]:.1f}", "mean", "low", "high")),
+    ("| chrF++ (200", each("{gates[curves][@][top]:.1f}", 0, 1)
+     + " … {gates[baseline][chrf]:.1f} … " + each("{gates[curves][@][top]:.1f}", 2, 3, 4, 5)),
+    ("| the best |", each("{doses[@][top]:.1f}", *range(4))),
+    ("| random, mean", each("{doses[@][random_mean]:.1f}", *range(4))),
+    ("final   ", "{final[token_alignment]:.1%} … {final[above_chance][token_alignment]:.1%} … "
+     + each("{final[@]:.2f}", "chrf", "chrf_low", "chrf_high")),
+    ("Without its instruction", each("{plural[@]:.0%}", "as-is", "instructed", "masked")),
+    ("(`survey pocket", "{methods[intersection]} … {copying[intersection]} … "
+     "{copying[jaccard]:.2f}, {copying[expected]:.2f} … {agreement[heads]} of 96 … "
+     "{agreement[expected]:.0f} would"),
+    ("| the bundled model: chrF++", "{pocket[translation, default prompt][mean chrF++]:.1f} … "
+     "{pocket[translation, default prompt][exactly right]:.0%} … "
+     + each("{pocket[translation, @ prompt][mean chrF++]:.1f}", "labelled", "say")),
+    ("| its word tasks", each("{pocket[word tasks, accuracy][@][accuracy]:.2f}", "translate",
+                              "plural", "past", "first_letter", "capital", "antonym")),
+    ("| removal on the bundled", "{default[baseline][chrf]:.1f} … "
+     + each("{default[curves][0][@]:.1f}", "top", "random_mean", "random_layer_matched_mean")),
+    ("| the same, eleven", "{eleven[seconds]:.0f} s"),
+    ("| tasks without", each(
+        "{tasks[@][baseline][value]:.0%}, {tasks[@][top][value]:.0%}, "
+        "{tasks[@][random-layer-matched][mean]:.0%}",
+        *(f"pocket_{name}" for name in ("translate_sentences", "repeat_sentences", "capitals")))),
+    ("| heads removed one by one", each("{speedup[@]:.1f}", "median", "min", "max")),
+    ("| LAHIS, bundled model", each("{own[@]:.3f}, {others[@]:.3f}, {random[@]:.3f}", 0, 1, 2)),
+    ("| LAHIS, documents",
+     ", ".join(f"{{lengths[{at}][speedup][median]:.1f}}" for at in range(4))),
+    ("| masks, bundled", each("{nll[@]:.2f}", "as-is", "masked", "shuffled", "instructed")),
+    ("| soft gates", each("{gated[@][accuracy][mean]:.1%}", "untouched", "trained", "random",
+                          "random-layer-matched")),
+    ("| models trained on mixtures",
+     each("{mixtures[@][chrf_prompt]:.1f} / {mixtures[@][chrf_document]:.1f}", *range(5))),
+    ("| rating with TRater", each(", ".join(f"{{rating[{at}][@][median]:.2f}}" for at in range(3)),
+                                  "cost_in_plain_passes", "speed_over_two_passes")),
+    ("| two workers", each("{@[scored_tokens_per_second]:,.0f}", "two", "whole")
+     + " … {two[scored_tokens_per_second_over_one_worker]:.2f}"),
+    ("| estimated", "{ratios[least]:.2f} to {ratios[most]:.2f}"),
+    ("| language identification", "{right[data folder][1-3][mean]:.1%} … "
+     "{right[data folder][4-7][mean]:.1%} … {right[pocket][all][mean]:.1%}"),
+    ("| statistical alignment",
+     each("{alignment[@][precision]:.3f}, {alignment[@][recall]:.3f}", 0, 1, 2)),
+    ("| forward pass",
+     each("{forward[@][peaks][median]:.2f}", "ratio_to_plain", "ratio_to_plain_last_logits")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "figures"), FIGURES)
+def test_a_figure_of_the_readme_is_that_of_its_stored_result(start: str, figures: str) -> None:
     """In the order in which the line tells them, each behind the one before."""
-    start, figures = EXPECTED[name]
     told, at = line(start), 0
-    for figure in figures:
-        found = re.compile(rf"(?<![\d.]){re.escape(figure)}(?!\d)").search(told, at)
-        assert found, f"{figure} is not in: {told[at:]}"
-        at = found.end()
+    for figure in figures.format_map(given()).replace("%", "").split(" … "):
+        match = re.compile(rf"(?<![\d.]){re.escape(figure)}(?!\d)").search(told, at)
+        assert match, f"{figure} is not in: {told[at:]}"
+        at = match.end()
 
 
 def rows(page: str) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import forward_inputs
 from headscope.pocket.facts import sample_needles
-from test_find_crafted import looking
+from test_find_hits import looking
 
 N = 5
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lahis_resume_script as script
 import process_helpers
 from headscope.find import gate_gradients
+from headscope.find.importance import Lahis
 from headscope.heads import read_scores
 from headscope.progress import Progress
-from headscope.studies.find.lahis import find_lahis
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.models import ModelChoice
 from lm_helpers import saved
 
 LINES = ["The red dog", "A cat sleeps here.", "x y z x y", "Nobody saw it", "one two three"]
@@ -35,15 +37,18 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 def test_a_killed_run_ends_with_the_same_numbers(
     inputs: tuple[str, str], moving: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_gradients, "KEPT_EVERY", gate_gradients.KEPT_EVERY)
+    monkeypatch.setattr(gate_gradients, "KEPT_EVERY", 2)  # of a moving gate
     killed, whole = tmp_path / "killed", tmp_path / "whole"
+    model, data = inputs
+    measure = Lahis(update_gate=moving, batch_tokens=1, bootstrap_draws=20)
+    config = FindLahis(ModelChoice(model), DocumentsChoice((data,)), measure, quantile=0.5)
     # In the second language, after two of its documents and one more.
-    process_helpers.killed(script, *inputs, killed, int(moving), 8)
+    changes = {"headscope.find.gate_gradients.KEPT_EVERY": 2}
+    process_helpers.killed_at(8, find_lahis, config, killed, titles=("",), changes=changes)
     assert not (killed / "DONE.json").exists()
     kept = {path: path.read_bytes() for path in sorted((killed / "parts").rglob("*.safetensors"))}
     assert len(kept) == (4 if moving else 8)
 
-    config = script.config(*inputs, moving)
     calls: dict[Path, list[tuple[str, int]]] = {killed: [], whole: []}
 
     def told(out: Path) -> Progress:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-import mask_resume_script as script
 import process_helpers
 from headscope.errors import InputError
 from headscope.find import mask_training as train
@@ -24,8 +23,10 @@ from headscope.heads import Geometry
 from headscope.lm import load
 from headscope.lm.prompting import Answered
 from headscope.runs import configuration, encode
-from headscope.studies.find.mask import find_mask
+from headscope.studies.find.mask import FindMask, find_mask
+from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
+from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -41,11 +42,17 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(saved(folder / "model", "qwen3")), str(folder / "backwards.json")
 
 
+def settings(model: str, task: str) -> FindMask:
+    """A short training with feed-forward gates, so that every kind of weight is resumed."""
+    changes = {"steps": 12, "learning_rate": 1.5, "batch": 3, "feed_forward": True}
+    return FindMask(ModelChoice(model), TaskChoice((task,), held_out=2), "small", changes)
+
+
 @pytest.fixture(scope="module")
 def run(inputs: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that was not interrupted."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    find_mask(script.config(*inputs), out)
+    find_mask(settings(*inputs), out)
     return out
 
 
@@ -53,11 +60,14 @@ def test_a_killed_training_ends_with_the_same_weights_bit_for_bit(
     inputs: tuple[str, str], run: Path, tmp_path: Path
 ) -> None:
     killed = tmp_path / "killed"
-    process_helpers.killed(script, *inputs, killed, 9)
+    # The state is written more often than usual, so that there is something to go on from.
+    changes = {"headscope.find.mask_training._EVERY": 4}
+    asked = (find_mask, settings(*inputs), killed)
+    process_helpers.killed_at(9, *asked, titles=("training",), changes=changes)
     written = sorted(path.stem for path in (killed / "parts" / "training").iterdir())
     assert written == ["00000004", "00000008"]
     seen: list[int] = []
-    result = find_mask(script.config(*inputs), killed, lambda _, done, total: seen.append(done))
+    result = find_mask(settings(*inputs), killed, lambda _, done, total: seen.append(done))
     assert seen == [9, 10, 11, 12]
     whole = json.loads((run / "result.json").read_text())
     for name in ("run", "seconds", "seconds_a_step"):
@@ -74,7 +84,7 @@ def test_minutes_choose_the_steps_once(
 ) -> None:
     """As many as fit by what a step takes when the run begins; a run that goes on keeps them."""
     changes = {"learning_rate": 1.5, "batch": 3}
-    config = replace(script.config(*inputs), changes=changes, minutes=1.0)
+    config = replace(settings(*inputs), changes=changes, minutes=1.0)
     monkeypatch.setattr(train, "seconds_a_step", lambda *_: 2.5)
     said: list[str] = []
     out = tmp_path / "run"
@@ -97,14 +107,14 @@ def test_minutes_choose_the_steps_once(
     # Minutes count in the signature, and without them signatures are as they were.
     with pytest.raises(InputError, match="another configuration"):
         find_mask(replace(config, minutes=2.0), out)
-    assert "minutes" not in configuration(script.config(*inputs))
+    assert "minutes" not in configuration(settings(*inputs))
 
 
 def test_too_few_minutes_are_told(
     inputs: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tried where a weight might just get from 4 to 0, refused where none can."""
-    config = replace(script.config(*inputs), changes={"batch": 3}, minutes=100.0)
+    config = replace(settings(*inputs), changes={"batch": 3}, minutes=100.0)
     said: list[str] = []
 
     def trained(*_: Any) -> None:
@@ -157,9 +167,9 @@ def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
             r"backwards\.json, example \d+ \(line \d+\): the loss of its answer is nan; .* kept"
         )
         with pytest.raises(InputError, match=message):
-            find_mask(script.config(*inputs), tmp_path / "run")
+            find_mask(settings(*inputs), tmp_path / "run")
     seen: list[int] = []
-    result = find_mask(script.config(*inputs), tmp_path / "run", lambda *now: seen.append(now[1]))
+    result = find_mask(settings(*inputs), tmp_path / "run", lambda *now: seen.append(now[1]))
     assert seen == [6, 7, 8, 9, 10, 11, 12]
     assert encode(result)["heads"] == json.loads((run / "result.json").read_text())["heads"]
 
@@ -174,7 +184,7 @@ def test_parts_that_do_not_follow_one_another_are_an_error(
     arrays = load_file(part)
     save_file({**arrays, "losses": arrays["losses"][1:]}, part)
     with pytest.raises(InputError, match="do not follow one another; delete this folder"):
-        find_mask(script.config(*inputs), broken)
+        find_mask(settings(*inputs), broken)
 
 
 def test_bad_input_is_one_sentence(

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import lm_helpers as helpers
-import patching_resume_script as script
 import process_helpers
 from headscope.data.prompts import Template
 from headscope.data.words import Concept, concept_file, read_concepts
@@ -171,10 +170,12 @@ def test_tables_of_words_are_read_with_their_faults_named(tmp_path: Path) -> Non
 
 def test_a_run_killed_between_two_pairs_goes_on_where_it_was(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, killed, 2)
+    measure = Patching(pairs=4, known_only=False, control=False, bootstrap_draws=50)
+    config = FindPatching(measure=measure)
+    process_helpers.killed_at(2, find_patching, config, killed, titles=("",))
     kept = {one.name: one.read_bytes() for one in (killed / "parts").rglob("*.safetensors")}
     assert len(kept) == 2 and not (killed / "DONE.json").exists()
-    results = [replace(script.find(out), run=None, seconds=0) for out in (killed, whole)]
+    results = [replace(find_patching(config, out), run=None, seconds=0) for out in (killed, whole)]
     assert results[0] == results[1]
     for name, data in kept.items():
         (file,) = (killed / "parts").rglob(name)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import find_helpers
-import find_resume_script as script
 import process_helpers
 from headscope.data.pairs import format_links
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import read_scores
-from headscope.studies.find.translation import find_translation
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.models import ModelChoice
+from headscope.studies.pairs import PairsChoice
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +44,18 @@ def test_a_killed_run_ends_with_the_same_numbers(
     inputs: tuple[str, str], decode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, *inputs, killed, decode, 3)
+    model, data = inputs
+    settings = TranslationScore(
+        decode=decode, batch_tokens=1, max_new_tokens=8, bootstrap_draws=50, keep_peaks=True
+    )  # batches of one sentence
+    config = FindTranslation(ModelChoice(model), PairsChoice(("en-de",), (data,)), settings)
+    asked = (find_translation, config, killed)
+    process_helpers.killed_at(3, *asked, titles=("en-de",), changes=find_helpers.ALIGNER)
     kept = shards(killed)
     assert len(kept) == 3 and not (killed / "DONE.json").exists()
 
-    for name in ("check_eflomal", "align_eflomal"):  # put back when the test is over
-        monkeypatch.setattr(f"headscope.data.align.{name}", None)
-    script.stand_in_aligner()
-    config = script.config(*inputs, decode)
+    for name, stand_in in find_helpers.ALIGNER.items():
+        monkeypatch.setattr(name, stand_in)
     calls: dict[Path, list[int]] = {killed: [], whole: []}
 
     def scored(out: Path) -> Any:

@@ -134,21 +134,6 @@ def test_the_bundled_model_equals_the_naive_twin() -> None:
         assert_same(translation_score(lm, pairs, config), naive(eager, lm.tokenizer, pairs, config))
 
 
-@pytest.mark.parametrize("name", find_helpers.MODELS)
-def test_batches_and_left_padding_change_nothing(name: str) -> None:
-    """Alone (no padding), a few together, all in one batch."""
-    lm, _ = _models(name)
-    pairs = find_helpers.pairs("en-de", 9, seed=2)
-    results = [
-        translation_score(lm, pairs, TranslationScore(batch_tokens=tokens))
-        for tokens in (1, 200, 100_000)
-    ]
-    for other in results[1:]:
-        np.testing.assert_array_equal(results[0].values, other.values)
-        for statistic, array in results[0].statistics.items():
-            np.testing.assert_array_equal(array, other.statistics[statistic])
-
-
 def mixed_lengths() -> PairFile:
     """Short sentences, and two that are many times as long."""
     pairs = find_helpers.pairs("en-de", 9, seed=2)

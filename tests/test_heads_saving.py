@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,20 +168,6 @@ def test_missing_folder_and_occupied_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         make("gate").save_pretrained(tmp_path / "file")
-
-
-def test_card_front_matter_is_yaml_and_names_the_base_model() -> None:
-    front = model_card("scores", GEOMETRY, ORIGIN).split("---\n")[1]
-    data = yaml.safe_load(front)
-    assert data["library_name"] == "headscope"
-    assert data["base_model"] == "ab/cd"
-    assert "scores" in data["tags"]
-
-
-@pytest.mark.parametrize("model", ["/home/x/model", "pocket", "a/b: c\n- d", "../m", ""])
-def test_card_names_no_base_model_that_is_no_hub_id(model: str) -> None:
-    card = model_card("gate", GEOMETRY, Origin(provenance={"model": model}))
-    assert "base_model" not in yaml.safe_load(card.split("---\n")[1])
 
 
 def test_card_survives_markdown_in_values() -> None:

@@ -65,11 +65,6 @@ def test_geometry_without_heads_or_with_odd_counts_is_refused(counts: tuple[int,
         Geometry(counts)
 
 
-def test_uniform_geometry() -> None:
-    assert Geometry.uniform(3, 4).counts == (4, 4, 4)
-    assert str(Geometry.uniform(3, 4)) == "3 layers × 4 heads"
-
-
 @given(sets, sets, sets)
 def test_set_algebra_is_that_of_sets(a: HeadSet, b: HeadSet, c: HeadSet) -> None:
     x, y = set(a), set(b)

@@ -86,18 +86,6 @@ def test_removal_ends_translation_and_random_heads_do_not(notebook: dict[str, An
     assert value == pytest.approx(chosen[0] - as_is[0], abs=0.11)
 
 
-def test_a_gate_lasts_as_long_as_its_block(notebook: dict[str, Any]) -> None:
-    source, full, _, removed, after = outputs(notebook)[4].splitlines()
-    target = source.partition(" → ")[2]
-    assert full.removeprefix("gate 1").strip() == target
-    assert removed.removeprefix("gate 0").strip() not in ("", target)
-    assert after.removeprefix("after").strip() == target
-
-
-def test_the_export_is_the_gated_model(notebook: dict[str, Any]) -> None:
-    assert numbers(outputs(notebook)[5])[0] < 1e-4
-
-
 def test_the_stored_outputs_are_those_of_now(notebook: dict[str, Any]) -> None:
     stored = json.loads(FILE.read_text(encoding="utf-8"))
     assert len(outputs(stored)) == 6 and all(outputs(stored))

@@ -389,9 +389,6 @@ def test_the_pocket_model_takes_shots_of_its_training_sentences() -> None:
     assert not sentences(one.shots) & sentences(one.pairs)
 
 
-# Runs
-
-
 def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
     """The resolved chat, the shots and their digest are in the signature; verifying uses both."""
     folder = tmp_path / "model"
@@ -423,3 +420,6 @@ def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
     prompt = translation_prompts(directions["en-de"], removal.template, ChatWriter(lm.tokenizer))[0]
     (made,) = lm.generate([prompt.text], limits=[2], special=False)
     assert json.loads(baseline)["output"] == made.text
+
+
+# Runs

@@ -499,12 +499,6 @@ def test_the_command_is_one_that_can_be_typed(
     assert collect_provenance()["command_line"] == ["headscope", "atlas", "pocket"]
 
 
-def test_provenance_is_json() -> None:
-    known = collect_provenance(data={"f": "00"}, seed=np.int64(7), no_such_package=None)
-    assert json.loads(dump_json(known)) == known
-    assert known["seed"] == 7
-
-
 def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
     calls: list[list[str]] = []
 

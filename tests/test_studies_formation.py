@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import formation_resume_script as script
 import process_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
@@ -26,12 +25,19 @@ from headscope.studies.compare.formation import Formation, formation, quality
 from headscope.studies.pairs import PairsChoice
 from lm_helpers import saved
 
+#: Two checkpoints, two directions, few sentences.
+SMALL = Formation(
+    checkpoint_series(["pocket:step-00800", "pocket:final"]),
+    PairsChoice(("en-de", "tr-en"), limit=4),
+    TranslationScore(bootstrap_draws=50, keep_peaks=True),
+    check=2,
+)
 SHORT = TranslationScore(bootstrap_draws=20)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> FormationResult:
-    return formation(script.config(), tmp_path_factory.mktemp("series") / "run")
+    return formation(SMALL, tmp_path_factory.mktemp("series") / "run")
 
 
 def test_each_row_follows_from_the_scores_of_its_checkpoint(measured: FormationResult) -> None:
@@ -81,17 +87,17 @@ def test_chrf_is_that_of_the_kept_translations(measured: FormationResult) -> Non
 def test_a_killed_run_ends_with_the_same_numbers(measured: FormationResult, tmp_path: Path) -> None:
     """Killed when the first checkpoint is finished and the second one is half scored."""
     out = tmp_path / "run"
-    process_helpers.killed(script, out, "final: scoring", 1)
+    process_helpers.killed_at(1, formation, SMALL, out, titles=("final: scoring",))
     assert not (out / "DONE.json").exists()
     kept = {p: p.stat().st_mtime_ns for p in out.rglob("parts/**/*.safetensors")}
     finished = {p: p.stat().st_mtime_ns for p in out.rglob("DONE.json")}
     assert len(kept) >= 3 and [p.parent.name for p in finished] == ["step-00800"]
-    result = formation(script.config(), out)
+    result = formation(SMALL, out)
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     assert {p: p.stat().st_mtime_ns for p in finished} == finished
     assert replace(result, run=measured.run, seconds=measured.seconds) == measured
     # A finished run comes back as it is.
-    again = formation(script.config(), out)
+    again = formation(SMALL, out)
     assert again.seconds == result.seconds
 
 

@@ -16,7 +16,6 @@ from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.runs import open_run
 from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
-from headscope.studies.report import write_report
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData, SurveyPlan
 from lm_helpers import saved
@@ -78,9 +77,6 @@ def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Pat
     assert rows["fails"].why == "there is nothing to count"
     assert [row.name for row in result.comparison.methods] == ["one", "two"]
     assert Path(str(result.report)).is_file()
-    page = write_report(tmp_path / "s").read_text()
-    assert "what stops does" in page and "there is nothing to count" in page
-    assert "headscope survey" in page and page.index("What was run") < page.index("every method")
     again = survey(config, tmp_path / "s")
     assert again.comparison.heads == result.comparison.heads and CALLS[-1] == "two"
 
@@ -143,7 +139,6 @@ def test_the_command_line_surveys_and_lists_methods(
         "survey", "pocket", "--method", "one", "--method", "two", "--out", tmp_path / "s"
     )
     assert said.code == 0, said.err
-    assert "report:" in said.out and "most alike" in said.out
     listed = command("methods")
     assert listed.code == 0
     for each in registry.methods():

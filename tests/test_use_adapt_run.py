@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-import use_adapt_resume_script
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm import LanguageModel, load
@@ -25,10 +24,12 @@ from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import p_sentences
 from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
-from headscope.studies.use.adapt import use_adapt
+from headscope.studies.use.adapt import UseAdapt, use_adapt
+from headscope.studies.use.gates import GateChoice
+from headscope.studies.use.prompts import PromptsChoice
 from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
 from lm_helpers import saved
-from process_helpers import killed
+from process_helpers import killed_at
 from writing_helpers import language_run
 
 Command = Callable[..., Any]
@@ -125,21 +126,26 @@ def test_without_comparing_nothing_else_is_written(
     assert told["changed"] is None
     assert [set(row) for row in told["outputs"]] == [{"id", "prompt", "text"}] * 2
     assert len(told["gate"]["applied"]["heads"]) == 8
-    assert "the original model wrote none" in write_report(place / "alone").read_text("utf-8")
 
 
 def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
-    model, data = str(place / "model"), str(place / "prompts.jsonl")
+    config = UseAdapt(
+        GateChoice(heads="0.1,1.2", scale=3.0),
+        PromptsChoice(data=str(place / "prompts.jsonl")),
+        ModelChoice(str(place / "model")),
+        max_new_tokens=4,
+    )
     out = tmp_path / "run"
-    killed(use_adapt_resume_script, model, data, out, 4)
+    blocks = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}  # a few prompts make several
+    killed_at(4, use_adapt, config, out, titles=("",), changes=blocks)
     assert not (out / "DONE.json").exists()
     part = out / "parts" / "outputs.jsonl"
     before = part.read_bytes()
     assert before.count(b"\n") == 4
-    whole = use_adapt(use_adapt_resume_script.config(model, data), tmp_path / "whole")
+    whole = use_adapt(config, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CONDITIONS, "KEPT_AT_ONCE", 2)
-        again = use_adapt(use_adapt_resume_script.config(model, data), out)
+        again = use_adapt(config, out)
     assert part.read_bytes().startswith(before)
     assert (out / "outputs.jsonl").read_bytes() == (tmp_path / "whole/outputs.jsonl").read_bytes()
     assert replace(again, run="", seconds=0) == replace(whole, run="", seconds=0)
@@ -175,8 +181,6 @@ def test_steering_stands_beside_random_heads(
     assert set(told["languages"]["de"]["without_gate"]) == {"off_target", "empty", "chrf"}
     page = write_report(place / "steered").read_text("utf-8")
     assert HOSTILE not in page and "window.hacked" in page
-    for words in ("heads \u00d7 3", "heads of en removed", "another language", "mask is on"):
-        assert words in page
 
 
 def test_the_gate_is_on_in_every_condition(
@@ -298,19 +302,3 @@ def test_a_damaged_run_is_told(
     (folder / "outputs.jsonl").write_text("\n".join([*lines[:2], '{"id": 1}']), "utf-8")
     with pytest.raises(InputError, match=r"outputs\.jsonl, line 3: is damaged"):
         write_report(folder)
-
-
-def test_the_benchmark_tells_what_it_measured(
-    bench: Callable[..., dict[str, Any]], loaded: None, tmp_path: Path
-) -> None:
-    told = bench(
-        "steering", "--settings", "documents-1",
-        "--languages", "de", "--prompts", 2, "--draws", 1, "--factors", 2, "--documents", 2,
-        "--k", 1, "--runs", tmp_path, "--out", tmp_path / "out.json",
-    )  # fmt: skip
-    one = told["settings"]["documents-1"]
-    assert set(one["figures"]["de"]["effects"]) == {"x2", "away x0"}
-    assert {"command", "machine"} <= set(told)
-    first = rows_of(tmp_path / "prompts" / "documents-1-de-2-0.jsonl")[0]
-    document, told_to = first["text"].split("\n", 1)
-    assert len(document) > 50 and told_to.startswith("Translate this sentence from English")

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-import mixing_kill_script
 from headscope.errors import InputError
 from headscope.use.mixing import MixPlan, mix, verify_manifest, writing
 from headscope.use.mixing import index as indexing
 from mixing_helpers import corpus, write, written
-from process_helpers import killed
+from process_helpers import killed_at
 
 ROW = {"id": 1, "text": "a", "language": "en", "score": 0.5, "tokens": 3}
 ROWS = corpus(300)
@@ -278,13 +277,15 @@ def test_a_killed_mixture_goes_on(
     for number in range(4):
         write(rated / f"{number}.jsonl", ROWS[number::4])
     out = tmp_path / "out"
-    killed(mixing_kill_script, rated, out, title, steps)
+    plan = MixPlan("remove", share=0.05, size="70%", file_bytes=4000)
+    # What is done is noted after every file, and nothing kept back.
+    changes = {"index.KEPT": 1, "writing.KEPT": 1, "writing.SAVED": 1}
+    there = {f"headscope.use.mixing.{name}": value for name, value in changes.items()}
+    killed_at(steps + 1, mix, [rated], out, plan, titles=(title,), changes=there)
     assert not (out / "manifest.json").exists()
-    for name, value in (("KEPT", 1), ("SAVED", 1)):
-        monkeypatch.setattr(writing, name, value)
-    monkeypatch.setattr(indexing, "KEPT", 1)
+    for name, value in there.items():
+        monkeypatch.setattr(name, value)
     said: list[tuple[str, int]] = []
-    plan = mixing_kill_script.PLAN
     done = mix([rated], out, plan, lambda name, at, total: said.append((name, at)))
     # What was noted as done is not done again.
     begun = [at for name, at in said if name == "reading"]

@@ -146,31 +146,6 @@ def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) ->
     assert json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def test_specific_and_most_important_heads_of_a_run(
-    model: Path,
-    files: dict[str, Path],
-    lahis_run: Path,
-    tmp_path: Path,
-    command: Callable[..., Any],
-) -> None:
-    out = tmp_path / "run"
-    arguments = ["verify", "perplexity", "--model", model, "--heads", lahis_run, "--k", 1]
-    said = command(*arguments, *data_of(files), "--draws", 3, "--out", out, "--json")
-    assert said.code == 0, said.err
-    result = json.loads(said.out)
-    assert result["leakage"] == {"known": True, "overlap": 0, "of": 10}
-    sets = {own["language"]: own for own in result["sets"]}
-    assert set(sets) == {"en", "de"}
-    assert result["empty"] == [name for name, own in sets.items() if not own["chosen"]]
-    arrays = load_file(out / "losses.safetensors")
-    for name, own in result["languages"].items():
-        nll = arrays[f"{name}.nll"][0].sum() / arrays[f"{name}.tokens"].sum()
-        assert own["baseline"]["nll"]["value"] == pytest.approx(nll)
-        for row in own["conditions"]:
-            expected = 1 if row["role"] == "full" or sets[name]["chosen"] else 0
-            assert row["size"] == expected and row["of"] == name
-
-
 def test_heads_are_not_tested_where_they_were_found(
     model: Path, lahis_run: Path, tmp_path: Path, command: Callable[..., Any]
 ) -> None:

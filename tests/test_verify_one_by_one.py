@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -333,12 +332,3 @@ def test_bad_input_is_one_clear_sentence(
 ) -> None:
     said = command("verify", "one-by-one", "--heads", "5.3", "--out", tmp_path / "run", *more)
     assert said.code == 2 and told in said.err and said.err.count("\n") == 1, said.err
-
-
-def test_the_benchmark_compares_both_ways_and_judges_no_figure(
-    bench: Callable[..., dict[str, Any]],
-) -> None:
-    result = bench("one_by_one", "--quick", "--threads", 1)
-    for part, texts in (("with_texts", 10), ("ranks_alone", 0)):
-        assert result[part]["ranks"]["compared"] == 60 and result[part]["steps"] == 5
-        assert result[part]["texts"]["compared"] == texts and result[part]["speedup"]["n"] == 1

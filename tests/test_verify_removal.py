@@ -13,7 +13,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import process_helpers
-import verify_resume_script as script
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadScores, HeadSet, save_scores
@@ -247,10 +246,17 @@ def test_a_gate_of_one_is_the_model_as_it_is_and_costs_nothing(
 def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "pairs.tsv")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process_helpers.killed(script, model, data, killed, 4)
+    # Two sets, and two draws of each kind beside each.
+    config = VerifyRemoval(
+        "1.0,0.2,1.3",
+        (1, 3),
+        ModelChoice(str(model)),
+        PairsChoice(("en-de",), (str(data),)),
+        Removal(draws=2, max_new_tokens=4),
+    )
+    process_helpers.killed_at(4, verify_removal, config, killed, titles=("translating",))
     kept = parts_of(killed)
     assert len(kept) == 4 and not (killed / "DONE.json").exists()
-    config = script.config(str(model), str(data))
     results = [encode(verify_removal(config, out)) for out in (killed, whole)]
     assert parts_of(killed) == parts_of(whole)
     assert parts_of(killed)[:4] == kept
@@ -532,19 +538,6 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
     assert (bare["rank"], bare["heads"]) == ("score", ["0.0", "1.1"])
     assert bare["rank_note"] == "chance is not known at every head"
     assert ranked("above-chance", "1.1,0.1")["rank"] is None
-
-
-def test_default_number_of_heads(model: Path, pairs: PairsChoice, tmp_path: Path) -> None:
-    heads = scored(tmp_path / "scores", [[0.9, 0.3, 0.2, 0.0], [0.0, 0.5, 0.05, 0.1]], "any")
-
-    def sets(spec: str, *k: Any) -> Any:
-        out = tmp_path / f"run {Path(spec).name} {k}"
-        result = removed(model, pairs, out, spec, *k, max_new_tokens=1)
-        return result["k"], result["heads"]
-
-    assert sets(str(heads)) == ([1], ["0.0"])  # 15 % of 8
-    assert sets("1.1,0.3") == ([2], ["1.1", "0.3"])  # a list is used whole
-    assert sets(str(heads), "25%", 3, 2) == ([2, 3], ["0.0", "1.1", "0.1"])
 
 
 @pytest.mark.parametrize(

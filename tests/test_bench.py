@@ -1,0 +1,101 @@
+"""Benchmarks run on a little, tell what they promise, and agree with themselves; no figure is
+judged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headscope.heads import HeadScores
+from headscope.lm import LanguageModel
+
+Bench = Callable[..., dict[str, Any]]
+
+#: By benchmark: its arguments, and what its result holds at places of names.
+QUICK: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
+    "peaks": (
+        ("--quick", "--threads", 1),
+        {
+            "machine threads": 1,
+            "reference 0 equal_peaks": {"eager_attentions": 1.0, "token_by_token": 1.0},
+            "greedy 0 equal_tokens": 1.0,
+        },
+    ),
+    "mask": (("--quick",), {"equal_losses": True, "device": "cpu"}),
+    "one_by_one": (
+        ("--quick", "--threads", 1),
+        {
+            "with_texts ranks compared": 60,
+            "with_texts texts compared": 10,
+            "ranks_alone ranks compared": 60,
+            "ranks_alone texts compared": 0,
+        },
+    ),
+    "identify": (
+        ("DATA", "--sentences", 4, "--only", "headscope.measure.identify"),
+        {
+            "texts pocket tr": 4,
+            "texts xl-wa nl": 2,
+            "candidates headscope.measure.identify again": True,
+            "candidates headscope.measure.identify right xl-wa all texts": 4,
+        },
+    ),
+}
+
+
+def at(value: Any, path: str) -> Any:
+    """What stands in a result at names and numbers; a name may hold a space."""
+    while path and isinstance(value, list | dict):
+        if isinstance(value, list):
+            name, _, path = path.partition(" ")
+            value = value[int(name)]
+        else:
+            name = max((key for key in value if f"{path} ".startswith(f"{key} ")), key=len)
+            value, path = value[name], path[len(name) + 1 :]
+    return value
+
+
+# Memory over time stands in /proc alone; other systems have nothing like it to read.
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory from Linux's /proc")
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_run_prints_and_writes_one_object(name: str, bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "xl-wa"
+    folder.mkdir(parents=True)
+    (folder / "en-nl.dev.tsv").write_text(
+        "The dog sleeps under the table .\tDe hond slaapt onder de tafel .\t0-0\n"
+        "We bought bread and cheese .\tWij kochten brood en kaas .\t0-0\n",
+        encoding="utf-8",
+    )
+    arguments, expected = QUICK[name]
+    given = [folder.parent if word == "DATA" else word for word in arguments]
+    out = tmp_path / "results" / "here.json"
+    result = bench(name, *given, "--out", out)
+    assert json.loads(out.read_text(encoding="utf-8")) == result
+    assert str(tmp_path) not in out.read_text(encoding="utf-8")
+    assert {"cpu", "cores", "commit"} <= set(result["machine"])
+    assert {path: at(result, path) for path in expected} == expected
+
+
+def test_rankers_see_translations_and_nothing_is_computed_twice(
+    pocket: LanguageModel, bench: Bench, tmp_path: Path
+) -> None:
+    values = np.arange(pocket.geometry.total, dtype=float).reshape(pocket.geometry.shape)
+    HeadScores(pocket.geometry, values, "counted").save_pretrained(tmp_path / "scores")
+    size = ("--documents", 8, "--share", 0.25, "--languages", "de", "--draws", 1)
+    few = ("--k", 5, "--bootstrap", 9, "--runs", tmp_path, "--heads", tmp_path / "scores")
+    result = bench("trater", *size, *few)
+    german = result["languages"]["de"]
+    assert (german["bilingual"], german["monolingual"]) == (2, 6)
+    # A line break tells translations from the corpus, and nothing from the variants.
+    assert german["rankers"]["line break"]["auc"] == 1
+    for kind in ("first", "repeated", "unrelated", "lines"):
+        assert german["variants"]["line break"][kind]["auc of bilingual over it"] == 0.5
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "losses").iterdir()}
+    assert bench("trater", *size, *few)["languages"] == result["languages"]
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "losses").iterdir()} == times
