@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.results.common import Ablation, Checked, ModelResult
+from headscope.results.common import Ablation, Checked, DataRead, ModelResult
 from headscope.results.overlap import PairOverlap
 from headscope.results.removal import Shown
 from headscope.results.translation import TranslationScores
@@ -40,6 +40,14 @@ class AtlasOverlap(Record):
     pairs: tuple[PairOverlap, ...]
 
 
+@dataclass(frozen=True)
+class AtlasData(DataRead):
+    """The same of a direction: how many pairs heads were found on, and how many verified on."""
+
+    found_on: int = 0
+    verified_on: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class AtlasResult(TranslationScores, Checked, ModelResult):
     """The scores of the only direction, or the mean over several, and of each of them.
@@ -48,7 +56,7 @@ class AtlasResult(TranslationScores, Checked, ModelResult):
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data: Mapping[str, AtlasData] = field(default_factory=dict)
     directions: Mapping[str, TranslationScores]
     overlap: AtlasOverlap
     removal: AtlasCheck | None = None

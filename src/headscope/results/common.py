@@ -79,6 +79,15 @@ class Checked(Record):
 
 
 @dataclass(frozen=True)
+class DataRead(Record):
+    """What a result tells of data that was read: how much, and how words were linked."""
+
+    examples: int | None = entry(absent=True)
+    aligner: str | None = entry(absent=True)
+    units: str | None = entry(absent=True)
+
+
+@dataclass(frozen=True)
 class Leakage(Record):
     """`overlap` of `of` test examples are among those that the heads were found on.
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.heads import HeadScores
 from headscope.heads.resolve import MEAN, read_scores
-from headscope.results.common import Checked, ModelResult, ScoredHead
+from headscope.results.common import Checked, DataRead, ModelResult, ReferenceText, ScoredHead
 from headscope.runs import Record, entry
 
 
@@ -75,7 +74,7 @@ class ScoresResult(HeadsResult):
     """
 
     parts: Mapping[str, ScoredHeads] | None = entry(absent=True)
-    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data: Mapping[str, DataRead] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,4 +127,4 @@ class RemovedHeads(ScoresResult, Checked):
 
     beside: Mapping[str, str] = field(default_factory=dict)
     correlations: tuple[Correlation, ...] = ()
-    reference_text: Mapping[str, Any] | None = entry(absent=True)
+    reference_text: ReferenceText | None = entry(absent=True)

@@ -31,8 +31,8 @@ from headscope.heads import (
 )
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult, Mean
-from headscope.runs import Run, plain
+from headscope.results.atlas import AtlasCheck, AtlasData, AtlasOverlap, AtlasResult, Mean
+from headscope.runs import Run, decode, plain
 from headscope.settings import Nested, Option, Settings
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
@@ -142,7 +142,10 @@ def _make(
         **vars(describe_all(scores, *how)),
         **works,
         config=dict(plain(asdict(config))),
-        data={pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores},
+        data={
+            pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))
+            for pair in scores
+        },
         directions={pair: describe(one, *how) for pair, one in scores.items()},
         overlap=_overlaps(scores, len(heads), rank),
         removal=_check(lm, config, mean, heads, checked_on, reference, run, progress),

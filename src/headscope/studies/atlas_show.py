@@ -99,7 +99,7 @@ _JACCARD = ("jaccard", "expected_exact")
 
 def _uncertainty(result: AtlasResult) -> str:
     found, checked = (
-        sum(int(part.get(name) or 0) for part in result.data.values())
+        sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
     words = f"Scores: {count(found, 'sentence pair')}"
@@ -117,7 +117,7 @@ def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
     yield from few_caution(fewest, "sentence pair", "sentence pairs")
     if result.counts_above_chance is None:
         yield "Chance is not known at every head, so heads are not corrected for it."
-    made = sorted({str(part["aligner"]) for part in result.data.values() if part.get("aligner")})
+    made = sorted({read.aligner for read in result.data.values() if read.aligner})
     if aligners := [name for name in made if name not in ("links", "given")]:
         yield f"Word links were made by {enumeration(aligners)}: their errors lower scores."
     if case is not None and result.removal is not None:
@@ -163,7 +163,7 @@ def _method(result: AtlasResult) -> list[str]:
         "and word orders alike; hence chance. The highest of many noisy scores is on average a "
         "little too high, and intervals do not correct for that.",
     ]
-    units = sorted({str(part["units"]) for part in result.data.values() if part.get("units")})
+    units = sorted({read.units for read in result.data.values() if read.units})
     if units:
         words.append(
             f"Words are linked as units of the kind {enumeration(units)}; tokens without a link "

@@ -12,10 +12,10 @@ from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
 from headscope.progress import Progress, Steps
-from headscope.results.common import ScoredHead
+from headscope.results.common import DataRead, ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
-from headscope.runs import Run
+from headscope.runs import Run, decode, plain
 from headscope.shown.blocks import Column, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
@@ -58,14 +58,16 @@ def scores_run(
         seed: noted in the provenance.
     """
 
+    read = {name: decode(DataRead, plain(each)) for name, each in data.items()}
+
     def compute(run: Run) -> AnyResult:
         scores = score(run, steps_of(progress, command))
         save_scores(run.path, scores)
         if isinstance(scores, HeadScores):
-            result = replace(describe(kind, scores), data=data)
+            result = replace(describe(kind, scores), data=read)
         else:
             parts = {name: describe(ScoredHeads, part) for name, part in scores.items()}
-            result = replace(describe(kind, HeadScores.mean(scores)), parts=parts, data=data)
+            result = replace(describe(kind, HeadScores.mean(scores)), parts=parts, data=read)
         return complete(result, scores)
 
     digests = {name: str(read["digest"]) for name, read in data.items()}

@@ -125,7 +125,7 @@ def _with_places(result: RetrievalResult, scores: Scored) -> RetrievalResult:
 
 def _show(result: RetrievalResult, run: Path) -> Shown:
     heads, prompts, left = result.heads, result.examples or 0, result.left_out_in_all
-    facts = sum(int(read.get("examples") or 0) for read in result.data.values())
+    facts = sum(read.examples or 0 for read in result.data.values())
     elsewhere = Column("elsewhere", "Elsewhere", "peak on the same token outside the fact")
     scores = head_table("Every head, highest first", {"retrieval": heads}, [elsewhere],
                         ranked_by="score", significant=True)  # fmt: skip

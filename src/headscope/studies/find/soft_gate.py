@@ -56,7 +56,7 @@ from headscope.results.soft_gate import (
     SoftGateResult,
     Training,
 )
-from headscope.runs import Run, configuration
+from headscope.runs import Run, configuration, encode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, count, percent, signed
@@ -178,7 +178,7 @@ def find_soft_gate(
         "settings": config,
         "chosen": [str(head) for head in heads],
         "rank": about_rank(heads)["rank"],
-        "leakage": leakage,
+        "leakage": encode(leakage),
     }
 
     def compute(run: Run) -> SoftGateResult:

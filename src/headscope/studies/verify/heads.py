@@ -23,7 +23,7 @@ from headscope.measure.ranking import rank_correlations
 from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
-from headscope.runs import decode, encode
+from headscope.runs import decode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, p_cell, table_of
 from headscope.shown.words import MEAN as MEAN_PART
@@ -142,7 +142,7 @@ def verify_heads(
             beside={name: place for name, (_, place) in beside.items()},
             correlations=correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
             **works,
-            reference_text=encode(reference.facts),
+            reference_text=reference.facts,
         )
 
     return scores_run(
@@ -236,8 +236,8 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
     if result.parts:
         parts = {MEAN_PART: result.heads}
         parts |= {name: part.heads for name, part in result.parts.items()}
-    sentences = sum(int(read.get("examples") or 0) for read in result.data.values())
-    fewest = min((int(read.get("examples") or 0) for read in result.data.values()), default=0)
+    read = [data.examples or 0 for data in result.data.values()]
+    sentences, fewest = sum(read), min(read, default=0)
     cautions = [
         "Other heads may stand in for a removed one, so each change is a lower bound of what the "
         "head does.",
@@ -258,7 +258,7 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
     )
     scores = head_table("Change of NLL without each head, nats a token", parts, columns,
                         ranked_by="score", significant=True)  # fmt: skip
-    source = (result.reference_text or {}).get("source")
+    source = result.reference_text.source if result.reference_text else None
     return Shown(
         "Single removal",
         "What does each attention head by itself cost the reference translation?",

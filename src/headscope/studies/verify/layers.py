@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
-from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
 from headscope.progress import Progress
+from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
+from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, enumeration, signed
@@ -157,15 +158,8 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
         )
     for name, one in wanted.items():
         check_geometry(one, lm.geometry, f"{spec} ({name})")
-    return language_sets(wanted, _quantile(place)).important
-
-
-def _quantile(folder: Path) -> float:
-    """The quantile that a finished run says its heads lie above."""
-    value = read_object(folder / "result.json").get("quantile")
-    if not isinstance(value, float):
-        raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again")
-    return value
+    quantile = result_of(place, LahisResult, "find lahis").quantile
+    return language_sets(wanted, quantile).important
 
 
 #: Most languages that are drawn as lines; all are in the tables.
