@@ -46,7 +46,7 @@ def tell(study: Study, result: Any, as_json: bool) -> None:
         from headscope.studies.study import shown_of
 
         shown = shown_of(study, result, Path(result.run or "."))
-        report = getattr(result, "report", None)
+        report = getattr(result, "report", None) or result.unknown.get("report")
         text = text_of(shown, result.run, report if isinstance(report, str) else None)
     emit(result, as_json, "" if as_json else text)
 

@@ -13,8 +13,7 @@ from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
 from headscope.results.common import Leakage
-from headscope.results.mask import FoundMask
-from headscope.runs import encode
+from headscope.runs import Record, Result, encode
 from headscope.runs.reading import result_of
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import POCKET, ModelChoice
@@ -116,9 +115,9 @@ def read_task_for_mask(
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     """The choice of the pocket model's task that a mask run was trained on; else as it was."""
     result = mask_result(heads)
-    if result is None or model.model != POCKET:
+    if result is None or result.task is None or model.model != POCKET:
         return choice
-    name = result.task
+    name = result.task if isinstance(result.task, str) else result.task.name
     from headscope.pocket.sample import task_names
     from headscope.pocket.world.languages import DIRECTIONS
 
@@ -127,10 +126,24 @@ def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     return dataclasses.replace(choice, task=(name,)) if name in task_names() else choice
 
 
-def mask_result(heads: str) -> FoundMask | None:
+@dataclass(frozen=True)
+class NamedTask(Record):
+    """A task as earlier versions told of it."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskRun(Result):
+    """What is asked of a mask's run: its task; earlier versions told more than its name."""
+
+    task: str | NamedTask | None = None
+
+
+def mask_result(heads: str) -> MaskRun | None:
     """The result of the mask run that `heads` names; None if it is anything else."""
     place = place_of(heads)
     if place is None or not (place / "result.json").is_file():
         return None
     command = read_object(place / "run.json").get("command")
-    return result_of(place, FoundMask, "find mask") if command == "find mask" else None
+    return result_of(place, MaskRun, "find mask") if command == "find mask" else None

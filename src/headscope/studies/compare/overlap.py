@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +16,6 @@ from headscope.compare.artifacts import Artifact, check_one_geometry, read_artif
 from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, read_scores
-from headscope.results.lahis import LahisResult
 from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
 from headscope.runs import Result, Run, carry_out
 from headscope.runs.reading import result_of
@@ -247,6 +247,14 @@ class CompareImportance:
     seed: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImportanceRun(Result):
+    """What is asked of a run of `find lahis`."""
+
+    quantile: float
+    languages: Mapping[str, Any]
+
+
 def compare_importance(config: CompareImportance, out: Path | None = None) -> dict[str, Any]:
     """By language how far the important heads agree, and what those of the second run cost more.
 
@@ -257,7 +265,7 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
     folders = (*config.scored, *config.read)
     signatures = [result_of(run_folder, Result, "a run").signature for run_folder in folders]
     inputs = {f"run {at}": signature for at, signature in enumerate(signatures)}
-    found = result_of(config.scored[0], LahisResult, "find lahis")
+    found = result_of(config.scored[0], ImportanceRun, "find lahis")
 
     def compute(run: Run) -> dict[str, Any]:
         first, second = (read_scores(run_folder) for run_folder in config.scored)
