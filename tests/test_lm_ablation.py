@@ -318,4 +318,16 @@ def test_a_pass_whose_classes_are_unknown_is_refused() -> None:
         inputs = forward_inputs(lm.model, batch) | {"attention_mask": torch.ones(2, 1, 5, 5).bool()}
         with pytest.raises(InputError, match="attention mask"), answers_at([1, 1]):
             lm.model(**inputs)
+        part = lm.sites[0].projection
+        with pytest.raises(InputError, match="passes of the whole decoder"):
+            part(torch.zeros(2, part.in_features))
     logits(lm.model, batch)
+
+
+def test_rows_without_padding_need_no_mask() -> None:
+    lm = wrapped("llama")
+    means = head_means(lm, ROWS, STARTS)
+    ids = torch.tensor([ROWS[0], ROWS[0][::-1]])
+    with lm.gated(torch.zeros(lm.geometry.shape), means=means), answers_at([4, 2]):
+        masked = lm.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        torch.testing.assert_close(lm.model(input_ids=ids).logits, masked)

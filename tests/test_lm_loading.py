@@ -394,3 +394,13 @@ def test_impossible_values_in_a_configuration(value: object, tmp_path: Path) -> 
 def test_an_empty_name_is_no_model() -> None:
     with pytest.raises(InputError, match="name of the model is empty"):
         load(" ")
+
+
+def test_a_tokenizer_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    saved(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="its vocabulary is empty"):
+        load(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from headscope.lm.model import LanguageModel
 from headscope.use.exporting import fold_checkpoint, hollow_model, ia3_adapter
 from headscope.use.exporting.checkpoint import bytes_of
 from headscope.use.exporting.scaling import output_projections
-from lm_helpers import folded, logits, sample_batch, saved, tokenizer
+from lm_helpers import folded, logits, sample_batch, saved, tokenizer, wrapped
 
 #: Biases, Conv1D, a fused projection, soft caps and tied words, experts in two layouts, a hybrid,
 #: latent values, a norm before W_O, a prefix of its own, sinks.
@@ -279,3 +280,10 @@ def test_quantised_weights_are_refused_with_the_reason(llama: Path, tmp_path: Pa
     # An adapter leaves the weights alone.
     ia3_adapter(model, gate_of(model.geometry, (0.0,)), tmp_path / "adapter")
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_a_configuration_that_makes_no_model_is_refused() -> None:
+    config = copy.deepcopy(wrapped("llama").model.config)
+    config.hidden_act = "none of them"
+    with pytest.raises(InputError, match=r"no model can be built from its config\.json"):
+        hollow_model("model", Path("nowhere"), config)

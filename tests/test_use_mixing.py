@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -298,3 +298,39 @@ def test_a_manifest_that_does_not_fit_is_found_out(
         (out / "manifest.json").write_text(json.dumps(told), "utf-8")
     with pytest.raises(InputError, match=said):
         verify_manifest(out, [source])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda out: (out / "manifest.json").unlink(), "cannot be read"),
+        (lambda out: (out / "manifest.json").write_text("{"), "is damaged"),
+        (lambda out: changed(out, format=0), "another format"),
+        (lambda out: changed(out, languages=3), "is damaged"),
+        (lambda out: changed(out, plan={"kind": "baseline"}), "is damaged"),
+        (lambda out: (out / "documents" / "more.jsonl").touch(), "is no part of the mixture"),
+    ],
+)
+def test_a_folder_that_is_no_whole_mixture_is_told(
+    tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    mix([write(tmp_path / "a.jsonl", corpus(40))], tmp_path / "out", MixPlan("baseline"))
+    damage(tmp_path / "out")
+    with pytest.raises(InputError, match=said):
+        verify_manifest(tmp_path / "out")
+
+
+def changed(out: Path, **values: object) -> None:
+    """Write other values into the manifest."""
+    file = out / "manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **values}), "utf-8")
+
+
+def test_a_mixture_killed_before_its_result_is_not_written_again(tmp_path: Path) -> None:
+    source, plan, out = write(tmp_path / "a.jsonl", corpus(40)), MixPlan("baseline"), tmp_path / "o"
+    first = mix([source], out, plan)
+    (out / "DONE.json").unlink()
+    (out / "result.json").unlink()
+    times = {file: file.stat().st_mtime_ns for file in (out / "documents").iterdir()}
+    assert mix([source], out, plan).digest == first.digest
+    assert {file: file.stat().st_mtime_ns for file in (out / "documents").iterdir()} == times

@@ -347,3 +347,12 @@ def test_heads_stand_beside_random_ones() -> None:
     assert 0.02 < row["p_documents"] < 0.2
     own = encode(matrices([*planned, *again], trials)[0].own["de"])
     assert own["p_draws"] == pytest.approx(2 / 3) and len(own["random"]) == 4
+
+
+def test_without_heads_there_is_nothing_to_plan(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no set of heads"):
+        plan([], ["en"], LanguageRemoval())
+    empty = tmp_path / "none.csv"
+    empty.write_text("layer,head\n")
+    with pytest.raises(InputError):
+        language_heads(str(empty), None, ["en"], None, UNEVEN)

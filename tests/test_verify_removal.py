@@ -415,6 +415,21 @@ def test_too_few_sentences_to_set_any_aside_are_refused(model: Path, tmp_path: P
         removed(model, pairs, tmp_path / "run", ablate=("mean",))
 
 
+def test_outputs_that_are_not_those_of_one_set_of_sentences_are_refused(tmp_path: Path) -> None:
+    file, languages = tmp_path / "outputs.jsonl", {"en-de": ("en", "de")}
+    file.touch()
+    with pytest.raises(InputError, match="holds no outputs"):
+        measures.read_outputs(file, languages)
+    sentence = {"direction": "en-de", "source": "a", "reference": "b", "output": "c", "gate": 0.0}
+    rows = [
+        {**sentence, "id": "1", "condition": "baseline", "k": 0, "draw": None},
+        {**sentence, "id": "2", "condition": "top", "k": 1, "draw": None},
+    ]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(InputError, match="do not hold the same sentences"):
+        measures.read_outputs(file, languages)
+
+
 def test_empty_outputs_are_measured() -> None:
     made = Translations(
         "en", "de", ("1", "2"), ("a dog", "a cat"), ("ein Hund", "ein Kater"),
