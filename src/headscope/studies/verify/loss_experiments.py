@@ -7,7 +7,6 @@ copying as it was, the loss of the reference rises and that of the copy does not
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -29,7 +28,8 @@ from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Side, Trial
 from headscope.progress import Progress
 from headscope.results.removal import BASELINE, CONTROLS, Label
-from headscope.runs import Run, encode
+from headscope.runs import Record, Result, Run, decode, encode, entry
+from headscope.runs.reading import read_object
 from headscope.studies.baseline import check_translations
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_inputs
@@ -129,6 +129,22 @@ def verify_copying(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemovedSet(Record):
+    """A condition of a removal, and its heads."""
+
+    label: Label = entry(flat="")
+    heads: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextsWithout(Result):
+    """What is asked of a run of `verify removal`."""
+
+    directions: Mapping[str, Any]
+    conditions: tuple[RemovedSet, ...]
+
+
 def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     """From a finished run of `verify removal` by text: whether copies are written.
 
@@ -136,14 +152,14 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     `without` the heads and without `random` ones, and `against_random`, the difference with
     its interval, both p and `least_p`. InputError where no copies were counted.
     """
-    found = json.loads((folder / "result.json").read_bytes())
+    found = decode(TextsWithout, read_object(folder / "result.json"))
     kept = load_file(folder / STATISTICS)
-    if not all(f"{pair}.source_copy" in kept for pair in found["directions"]):
+    if not all(f"{pair}.source_copy" in kept for pair in found.directions):
         raise InputError(f"{folder}: counts no copies of the source")
-    copied = [kept[f"{pair}.source_copy"] for pair in found["directions"]]
-    removed = [(), *(tuple(sorted(one["heads"])) for one in found["conditions"])]
+    copied = [kept[f"{pair}.source_copy"] for pair in found.directions]
+    removed = [(), *(tuple(sorted(condition.heads)) for condition in found.conditions)]
     trial = _trial(copied, removed, seed)
-    labels = [BASELINE, *(Label.of_row(one) for one in found["conditions"])]
+    labels = [BASELINE, *(condition.label for condition in found.conditions)]
     rows = []
     for at, label in enumerate(labels):
         if label.kind == "top" and label.gate == 0:
