@@ -17,7 +17,7 @@ from headscope.lm.ablation import answers_at, head_means
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
-from headscope.lm.prefix import continue_rows, last_token, record_prefix, replay_prefix
+from headscope.lm.prefix import last_token, record_prefix, replay_prefix
 from headscope.lm.shared_losses import losses_with_and_without
 from lm_helpers import VARIED, logits, sample_batch, wrapped
 
@@ -207,7 +207,11 @@ def test_one_prompt_under_many_gates_equals_each_alone(share: bool) -> None:
     for at, gate in enumerate(gates):
         expected = naive_logits(lm, ids, len(ids), gate, means)[-1]
         torch.testing.assert_close(found.logits[at], expected, rtol=1e-5, atol=1e-5)
-    made = continue_rows(lm, ids, torch.from_numpy(gates), 6, False, means)
+    prompt = "".join(lm.tokenizer.convert_ids_to_tokens(ids))
+    assert lm.encode(prompt, special=False) == ids
+    settings = GenerateConfig(6, stop_at_newline=False)
+    prompts, each = [prompt] * 4, torch.from_numpy(gates)
+    made = lm.generate(prompts, settings, special=False, gates=each, means=means)
     for gate, one in zip(gates, made, strict=True):
         written: list[int] = []
         for _ in range(6):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lm_helpers
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
 from headscope.heads import Head, HeadSet
-from headscope.lm import generation
-from headscope.lm.batching import collate
+from headscope.lm.batching import Batch, collate
 from headscope.lm.generation import GenerateConfig, RowStop, generate
+from headscope.lm.generation.pool import can_pool
+from headscope.lm.hooks import hooked
 from headscope.lm.model import LanguageModel
+from headscope.lm.prefix import can_share
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
 from lm_helpers import VARIED, build, logits, tokenizer, wrapped
 
+LLAMA = wrapped("llama")
+#: Architectures with windows.
+WINDOWS = ("gemma3", "mistral", "gpt_oss", "cohere2")
 PROMPTS = ["Translate: a", "b", "a much longer prompt, with more to read", "short", "cde fgh", "b"]
 PLAIN = GenerateConfig(max_new_tokens=12, stop_at_newline=False)
 
@@ -152,7 +159,7 @@ ids = st.lists(st.sampled_from([0, 1, 2, 3, 5, 6, 7, 8, 9, 40, 94]), min_size=8,
 @given(st.lists(ids, min_size=1, max_size=4), st.data())
 def test_rows_stop_where_decoding_every_prefix_would(rows: list[list[int]], data) -> None:
     limits = data.draw(st.lists(st.integers(1, 8), min_size=len(rows), max_size=len(rows)))
-    stop = RowStop(LINES.stop_table, True, limits, 2, torch.device("cpu"))
+    stop = RowStop(LINES.stop_table, True, limits, torch.device("cpu"))
     tokens = torch.tensor([[4, 4, *row] for row in rows])
     ended = [None] * len(rows)
     for length in range(1, 9):
@@ -174,36 +181,168 @@ def test_a_limit_can_be_given_beside_or_without_a_configuration() -> None:
         lm.generate(PROMPTS, max_new_tokens=0)
 
 
-def test_batches_are_halved_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def gates_of(lm: LanguageModel, rows: int) -> torch.Tensor:
+    """Three gates in turn, the second of ones; none changes the first layer."""
+    some = torch.ones(3, *lm.geometry.shape)
+    some[0, 1:, ::2], some[2, 1:, 1:] = 0.0, -0.5
+    return some[torch.arange(rows) % 3]
+
+
+def each_alone(
+    lm: LanguageModel, prompts: list[str], limits: list[int], gates: torch.Tensor
+) -> list[tuple[int, ...]]:
+    made = []
+    for prompt, limit, gate in zip(prompts, limits, gates, strict=True):
+        with lm.gated(gate):
+            made.append(naive(lm, prompt, limit))
+    return made
+
+
+@pytest.mark.parametrize("name", [*VARIED, "bloom", "opt", "gemma3", "gemma4", "lfm2"])
+def test_each_prompt_is_continued_under_its_own_gate(name: str) -> None:
+    lm = wrapped(name)
+    gates, limits = gates_of(lm, len(PROMPTS)), [9, 2, 5, 9, 1, 7]
+    expected = each_alone(lm, PROMPTS, limits, gates)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for batch_tokens in (8192, 90, 1):
+            settings = GenerateConfig(None, batch_tokens, stop_at_newline=False)
+            done = generate(lm, PROMPTS, settings, limits, gates=gates)
+            assert [text.output_ids for text in done] == expected
+    # A state that runs along cannot be cut, and the models whose cache has one say so.
+    assert can_pool(lm) is not (name in ("qwen3_next", "lfm2"))
+    assert any(isinstance(each.message, Caution) for each in warned) is not can_pool(lm)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_mean_the_same_in_a_pool(name: str) -> None:
+    lm = wrapped(name, overrides={"sliding_window": 5})
+    with lm.gated(torch.ones(lm.geometry.shape)):
+        expected = [naive(lm, prompt, 9) for prompt in PROMPTS]
+    for batch_tokens in (8192, 90):
+        done = generate(lm, PROMPTS, GenerateConfig(9, batch_tokens, stop_at_newline=False))
+        assert [text.output_ids for text in done] == expected
+    assert can_pool(lm)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.text("abc d", max_size=30), st.integers(1, 12)), min_size=1, max_size=12),
+    st.text("xyz", max_size=90),
+    st.sampled_from([1, 100, 400, 8192]),
+    st.booleans(),
+)
+def test_neither_pool_nor_shared_beginning_changes_a_text(
+    rows: list[tuple[str, int]], shared: str, batch_tokens: int, gated: bool
+) -> None:
+    lm = LLAMA
+    prompts, limits = [f"{shared}.{text}" for text, _ in rows], [limit for _, limit in rows]
+    gates = gates_of(lm, len(rows)) if gated else torch.ones(len(rows), *lm.geometry.shape)
+    progress: list[tuple[int, int]] = []
+    done = generate(
+        lm,
+        prompts,
+        GenerateConfig(None, batch_tokens, stop_at_newline=False),
+        limits,
+        gates=gates if gated else None,
+        progress=lambda *state: progress.append(state),
+    )
+    assert [text.output_ids for text in done] == each_alone(lm, prompts, limits, gates)
+    assert [text.prompt_ids for text in done] == [tuple(lm.encode(prompt)) for prompt in prompts]
+    assert progress == [(at + 1, len(rows)) for at in range(len(rows))]
+
+
+def passes_of(lm: LanguageModel, work: Callable[[], Any]) -> list[list[tuple[int, int]]]:
+    """Rows and tokens of every pass through each decoder layer."""
+    seen: list[list[tuple[int, int]]] = [[] for _ in lm.decoder_layers]
+
+    def count(layer: int) -> Any:
+        def hook(_: Any, args: tuple[Any, ...]) -> None:
+            seen[layer].append(tuple(args[0].shape[:2]))
+
+        return hook
+
+    hooks = (site.projection.register_forward_pre_hook(count(site.layer)) for site in lm.sites)
+    with hooked(hooks):
+        work()
+    return seen
+
+
+def test_rows_that_end_leave_and_waiting_ones_enter() -> None:
+    lm = wrapped("llama")
+    limits = [12, 1, 1, 1, 12, 1, 2, 2]
+    prompts = ["abcd"] * 8
+    settings = GenerateConfig(None, 4 * (len(lm.encode("abcd")) + 12), stop_at_newline=False)
+    expected = [naive(lm, "abcd", limit) for limit in limits]
+    assert can_pool(lm)
+    seen = passes_of(lm, lambda: generate(lm, prompts, settings, limits))[0]
+    made = generate(lm, prompts, settings, limits)
+    assert [text.output_ids for text in made] == expected
+    assert max(rows for rows, _ in seen) <= 8
+    # Two rows go on for the eleven tokens that two rows have left, never with ended ones beside.
+    steps = [rows for rows, tokens in seen if tokens == 1]
+    assert sum(steps) == sum(limit - 1 for limit in limits)
+
+
+def test_a_shared_beginning_is_read_once_a_gate_and_once_below_the_first_gated_layer() -> None:
+    lm = wrapped("llama")
+    shared = "the same beginning of every prompt, longer than what a pass costs by itself. " * 2
+    prompts = [f"{shared}{text}" for text in ("ab", "c", "defg", "h") for _ in range(3)]
+    gates = gates_of(lm, len(prompts))
+    length = len(lm.encode(shared))
+    can_pool(lm), can_share(lm, 1)
+    seen = passes_of(lm, lambda: generate(lm, prompts, PLAIN, gates=gates))
+    long = [[rows for rows, tokens in layer if tokens >= length] for layer in seen]
+    assert long == [[1], [3]]
+
+
+def test_a_pool_that_does_not_fit_into_memory_begins_again_in_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lm = wrapped("llama")
     expected = generate(lm, PROMPTS, PLAIN)
-    real, sizes = generation.generate_batch, []
+    real, sizes = LanguageModel.forward, []
+    most = 2
 
-    def scarce(lm, batch, limits, stop):
-        sizes.append(len(limits))
-        if len(limits) > 2:
+    def scarce(lm: LanguageModel, batch: Batch, *args: Any, **kwargs: Any) -> Any:
+        rows, width = batch.attention_mask.shape
+        sizes.append(rows)
+        # Some tokens fit at first, so that it is a later pass that fails.
+        if rows > most and width > 12:
             raise torch.OutOfMemoryError("on purpose")
-        return real(lm, batch, limits, stop)
+        return real(lm, batch, *args, **kwargs)
 
-    monkeypatch.setattr(generation, "generate_batch", scarce)
-    seen: list[list[int]] = []
+    monkeypatch.setattr(LanguageModel, "forward", scarce)
+    begun: list[int] = []
+    seen: dict[int, int] = {}
 
     @contextlib.contextmanager
-    def observe(rows, batch):
+    def observe(rows: list[int], batch: Batch, begins: bool) -> Iterator[None]:
         assert batch.input_ids.shape[0] == len(rows)
+        before = len(sizes)
         yield
-        seen.append(rows)
+        for row in rows:
+            seen[row] = (0 if begins else seen[row]) + len(sizes) - before
+        begun.extend(rows if begins else [])
 
     assert generate(lm, PROMPTS, PLAIN, observe=observe) == expected
-    assert sizes == [6, 3, 2, 1, 3, 2, 1]
-    assert sorted(row for rows in seen for row in rows) == list(range(6))
-
-    def none_at_all(*_):
-        raise torch.OutOfMemoryError("on purpose")
-
-    monkeypatch.setattr(generation, "generate_batch", none_at_all)
+    assert max(sizes) > most
+    assert set(begun) == set(range(6))
+    assert len(begun) > 6
+    assert all(seen[row] >= len(text.output_ids) for row, text in enumerate(expected))
+    most = 0
     with pytest.raises(torch.OutOfMemoryError):
         generate(lm, PROMPTS, PLAIN)
+
+
+def test_gates_that_do_not_fit_are_refused() -> None:
+    lm = wrapped("llama")
+    with pytest.raises(InputError, match="2 gates were given for 1 prompts"):
+        generate(lm, ["a"], gates=gates_of(lm, 2))
+    with pytest.raises(InputError, match="geometry"):
+        generate(lm, ["a"], gates=torch.ones(1, 2, 2))
+    with pytest.raises(InputError, match="not finite"):
+        generate(lm, ["a"], gates=torch.full((1, *lm.geometry.shape), torch.nan))
 
 
 def test_training_mode_is_put_aside_and_given_back() -> None:

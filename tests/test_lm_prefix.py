@@ -10,19 +10,17 @@ import torch
 from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.batching import collate
-from headscope.lm.generation import GenerateConfig
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import (
     Prefix,
     can_share,
-    continue_rows,
     last_token,
     record_prefix,
     replay_prefix,
 )
-from lm_helpers import VARIED, logits, sample_batch, tokenizer, wrapped
+from lm_helpers import VARIED, logits, sample_batch, tokenizer
 
 #: Rows are rounded differently in batches of other sizes, and experts group tokens of all rows.
 ROUNDING = 1e-4
@@ -285,26 +283,3 @@ def test_layers_run_on_the_rows_that_differ_and_no_others(share: bool) -> None:
         many[row, 3, 0] = row
     last_token(lm, [5, 6, 7], many, share)
     assert rows == ([1, 2, 2, 8] if share else [8, 8, 8, 8])
-
-
-@pytest.mark.parametrize("name", [*VARIED, "bloom", "opt", "gemma3"])
-def test_continuing_one_prompt_under_many_gates_is_generating_row_by_row(name: str) -> None:
-    lm = wrapped(name)
-    prompt = "hello world, abc"
-    many = (
-        torch.rand(4, *lm.geometry.shape, generator=torch.Generator().manual_seed(1)) < 0.6
-    ).float()
-    found = continue_rows(lm, lm.encode(prompt), many, 12)
-    for row, gate in enumerate(many):
-        with lm.gated(gate):
-            (alone,) = lm.generate([prompt], GenerateConfig(12))
-        assert found[row] == alone, row
-
-
-def test_a_prompt_that_leaves_no_room_cannot_be_continued() -> None:
-    lm = wrapped("llama")
-    one = torch.ones(1, *lm.geometry.shape)
-    with pytest.raises(InputError, match="needs at least 1"):
-        continue_rows(lm, [], one, 4)
-    with pytest.raises(InputError, match="context"):
-        continue_rows(lm, [5] * lm.context_length, one, 4)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: Outputs that are written together and kept as one.
+AT_ONCE = 256
 #: Parts of a run: the batches of given texts, and those of the model's own outputs.
 BATCHES = ("peaks", "outputs")
 #: A finished run keeps the peaks of so many best and so many other heads, on so many sentences.
@@ -110,12 +112,11 @@ def capture_greedy(
     special = all(prompt.special for prompt in prompts)
     settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
     limits = [config.max_new_tokens or 2 * int(one.sum()) + 32 for one in source]
-    lengths = [len(one) + limit for one, limit in zip(source, limits, strict=True)]
     found = _stored(part, "outputs")
-    # Every new token is a pass.
-    overhead = lm.pass_overhead * max(limits, default=0)
-    for some in unfinished(length_buckets(lengths, config.batch_tokens, overhead), found):
-        seen: dict[int, NDArray[np.int32]] = {}
+    by_length = sorted(range(len(prompts)), key=lambda at: -len(source[at]) - limits[at])
+    units = [by_length[at : at + AT_ONCE] for at in range(0, len(by_length), AT_ONCE)]
+    for some in unfinished(units, found):
+        seen: dict[int, list[NDArray[np.int32]]] = {}
         made = generate(
             lm,
             [prompts[i].text for i in some],
@@ -124,7 +125,10 @@ def capture_greedy(
             partial(_watch, lm, keys, some, seen),
             special,
         )
-        captured = [_of_output(one, seen[row], config.query) for row, one in enumerate(made)]
+        captured = [
+            _of_output(output, np.concatenate(seen[row]), config.query)
+            for row, output in enumerate(made)
+        ]
         _keep(part, "outputs", some, captured, found)
         if progress:
             progress(len(found), len(prompts))
@@ -193,18 +197,20 @@ def _watch(
     lm: LanguageModel,
     keys: Keys,
     some: Sequence[int],
-    seen: dict[int, NDArray[np.int32]],
+    seen: dict[int, list[NDArray[np.int32]]],
     rows: list[int],
     batch: Batch,
+    begins: bool,
 ) -> Iterator[None]:
-    """Record the last row of every step of one generation batch; fills `seen` by prompt."""
+    """Record the last row of every pass over a batch; adds (passes, L, W) to `seen` by prompt."""
     request = PeakRequest("last", _padded_keys(keys, [some[i] for i in rows], batch))
     with lm.attention_peaks(request) as peaks:
         yield
-    # (steps, B, L, W)
+    # (passes, B, L, W)
     steps = torch.stack([step.keys for step in peaks.steps]).cpu().numpy()
     for row, (prompt, padding) in enumerate(zip(rows, batch.padding, strict=True)):
-        seen[prompt] = _unpadded(steps[:, row], padding)
+        before = [] if begins else seen[prompt]
+        seen[prompt] = [*before, _unpadded(steps[:, row], padding)]
 
 
 def _of_output(made: Generation, steps: NDArray[np.int32], query: str) -> Captured:
@@ -250,7 +256,7 @@ def _unpadded(keys: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
 def _padded_keys(keys: Keys, some: Sequence[int], batch: Batch) -> torch.Tensor | None:
     if keys is None:
         return None
-    padded = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+    padded = torch.zeros(batch.attention_mask.shape, dtype=torch.bool)
     for row, (index, padding) in enumerate(zip(some, batch.padding, strict=True)):
         padded[row, padding : padding + len(keys[index])] = torch.from_numpy(keys[index])
     return padded

@@ -58,7 +58,7 @@ def gated(
     expand the batch), the gate's gradient is lost in a quantised projection, or the classes of
     tokens are not known.
     """
-    values = _gate_tensor(lm.geometry, gate)
+    values = gate_tensor(lm.geometry, gate)
     mean = _mean_tensor(lm, ablate, means)
     positions = None if mean is None else Positions(lm)
 
@@ -96,7 +96,8 @@ def checked_gate(gate: torch.Tensor, shape: tuple[int, ...], what: str) -> torch
     return values
 
 
-def _gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
+def gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
+    """A gate of this geometry as a tensor (L, W), or (B, L, W); `InputError` if it is none."""
     if isinstance(gate, Gate):
         check_geometry(gate, geometry)
         return torch.from_numpy(np.array(gate.values, dtype=np.float32))

@@ -33,6 +33,7 @@ from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
 from headscope.lm.selfcheck import Noise
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
+from headscope.progress import Steps
 
 T = TypeVar("T")
 
@@ -312,12 +313,26 @@ class LanguageModel:
         observe: Observer | None = None,
         special: bool = True,
         *,
+        gates: Sequence[Gate] | torch.Tensor | None = None,
+        means: npt.NDArray[np.floating[Any]] | None = None,
+        progress: Steps | None = None,
         max_new_tokens: int | None = None,
     ) -> list[Generation]:
-        """Continue prompts greedily; see `headscope.lm.generation.generate`.
+        """Continue prompts greedily, each under a gate of its own if there are ``gates``; see
+        `headscope.lm.generation.generate`.
 
         ``max_new_tokens`` given here replaces that of ``config``.
         """
         if max_new_tokens is not None:
             config = dataclasses.replace(config or GenerateConfig(), max_new_tokens=max_new_tokens)
-        return generation.generate(self, prompts, config, limits, observe, special)
+        return generation.generate(
+            self,
+            prompts,
+            config,
+            limits,
+            observe,
+            special,
+            gates=gates,
+            means=means,
+            progress=progress,
+        )

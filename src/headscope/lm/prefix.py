@@ -15,7 +15,7 @@ bit for bit those of the whole pass. Copies of a row can stand for a batch of se
 `Prefix.select`. Passes have to run with ``use_cache=False``; hidden states of the layers below l
 are the replayed ones, and no gradient reaches gates below l.
 
-One prompt under many gates (`last_token`, `continue_rows`) runs its lower layers on distinct rows
+One prompt under many gates (`last_token`) runs its lower layers on distinct rows
 alone. With heads removed one after another in any order that spares about half of the work: of n
 rows at most 1 + (heads of the first l layers) are distinct below layer l.
 """
@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch
-from headscope.lm.generation import Generation, RowStop, generation_of
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import hooked, kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.model import LanguageModel
 from headscope.lm.selfcheck import Noise
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -194,8 +194,6 @@ def _select(value: Any, index: torch.Tensor, rows: int) -> Any:
     return value
 
 
-#: Rows leave a generation when at least this share of those in the batch has ended.
-_LEAVE = 0.15
 #: A pass is cut below a layer if that spares at least this share of the rows below it.
 _WORTH = 0.25
 
@@ -305,54 +303,3 @@ def _cuts(kinds: Sequence[_Kinds]) -> list[int]:
             cuts.append(layer)
             rows = fewer
     return cuts[::-1]
-
-
-def continue_rows(
-    lm: LanguageModel,
-    ids: Sequence[int],
-    gates: torch.Tensor,
-    limit: int,
-    stop_at_newline: bool = True,
-    means: NDArray[np.floating[Any]] | None = None,
-) -> list[Generation]:
-    """Continue one prompt under each gate (n, L, W), in one batch.
-
-    The same as `headscope.lm.generation.generate` of one copy of the prompt a gate, but for
-    rounding. No more than `limit` new tokens, and than the context has room for, are taken. Raises
-    `InputError` if the prompt is empty or fills the context.
-    """
-    limit = min(limit, lm.context_length - len(ids))
-    if not ids or limit < 1:
-        raise InputError(
-            f"The prompt has {len(ids)} tokens; it needs at least 1 and fewer than the model's "
-            f"context of {lm.context_length}."
-        )
-    done: dict[int, list[int]] = {}
-    rows = torch.arange(len(gates))
-    written = torch.zeros((len(gates), 0), dtype=torch.long, device=lm.device)
-    tokens = torch.tensor([list(ids)] * len(gates), dtype=torch.long, device=lm.device)
-    stop = RowStop(lm.stop_table, stop_at_newline, [limit] * len(gates), 0, lm.device)
-    ended = torch.zeros(len(gates), dtype=torch.bool, device=lm.device)
-    cache: Any = None
-    cached = 0
-    with evaluating(lm.model), torch.no_grad():
-        while len(rows):
-            with lm.gated(gates[rows], means=means), answers_at([len(ids)] * len(rows)):
-                while float(ended.float().mean()) < _LEAVE:
-                    ones = torch.ones_like(tokens[:, :1]).expand(-1, cached + tokens.shape[1])
-                    batch = Batch(tokens, ones, ones.cumsum(dim=1)[:, cached:] - 1, cache)
-                    output = lm.forward(batch, logits=False, use_cache=True)
-                    cache = output.past_key_values
-                    cached += tokens.shape[1]
-                    tokens = output.logits[:, -1].float().argmax(dim=-1, keepdim=True)
-                    written = torch.cat([written, tokens], dim=1)
-                    ended |= stop(written, None)
-            stay = (~ended).nonzero()[:, 0]
-            gone = ended.nonzero()[:, 0].tolist()
-            done.update({int(rows[at]): written[at].tolist() for at in gone})
-            rows, written = rows[stay.cpu()], written[stay]
-            tokens, ended = tokens[stay], ended[stay]
-            stop.seen, stop.limits = stop.seen[stay], stop.limits[stay]
-            if len(rows):
-                cache.reorder_cache(stay)
-    return [generation_of(lm, ids, done[row][:limit], stop_at_newline) for row in range(len(gates))]

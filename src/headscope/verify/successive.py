@@ -233,12 +233,14 @@ def _observe(
 def _texts(
     lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk
 ) -> list[str | None]:
-    from headscope.lm.prefix import continue_rows
+    from headscope.lm.generation import GenerateConfig
 
+    subject = prepared.subject
     # An answer of a chat ends as its template ends it.
-    newline = prepared.subject.special
-    made = continue_rows(lm, prepared.ids, gates, _new_tokens(prepared), newline, how.means)
-    return [one.text for one in made]
+    settings = GenerateConfig(_new_tokens(prepared), how.batch_tokens, subject.special)
+    prompts = [subject.prompt] * len(gates)
+    made = lm.generate(prompts, settings, special=subject.special, gates=gates, means=how.means)
+    return [generation.text for generation in made]
 
 
 def _ranks(logits: torch.Tensor, tokens: Sequence[int]) -> list[list[int]]:

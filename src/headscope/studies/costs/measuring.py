@@ -78,7 +78,7 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
 
         def write(limit: int) -> int:
             made = generate_batch(lm, batch, [limit] * count, stop_at_newline=False)
-            return max(len(output.output_ids) for output in made)
+            return max(len(new) for new in made)
 
         first, _ = _timed(lm, clock, lambda: write(1), spreads)
         seconds, written = _timed(lm, clock, lambda: write(1 + _STEPS), spreads)

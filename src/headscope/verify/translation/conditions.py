@@ -243,7 +243,7 @@ def generate(
     Conditions with the same gate are generated once. `means` are the heads' mean outputs, for
     mean ablation (see `headscope.lm.ablation.head_means`).
     """
-    wordings, limits, settings, special = _prompts(lm, directions, config)
+    wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
     passes = {condition.key: condition.on(every, means) for condition in planned}
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
@@ -335,11 +335,11 @@ def continuations(
     lm: LanguageModel, directions: Sequence[PairFile], config: Translating
 ) -> list[list[Generation]]:
     """Greedy translations by the model as it is now, with how they ended, by direction."""
-    wordings, limits, settings, special = _prompts(lm, directions, config)
+    wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     return _by_direction(lm.generate(wordings, settings, limits, special=special), directions)
 
 
-def _prompts(
+def prompts_with_limits(
     lm: LanguageModel, directions: Sequence[PairFile], config: Translating
 ) -> tuple[list[str], list[int], GenerateConfig, bool]:
     """Wordings with their most new tokens, how they go on, and if special tokens are added."""

@@ -1,0 +1,85 @@
+"""Where a continuation ends: an end of text, a newline after text, or its length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+#: What ended a continuation.
+Stop = Literal["eos", "newline", "length"]
+
+
+class StopTable:
+    """For each token id, (V,) bool, what it means for the question "has the text ended?".
+
+    Decided from the text of single tokens, so that no step of generation has to decode anything:
+    `ends` a text; holds `text`, something other than white space; a `newline`; text and a newline
+    after it (`text_newline`).
+    """
+
+    def __init__(self, lm: LanguageModel) -> None:
+        size = int(lm.model.get_input_embeddings().weight.shape[0])
+        self.ends, self.text, self.newline, self.text_newline = np.zeros((4, size), dtype=bool)
+        self.ends[[index for index in lm.eos_token_ids if index < size]] = True
+        # Special tokens decode to nothing; a lone byte of a longer character decodes to U+FFFD,
+        # which counts as text, as the whole character would.
+        pieces = lm.tokenizer.batch_decode(
+            [[index] for index in range(min(size, len(lm.tokenizer)))],
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+        )
+        for index, piece in enumerate(pieces):
+            self.text[index] = bool(piece.strip())
+            self.newline[index] = "\n" in piece
+            self.text_newline[index] = "\n" in piece.lstrip()
+
+    def cut(self, row: Sequence[int], at_newline: bool) -> tuple[int, Stop]:
+        """How many tokens of ``row`` belong to the output, and why it ends there."""
+        seen = False
+        for at, index in enumerate(row):
+            if self.ends[index]:
+                return at, "eos"
+            if at_newline and (self.text_newline[index] or (seen and self.newline[index])):
+                return at + 1, "newline"
+            seen = seen or bool(self.text[index])
+        return len(row), "length"
+
+
+class RowStop:
+    """Which rows have ended, each by its own end mark, newline and limit of new tokens.
+
+    Called after every token, also as a stopping criterion of ``generate``.
+    """
+
+    def __init__(
+        self, table: StopTable, at_newline: bool, limits: Sequence[int], device: torch.device
+    ) -> None:
+        def place(values: Any) -> torch.Tensor:
+            return torch.from_numpy(values).to(device)
+
+        self.ends, self.text = place(table.ends), place(table.text)
+        self.newline, self.text_newline = place(table.newline), place(table.text_newline)
+        self.at_newline = at_newline
+        self.left = torch.tensor(limits, dtype=torch.long, device=device)
+        self.seen = torch.zeros(len(limits), dtype=torch.bool, device=device)
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any = None, **_: Any) -> torch.Tensor:
+        """Which rows end with the last of these tokens, (B,) bool."""
+        last = input_ids[:, -1]
+        self.left -= 1
+        done = self.ends[last] | (self.left <= 0)
+        if self.at_newline:
+            done |= self.text_newline[last] | (self.seen & self.newline[last])
+            self.seen |= self.text[last]
+        return done
+
+    def change(self, stay: torch.Tensor, new: RowStop) -> None:
+        """Go on with the rows at these places, and with those of another one behind them."""
+        self.left = torch.cat([self.left[stay], new.left])
+        self.seen = torch.cat([self.seen[stay], new.seen])

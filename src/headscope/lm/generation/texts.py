@@ -1,0 +1,236 @@
+"""Greedy continuation of many prompts: what is asked for, and what comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headscope.errors import Caution, InputError
+from headscope.heads import Gate
+from headscope.lm.ablation import answers_at
+from headscope.lm.batching import Batch, in_halves, length_buckets
+from headscope.lm.gates import gate_tensor
+from headscope.lm.generation.pool import Requests, can_pool, write_pooled
+from headscope.lm.generation.stopping import RowStop, Stop
+from headscope.lm.inputs import generated
+from headscope.progress import Steps
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+#: Called with the indices of some prompts, a padded batch of them and whether they begin; what it
+#: returns is entered around passes that continue these prompts, each by a token. The batch is the
+#: first of them; the next have one column more each. What was seen of prompts that begin again,
+#: because memory ran out, no longer counts.
+Observer = Callable[[list[int], Batch, bool], AbstractContextManager[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateConfig:
+    """How prompts are continued.
+
+    Attributes:
+        max_new_tokens: tokens a prompt may get; None: twice its own length and 32.
+        batch_tokens: upper bound of rows × (longest prompt + its new tokens) of a batch.
+        stop_at_newline: end at the first newline that follows some text.
+    """
+
+    max_new_tokens: int | None = None
+    batch_tokens: int = 8192
+    stop_at_newline: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "batch_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """What a model made of one prompt.
+
+    Attributes:
+        prompt_ids: tokens of the prompt.
+        output_ids: tokens that follow, without the end of text; with the token that holds the
+            closing newline, if it stopped there (it may hold text too).
+        text: the output decoded without special tokens, cut before the first newline that follows
+            text, without white space before it.
+        stop: what ended it.
+    """
+
+    prompt_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+    text: str
+    stop: Stop
+
+
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[str],
+    config: GenerateConfig | None = None,
+    limits: Sequence[int] | None = None,
+    observe: Observer | None = None,
+    special: bool = True,
+    *,
+    gates: Sequence[Gate] | torch.Tensor | None = None,
+    means: npt.NDArray[np.floating[Any]] | None = None,
+    progress: Steps | None = None,
+) -> list[Generation]:
+    """Continue prompts greedily, each under a gate of its own if there are any.
+
+    Rows that end leave the batch and waiting ones enter (`headscope.lm.generation.pool`); a model
+    whose cache does not allow that gets batches of similar length, and a `Caution` says so. Texts
+    are those of every prompt alone, but for rounding. Of the model's generation settings only the
+    end-of-text ids take part. Gates by the contexts this is called in multiply; what is to be
+    observed goes through ``observe``. Raises `InputError` if a prompt holds no token or fills the
+    context, or limits or gates do not fit.
+
+    Args:
+        limits: new tokens for each prompt, instead of ``config.max_new_tokens``.
+        observe: gives a context to enter around each batch; see `Observer`.
+        special: whether the tokenizer adds its special tokens; False for prompts that hold them
+            already, such as those a chat template made.
+        gates: a gate for each prompt; a tensor is (prompts, L, W).
+        means: what takes the place of what ``gates`` remove (see `headscope.lm.gates.gated`); None:
+            zero.
+        progress: called with how many prompts have ended, and of how many.
+    """
+    config = config or GenerateConfig()
+    ids = [lm.encode(prompt, special) for prompt in prompts]
+    if not ids:
+        return []
+    requests = Requests(
+        ids,
+        _limits(lm, ids, config, limits),
+        *_distinct(lm, gates, len(ids)),
+        means,
+        config.stop_at_newline,
+    )
+    results: dict[int, Generation] = {}
+
+    def finish(row: int, new: Sequence[int]) -> None:
+        results[row] = generation_of(lm, ids[row], new, config.stop_at_newline)
+        if progress:
+            progress(len(results), len(ids))
+
+    if can_pool(lm):
+        write_pooled(lm, requests, config.batch_tokens, finish, observe)
+    else:
+        warnings.warn(
+            Caution(
+                f"{lm.name} writes batch by batch, which takes longer: rows cannot leave its cache"
+            ),
+            stacklevel=2,
+        )
+        _write_plainly(lm, requests, config.batch_tokens, finish, observe)
+    return [results[row] for row in range(len(ids))]
+
+
+def _distinct(
+    lm: LanguageModel, gates: Sequence[Gate] | torch.Tensor | None, prompts: int
+) -> tuple[torch.Tensor | None, npt.NDArray[np.intp]]:
+    """The different gates (G, L, W), and which of them each prompt has."""
+    if gates is None:
+        return None, np.zeros(prompts, dtype=np.intp)
+    if len(gates) != prompts:
+        raise InputError(f"{len(gates)} gates were given for {prompts} prompts; give one each.")
+    if not isinstance(gates, torch.Tensor):
+        gates = torch.stack([gate_tensor(lm.geometry, gate) for gate in gates])
+    different, gate_of = torch.unique(gates.detach().cpu(), dim=0, return_inverse=True)
+    return different, gate_of.numpy()
+
+
+def _write_plainly(
+    lm: LanguageModel,
+    requests: Requests,
+    batch_tokens: int,
+    finish: Callable[[int, list[int]], None],
+    observe: Observer | None = None,
+) -> None:
+    """What `write_pooled` does, in batches of similar length that stay together to their end."""
+
+    def work(rows: list[int]) -> list[list[int]]:
+        batch = lm.collate([requests.ids[row] for row in rows])
+        watching = observe(rows, batch, True) if observe else contextlib.nullcontext()
+        with requests.applied(lm, rows), watching:
+            return generate_batch(
+                lm, batch, [requests.limits[row] for row in rows], requests.stop_at_newline
+            )
+
+    sizes = [requests.size(row) for row in range(len(requests.ids))]
+    # Every new token is a pass.
+    overhead = lm.pass_overhead * max(requests.limits)
+    for rows, made in in_halves(length_buckets(sizes, batch_tokens, overhead), work):
+        for row, new in zip(rows, made, strict=True):
+            finish(row, new)
+
+
+def _limits(
+    lm: LanguageModel,
+    ids: list[list[int]],
+    config: GenerateConfig,
+    limits: Sequence[int] | None,
+) -> list[int]:
+    """New tokens each prompt may get, never beyond the model's context."""
+    if limits is not None and len(limits) != len(ids):
+        raise InputError(f"{len(limits)} limits were given for {len(ids)} prompts; give one each.")
+    allowed = []
+    for index, row in enumerate(ids):
+        room = lm.context_length - len(row)
+        if not row or room < 1:
+            raise InputError(
+                f"Prompt {index} has {len(row)} tokens; it needs at least 1 and fewer than the "
+                f"model's context of {lm.context_length}."
+            )
+        wanted = config.max_new_tokens if limits is None else limits[index]
+        if wanted is None:
+            wanted = 2 * len(row) + 32
+        if wanted < 1:
+            raise InputError(f"The limit of prompt {index} is {wanted}; it must be at least 1.")
+        allowed.append(min(wanted, room))
+    return allowed
+
+
+def generate_batch(
+    lm: LanguageModel, batch: Batch, limits: Sequence[int], stop_at_newline: bool = True
+) -> list[list[int]]:
+    """The new tokens of each row of one padded batch, by the ``generate`` of transformers.
+
+    ``limits`` are the new tokens of each row. The first forward pass reads the prompts, each
+    further one a single token of every row, also of rows that have ended (what they get is dropped
+    by `generation_of`) until all have.
+    """
+    width = int(batch.input_ids.shape[1])
+    stop = RowStop(lm.stop_table, stop_at_newline, limits, lm.device)
+    with answers_at([width - padding for padding in batch.padding]):
+        sequences = generated(
+            lm,
+            batch,
+            [stop],
+            do_sample=False,
+            max_new_tokens=max(limits),
+            eos_token_id=list(lm.eos_token_ids) or None,
+            pad_token_id=lm.pad_token_id,
+        )
+    rows = zip(sequences.tolist(), limits, strict=True)
+    return [row[width : width + limit] for row, limit in rows]
+
+
+def generation_of(
+    lm: LanguageModel, prompt: Sequence[int], new: Sequence[int], stop_at_newline: bool
+) -> Generation:
+    """What a model made of a prompt, from all the new tokens that it wrote."""
+    length, why = lm.stop_table.cut(new, stop_at_newline)
+    text = lm.tokenizer.decode(new[:length], skip_special_tokens=True).lstrip()
+    if stop_at_newline:
+        text = text.split("\n", 1)[0]
+    return Generation(tuple(prompt), tuple(new[:length]), text, why)
