@@ -137,7 +137,8 @@ def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
     )
     out = tmp_path / "run"
     blocks = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}  # a few prompts make several
-    killed_at(4, use_adapt, config, out, titles=("",), changes=blocks)
+    # Each of two blocks reports both its texts and its end; of two passes.
+    killed_at(12, use_adapt, config, out, titles=("",), changes=blocks)
     assert not (out / "DONE.json").exists()
     part = out / "parts" / "outputs.jsonl"
     before = part.read_bytes()

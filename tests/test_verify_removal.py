@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -243,7 +244,9 @@ def test_a_gate_of_one_is_the_model_as_it_is_and_costs_nothing(
     assert len(keys) == 1 + len(sets)
 
 
-def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_with_the_same_result(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = write_data(tmp_path / "pairs.tsv")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     # Two sets, and two draws of each kind beside each.
@@ -254,7 +257,14 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
         PairsChoice(("en-de",), (str(data),)),
         Removal(draws=2, max_new_tokens=4),
     )
-    process_helpers.killed_at(4, verify_removal, config, killed, titles=("translating",))
+    # Two of the conditions, of eight texts each, are written together.
+    name = "headscope.verify.translation.conditions"
+    monkeypatch.setattr(importlib.import_module(name), "KEPT_AT_ONCE", 16)
+    changes, titles = {f"{name}.KEPT_AT_ONCE": 16}, ("translating",)
+    # Each time the sixteen texts report, and the end of both blocks.
+    process_helpers.killed_at(
+        2 * 17, verify_removal, config, killed, titles=titles, changes=changes
+    )
     kept = parts_of(killed)
     assert len(kept) == 4 and not (killed / "DONE.json").exists()
     results = [encode(verify_removal(config, out)) for out in (killed, whole)]

@@ -450,7 +450,7 @@ def test_only_a_plain_translation_ends_at_a_line_break(
     monkeypatch.setattr(ModelChoice, "load", lambda self: lm)
     asked: list[tuple[bool, bool]] = []
 
-    def generate(_: Any, prompts: Any, how: Any, limits: Any, special: bool) -> Any:
+    def generate(_: Any, prompts: Any, how: Any, *__: Any, special: bool, **___: Any) -> Any:
         asked.append((how.stop_at_newline, special))
         return [Generation((1,), (2,), "x", "end")] * len(prompts)
 

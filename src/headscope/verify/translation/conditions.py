@@ -9,7 +9,7 @@ linked word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-#: Sentences that are kept together once they are translated: what a killed run can lose.
+#: Texts that are written and kept together: what a killed run can lose.
 KEPT_AT_ONCE = 512
 MEASURES = ("text", "loss")
 #: Draws where losses are measured, if no number is given.
@@ -266,20 +266,75 @@ def kept_texts(
 ) -> dict[str, dict[int, str]]:
     """Greedy continuations of prompts in every pass: texts by pass and place of the prompt.
 
-    Texts are kept in `run` some hundred at a time, prompts of similar length together, so that a
-    run that was stopped goes on there. `limits` are the new tokens of each prompt. Keys of passes
+    Passes are written together, some hundred texts at a time, each text under the gate of its pass;
+    they are kept in `run`, so that a run that was stopped goes on there. What is written together
+    follows from the arguments alone. `limits` are the new tokens of each prompt. Keys of passes
     must say all that decides a pass. `special`: whether the tokenizer adds its special tokens.
     """
-
-    def written(block: Sequence[int]) -> list[str]:
-        texts, most = [prompts[at] for at in block], [limits[at] for at in block]
-        return [made.text for made in lm.generate(texts, settings, most, special=special)]
-
     by_length = {
         key: replace(gated, rows=sorted(gated.rows, key=lambda at: (len(prompts[at]), at)))
         for key, gated in passes.items()
     }
-    return kept_blocks(lm, by_length, written, run, "outputs", title, progress)
+    kept, done = Kept(run, "outputs"), 0
+    total = sum(len(gated.rows) for gated in passes.values())
+    found: dict[str, dict[int, str]] = {key: {} for key in passes}
+
+    def write(unit: Sequence[_Block]) -> None:
+        rows = [(block.gated.gate, at) for block in unit for at in block.rows]
+        made = lm.generate(
+            [prompts[at] for _, at in rows],
+            settings,
+            [limits[at] for _, at in rows],
+            special=special,
+            gates=[gate for gate, _ in rows],
+            means=unit[0].gated.means,
+            progress=lambda ended, _: progress and progress(title, done + ended, total),
+        )
+        texts = iter(generation.text for generation in made)
+        for block in unit:
+            written = [next(texts) for _ in block.rows]
+            if block.name not in kept:
+                kept.add(block.name, written)
+
+    for unit in _units(_blocks(by_length)):
+        if any(block.name not in kept for block in unit):
+            write(unit)
+        for block in unit:
+            found[block.key].update(zip(block.rows, kept[block.name], strict=True))
+            done += len(block.rows)
+        if progress:
+            progress(title, done, total)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Rows of a pass that are kept together under a name."""
+
+    key: str
+    name: str
+    gated: Pass
+    rows: Sequence[int]
+
+
+def _blocks(passes: Mapping[str, Pass]) -> Iterator[_Block]:
+    for key, gated in passes.items():
+        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
+            rows = gated.rows[start : start + KEPT_AT_ONCE]
+            yield _Block(key, f"{place} {key}", gated, rows)
+
+
+def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
+    """Blocks that are computed together: as many as fit, with the same means in what is removed."""
+    unit: list[_Block] = []
+    for block in blocks:
+        size = sum(len(other.rows) for other in unit) + len(block.rows)
+        if unit and (size > KEPT_AT_ONCE or unit[0].gated.means is not block.gated.means):
+            yield unit
+            unit = []
+        unit.append(block)
+    if unit:
+        yield unit
 
 
 def kept_blocks(
@@ -297,19 +352,15 @@ def kept_blocks(
     """
     kept, done = Kept(run, part), 0
     total = sum(len(gated.rows) for gated in passes.values())
-    found: dict[str, dict[int, Made]] = {}
-    for key, gated in passes.items():
-        found[key] = {}
-        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
-            block, name = gated.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
-            if name not in kept:
-                with gated.applied(lm):
-                    made = compute(block)
-                kept.add(name, made)
-            found[key].update(zip(block, kept[name], strict=True))
-            done += len(block)
-            if progress:
-                progress(title, done, total)
+    found: dict[str, dict[int, Made]] = {key: {} for key in passes}
+    for block in _blocks(passes):
+        if block.name not in kept:
+            with block.gated.applied(lm):
+                kept.add(block.name, compute(block.rows))
+        found[block.key].update(zip(block.rows, kept[block.name], strict=True))
+        done += len(block.rows)
+        if progress:
+            progress(title, done, total)
     return found
 
 
