@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -113,6 +114,65 @@ def test_outputs_are_those_of_the_gated_model(
     assert {"signature", "run", "seconds"} <= set(told)
     page = write_report(place / "masked").read_text("utf-8")
     assert HOSTILE not in page and "window.hacked" in page
+
+
+def gate_file(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_every_prompt_has_its_own_gate(adapt: Callable[..., dict[str, Any]], place: Path) -> None:
+    factors = [{"0.1": 0, "1.2": -2.5}, {}, {"1.0": 3}, {"0.1": 0, "1.2": -2.5}, {}, {"0.3": 0}]
+    ids = [f"{at} {HOSTILE}" for at in range(6)]
+    rows = [{"heads": heads, "id": own} for heads, own in zip(factors, ids, strict=True)]
+    file = gate_file(place / "gates.jsonl", *rows)
+    told = adapt("--gates", file, out="batch")
+    lm = load(str(place / "model"))
+    how = GenerateConfig(max_new_tokens=5, stop_at_newline=False)
+    for row, heads in zip(told["outputs"], factors, strict=True):
+        gate = torch.ones(lm.geometry.shape)
+        for head, factor in heads.items():
+            gate[tuple(map(int, head.split(".")))] = factor
+        with lm.gated(gate):
+            (alone,) = lm.generate([row["prompt"]], how)
+        assert row["text"] == alone.text
+        assert row["heads"] == heads
+    assert told["gate"]["different"] == 4
+    assert (told["gate"]["heads"], told["gate"]["removed"]) == (4, 2)
+    assert told["changed"] > 0
+    assert all(row["text"] == row["text_as_is"] for row in told["outputs"] if not row["heads"])
+    page = write_report(place / "batch").read_text("utf-8")
+    assert HOSTILE not in page and "1.2 × -2.5" in page
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "why"),
+    [
+        ([{"heads": {}}], (), "holds 1 gates for 6 prompts"),
+        ([{"heads": {"9.0": 0}}] * 6, (), r"gates.jsonl, line 1: column 'heads'.*9.0"),
+        ([{"heads": {"x": 0}}] * 6, (), "'x' is not a head"),
+        ([{"heads": {}}] * 5 + [{"heads": {"0.1": "2"}}], (), "line 6.*by '2'; give a finite"),
+        ([{"heads": {"0.1": 1e39}}] * 6, (), "finite"),
+        ([{"heads": {"0.1": True}}] * 6, (), "finite"),
+        ([{"heads": ["0.1"]}] * 6, (), "is no JSON object"),
+        ([{"heads": {}, "id": "other"}] * 6, (), "for the prompt 'other'"),
+        ([{"gate": {}}] * 6, (), "heads"),
+        ([{"heads": {}}] * 6, ("--scale", 2), "leave --gate, --heads"),
+        ([{"heads": {}}] * 6, ("--steer", "de", "--heads", "0.1"), "leave --gates away"),
+    ],
+)
+def test_gates_that_fit_no_prompts_are_refused(
+    place: Path, tmp_path: Path, command: Command, rows: Any, options: Any, why: str
+) -> None:
+    file = gate_file(tmp_path / "gates.jsonl", *rows)
+    said = command(
+        "use", "adapt", "--model", place / "model", "--data", place / "prompts.jsonl",
+        "--gates", file, *options, "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert said.code == 2
+    assert re.search(why, " ".join(said.err.split())), said.err
+    assert said.err.strip().count("\n") == 0
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_comparing_nothing_else_is_written(

@@ -20,10 +20,11 @@ class GateNumbers(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedGate(Record):
-    """A gate by name, and how much of the model it changes.
+    """A gate by name, or `different` gates of single prompts, and how much of the model it changes.
 
     `on` is what it multiplies, `output` or `query`; `mask` says whether it holds 0 and 1 alone.
-    Of `of` heads `heads` are multiplied, `removed` of them by 0, and so many `feed_forward` parts.
+    Of `of` heads `heads` are multiplied, `removed` of them by 0, and so many `feed_forward` parts;
+    of several gates by any of them.
     """
 
     name: str
@@ -33,6 +34,7 @@ class AppliedGate(Record):
     removed: int
     of: int
     feed_forward: int
+    different: int | None = entry(absent=True)
     applied: GateNumbers = field(default_factory=GateNumbers)
 
 
@@ -40,7 +42,8 @@ class AppliedGate(Record):
 class AdaptedOutput(Record):
     """What was written of one prompt: a text, or messages with `role` and `content`.
 
-    `text_as_is` is the model's own, None where it was not asked; `reference` what was hoped for.
+    `text_as_is` is the model's own, None where it was not asked; `reference` what was hoped for;
+    `heads` what single heads were multiplied by, where every prompt has a gate of its own.
     """
 
     id: str
@@ -48,6 +51,7 @@ class AdaptedOutput(Record):
     text: str
     text_as_is: str | None = entry(absent=True)
     reference: str | None = entry(absent=True)
+    heads: Mapping[str, float] | None = entry(absent=True)
 
     @property
     def changed(self) -> bool:

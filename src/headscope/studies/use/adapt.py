@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import about_rank
+from headscope.heads import Gate, about_rank
+from headscope.heads.adaptation import Adaptation
 from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
@@ -35,7 +36,14 @@ from headscope.studies.comparison import RANDOM, Scale
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
-from headscope.studies.use.gates import GateChoice, about, factors_section
+from headscope.studies.use.gates import (
+    GateChoice,
+    about,
+    about_gates,
+    factors_of,
+    factors_section,
+    read_gates,
+)
 from headscope.studies.use.prompts import (
     OneLine,
     PromptsChoice,
@@ -69,6 +77,14 @@ class UseAdapt(Settings):
     # None: 128. The context bounds it, too.
     max_new_tokens: options.MaxNewTokens = None
     one_line: OneLine = False
+    gates: Annotated[
+        str | None,
+        Option(
+            "Instead of --gate and --heads, a JSON Lines file with a gate for each prompt, in "
+            'their order: {"heads": {"5.3": 0, "7.11": 0.5}}, the others times 1.',
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
     compare: Annotated[
         bool, Option("Also write with the model as it is.", flag="--compare/--no-compare")
     ] = True
@@ -81,15 +97,30 @@ def use_adapt(
     """Let the model write with the gates on, and as it is; a run that was stopped goes on.
 
     Greedy. Beside the result the run holds `outputs.jsonl` (a row a prompt: `text`, and
-    `text_as_is`) and `gate/`, the gate on heads as it was applied.
+    `text_as_is`) and `gate/`, the gate on heads as it was applied; where every prompt has a gate of
+    its own, its row holds it.
     """
     from headscope.lm.generation import GenerateConfig
 
-    config.gate.check()
+    if config.gates is None:
+        config.gate.check()
+    elif config.gate != GateChoice():
+        raise InputError(
+            "--gates says what every head is multiplied by; leave --gate, --heads, --k, --scale "
+            "and --outside away"
+        )
     prompts = config.prompts.read()
-    digest = prompts_digest(prompts)
+    data = {"prompts": prompts_digest(prompts)}
     lm = config.model.load_for(out)
-    adaptation = config.gate.read(lm.geometry)
+    gates: list[Gate] | None = None
+    if config.gates is None:
+        adaptation = config.gate.read(lm.geometry)
+        applied = about(adaptation)
+    else:
+        ids = [prompt.id for prompt in prompts]
+        gates, data["gates"] = read_gates(config.gates, ids, lm.geometry)
+        adaptation = Adaptation(Gate.identity(lm.geometry), name=Path(config.gates).name)
+        applied = about_gates(adaptation.name, gates)
     rows = rendered(lm, prompts, config.prompts.chat)
     limit = config.max_new_tokens or NEW_TOKENS
     how = GenerateConfig(limit, config.batch_tokens, config.one_line)
@@ -103,8 +134,9 @@ def use_adapt(
 
     def make(run: Run) -> AdaptedModel:
         with lm.adapted(adaptation):
-            texts = written(lm, rows, "adapted", how, limit, run, progress)
+            texts = written(lm, rows, "adapted", how, limit, run, progress, gates)
         plain: Sequence[str | None] = [None] * len(rows)
+        each: Sequence[Gate | None] = [None] * len(rows) if gates is None else gates
         if config.compare:
             plain = written(lm, rows, "as is", how, limit, run, progress)
         outputs = tuple(
@@ -114,13 +146,15 @@ def use_adapt(
                 text=text,
                 text_as_is=own,
                 reference=row.prompt.reference,
+                heads=factors_of(gate) if gate else None,
             )
-            for row, text, own in zip(rows, texts, plain, strict=True)
+            for row, text, own, gate in zip(rows, texts, plain, each, strict=True)
         )
         run.write_jsonl("outputs.jsonl", map(encode, outputs))
-        adaptation.gate.save_pretrained(run.path / "gate")
+        if gates is None:
+            adaptation.gate.save_pretrained(run.path / "gate")
         return AdaptedModel(
-            gate=about(adaptation),
+            gate=applied,
             ranked=ranking,
             prompts=len(rows),
             changed=sum(output.changed for output in outputs) if config.compare else None,
@@ -133,16 +167,14 @@ def use_adapt(
             data={
                 "prompts": {
                     "path": config.prompts.data or "--prompt",
-                    "digest": digest,
+                    "digest": data["prompts"],
                     "prompts": len(rows),
                 }
             },
             outputs=outputs[:SHOWN],
         )
 
-    return run_with_model(
-        lm, COMMAND, out, settings, {"prompts": digest}, make, seed=0, kind=AdaptedModel
-    )
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=0, kind=AdaptedModel)
 
 
 def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
@@ -155,8 +187,9 @@ def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
         else f"{count(result.prompts, 'output')} written; the original model wrote none."
     ]
     queries = "the queries of " if gate.on == "query" else ""
+    several = f"{count(gate.different, 'gate')}, one a prompt; " if gate.different else ""
     applied = (
-        f"{gate.name}: {queries}{gate.heads} of {count(gate.of, 'head')} are multiplied, "
+        f"{gate.name}: {several}{queries}{gate.heads} of {count(gate.of, 'head')} are multiplied, "
         f"{gate.removed} of them by 0 (removed)"
     )
     if gate.feed_forward:
@@ -200,14 +233,18 @@ def _line(text: str, width: int = 88) -> str:
 def _outputs(outputs: Sequence[AdaptedOutput], prompts: int) -> Table:
     compared = any(output.text_as_is is not None for output in outputs)
     referenced = any(output.reference is not None for output in outputs)
+    gated = any(output.heads is not None for output in outputs)
     rows = []
     for output in outputs:
         texts = [output.asked, *([output.text_as_is] if compared else []), output.text]
         texts += [output.reference] if referenced else []
         texts += ["yes" if output.changed else "no"] if compared else []
+        factors = (output.heads or {}).items()
+        texts += [", ".join(f"{head} \u00d7 {of:g}" for head, of in factors)] if gated else []
         rows.append(Row(output.id, tuple(map(Cell, texts))))
     columns = ("prompt", *(["original"] if compared else []), "adapted")
     columns += (*(["reference"] if referenced else []), *(["differs"] if compared else []))
+    columns += ("heads",) if gated else ()
     note = (
         f"{len(rows)} of {count(prompts, 'output')}, those that differ first; all are in "
         "outputs.jsonl of the run folder"
@@ -248,6 +285,8 @@ def asked(
         if len(data) > 1:
             raise InputError("--data names one file of prompts; put them into one")
         return replace(adapt, prompts=replace(adapt.prompts, data=data[0] if data else None))
+    if adapt.gates is not None:
+        raise InputError("--steer turns the same heads up for every prompt; leave --gates away")
     if gate.heads is None:
         raise InputError(
             "--steer needs the languages' heads; name a run of find lahis with --heads"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
+
+import numpy as np
 
 from headscope import options
-from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, resolve_heads
-from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
+from headscope.data.rows import ID, Field, read_rows
+from headscope.errors import InputError, naming
+from headscope.heads import Amount, Gate, Geometry, Head, resolve_heads
+from headscope.heads.adaptation import LARGEST, Adaptation, heads_scaled, read_adaptation
 from headscope.results.adapt import AppliedGate, GateNumbers
 from headscope.results.common import ModelFacts
 from headscope.settings import UNSIGNED, Option, Settings
@@ -86,6 +89,44 @@ class GateChoice(Settings):
         return heads_scaled(heads, scale, 1.0 if outside is None else outside)
 
 
+def read_gates(path: str, ids: Sequence[str], geometry: Geometry) -> tuple[list[Gate], str]:
+    """The gates of prompts by their ids, each in a row of a file, and the file's digest.
+
+    Column `heads` of a row holds what heads are multiplied by, `{"5.3": 0, "7.11": 0.5}`; all
+    others are multiplied by 1. A row may name its prompt in `id`; the order is that of the prompts.
+    Raises `InputError`, naming file and line, unless there is one gate a prompt.
+    """
+
+    def gate(cell: Any, place: str, column: str) -> Gate:
+        name = f"{place}: column {column!r}"
+        if not isinstance(cell, Mapping):
+            raise InputError(f'{name} is no JSON object; write {{"5.3": 0, "7.11": 0.5}}')
+        values = np.ones(geometry.shape, dtype=np.float32)
+        for text, factor in cell.items():
+            with naming(name):
+                head = Head.parse(text)
+                geometry.check(head)
+            known = isinstance(factor, int | float) and not isinstance(factor, bool)
+            if not known or not abs(factor) <= LARGEST:
+                raise InputError(f"{name} multiplies {text} by {factor!r}; give a finite number")
+            values[head.layer, head.head] = factor
+        return Gate(geometry, values)
+
+    factors = Field("heads", gate)
+    rows, digest = read_rows(path, (factors, ID))
+    if len(rows) != len(ids):
+        raise InputError(
+            f"{path} holds {len(rows)} gates for {len(ids)} prompts; give one each, in their order"
+        )
+    for row, own in zip(rows, ids, strict=True):
+        if row[ID] not in (None, own):
+            raise InputError(
+                f"{row.place} is for the prompt {row.id!r}, but prompt {own!r} stands there; put "
+                "gates and prompts into one order"
+            )
+    return [row[factors] for row in rows], digest
+
+
 def about(adaptation: Adaptation) -> AppliedGate:
     """What a result says about what was applied."""
     gate, parts = adaptation.gate, adaptation.feed_forward
@@ -99,6 +140,26 @@ def about(adaptation: Adaptation) -> AppliedGate:
         feed_forward=0 if parts is None else int((parts != 1).sum()),
         applied=GateNumbers(**adaptation.as_dict()),
     )
+
+
+def about_gates(name: str, gates: Sequence[Gate]) -> AppliedGate:
+    """What a result says about gates of single prompts."""
+    changed = {head for gate in gates for head in gate.changed_heads()}
+    removed = {head for gate in gates for head in gate.removed_heads()}
+    return AppliedGate(
+        name=name,
+        on="output",
+        heads=len(changed),
+        removed=len(removed),
+        of=gates[0].geometry.total,
+        feed_forward=0,
+        different=len({gate.values.tobytes() for gate in gates}),
+    )
+
+
+def factors_of(gate: Gate) -> dict[str, float]:
+    """What single heads are multiplied by, where it is not 1."""
+    return {str(head): gate[head] for head in gate.changed_heads()}
 
 
 def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Section]:

@@ -210,23 +210,35 @@ def written(
     limit: int,
     run: Run,
     progress: Progress | None = None,
+    gates: Sequence[Gate] | None = None,
 ) -> list[str]:
-    """What the model writes as it stands, kept in the run under `name` as it comes."""
+    """What the model writes as it stands, kept in the run under `name` as it comes.
+
+    `gates` are on the model too, one for each row.
+    """
     from headscope.verify.translation.conditions import Pass, kept_texts
 
     made: dict[int, str] = {}
+    every = [Gate.identity(lm.geometry)] * len(rows) if gates is None else gates
     # Whether the tokenizer adds its special tokens holds for a whole pass.
     for special, kind in ((True, "texts"), (False, "chats")):
         places = [at for at, row in enumerate(rows) if row.special is special]
         if not places:
             continue
+        of_gate: dict[bytes, list[int]] = {}
+        for number, at in enumerate(places):
+            of_gate.setdefault(every[at].values.tobytes(), []).append(number)
         key = f"{name}, {kind}"
-        passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
+        passes = {
+            key if gates is None else f"{key} {number}": Pass(every[places[own[0]]], own)
+            for number, own in enumerate(of_gate.values())
+        }
         texts = [rows[at].text for at in places]
         texts_made = kept_texts(
             lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
-        )[key]
-        made.update({places[at]: text for at, text in texts_made.items()})
+        )
+        for of_pass in texts_made.values():
+            made.update({places[number]: text for number, text in of_pass.items()})
     return [made[at] for at in range(len(rows))]
 
 
