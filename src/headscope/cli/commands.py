@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
+import re
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from headscope.cli.output import emit, hide_loading_bars, note, progress, tell
+from headscope.cli.repeat import finished, remember
 from headscope.errors import InputError
 from headscope.settings import Option, build, options_in, plain_type
 from headscope.studies.registry import COMMANDS
@@ -71,6 +73,10 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         emit(listed[0], given["json"], listed[1])
         return
     settings = build(study.settings, given)
+    if (before := finished(study, settings, given)) is not None:
+        tell(study, before, given["json"])
+        _check(study, before)
+        return
     takes = inspect.signature(study.run).parameters
     began = time.monotonic()
     loads = study.loads
@@ -81,7 +87,12 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         result = study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
     if isinstance(result, Result) and not result.seconds:
         result = replace(result, seconds=time.monotonic() - began)
+    remember(study, settings, result)
     tell(study, result, given["json"])
+    _check(study, result)
+
+
+def _check(study: Study, result: Any) -> None:
     if (why := study.failure(result)) is not None:
         raise InputError(why)
 
@@ -110,6 +121,21 @@ def _typed(name: str, hint: Any, option: Option, default: Any = MISSING) -> _Typ
     )
 
 
+def _summary(command: str) -> str | None:
+    """The help of a study as its module's source has it, to list it without importing the study;
+    None where it is not found there."""
+    spec = importlib.util.find_spec(COMMANDS[command]) if command in COMMANDS else None
+    if spec is None or spec.origin is None:
+        return None
+    source = Path(spec.origin).read_text("utf-8")
+    made = re.search(r"^command = Study\(\s*(\w+)", source, re.MULTILINE)
+    if made is None:
+        return None
+    named = rf"^(?:class|def) {made[1]}\b[^\"]*?:\n    \"\"\"(.+?)(?:\n\n|\"\"\")"
+    about = re.search(named, source, re.MULTILINE | re.DOTALL)
+    return about and about[1]
+
+
 def commands_of(group: Any) -> dict[str, Any]:
     """The commands and groups of a group by name, all of them read."""
     return {name: group.get_command(None, name) for name in group.list_commands(None)}
@@ -123,6 +149,15 @@ def group_of(verb: str) -> type[TyperGroup]:
     """
 
     class Commands(TyperGroup):
+        listing = False
+
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            self.listing = True
+            try:
+                super().format_help(ctx, formatter)
+            finally:
+                self.listing = False
+
         def list_commands(self, ctx: Any) -> list[str]:
             inside = len(verb.split())
             words = [each.split() for each in COMMANDS]
@@ -134,6 +169,9 @@ def group_of(verb: str) -> type[TyperGroup]:
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in self.list_commands(ctx):
                 return None
+            listed = _summary(f"{verb} {cmd_name}".strip()) if self.listing else None
+            if self.commands[cmd_name] is None and listed is not None:
+                return TyperCommand(cmd_name, help=listed)
             if self.commands[cmd_name] is None:
                 command = importlib.import_module(COMMANDS[f"{verb} {cmd_name}".strip()]).command
                 if isinstance(command, Study):

@@ -1,0 +1,130 @@
+"""A finished command that is given again is answered from its run folder, and little is imported.
+
+What a run computes follows from its signature, but working that out reads a model's configuration
+and data. So a finished run also keeps under which settings it was asked for, with the state (size,
+times, number) of every file that they name. Where all of that is the same, so is the answer.
+Otherwise, and for every text that may stand for something else than a file here (a name of the Hub,
+a pattern, a task by its name), the command goes its usual way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headscope.heads.store import installed_version, write_bytes
+from headscope.studies.study import RUN_FOLDER, Study
+
+#: In a run folder: fingerprints of the commands that it answers, the last ones first.
+ASKED = "asked.json"
+_MOST = 16
+#: Files that come and go in a run folder and say nothing about its run.
+_PASSING = {ASKED, "report.html", ".lock"}
+#: A folder of more files is not looked through.
+_MOST_FILES = 4096
+#: Texts that are no more than they say: words, codes, numbers, lists of heads.
+_WORDS = re.compile(r"[a-z]+(-[a-z]+)*|[a-z]{2,3}([-_][A-Za-z]+)*|[\d.,%]+")
+#: Fields in which a word, too, may name something elsewhere; what is bundled is part of a version.
+_NAMING = re.compile(r"model|models|tokenizer|checkpoints|task|tasks|benchmarks|.*data")
+_BUNDLED = "pocket"
+
+
+def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
+    """The result of the finished run that these settings were given for before, or None."""
+    key = _fingerprint(study, settings)
+    if key is None:
+        return None
+    out = given.get("out")
+    for folder in [Path(out)] if out else sorted(Path("runs").glob("*")):
+        if key not in _asked(folder) or not (folder / "DONE.json").is_file():
+            continue
+        from headscope.runs.reading import result_of
+
+        result = result_of(folder, study.result, "this command")
+        if not hasattr(result, "report"):
+            return replace(result, run=str(folder))
+        report = folder / "report.html"
+        if report.is_file():
+            return replace(result, run=str(folder), report=str(report.resolve()))
+    return None
+
+
+def remember(study: Study, settings: Any, result: Any) -> None:
+    """Note in the folder of a finished run what it was asked for."""
+    run = getattr(result, "run", None)
+    if run is None or not (Path(run) / "DONE.json").is_file() or not os.access(run, os.W_OK):
+        return
+    key = _fingerprint(study, settings)
+    known = _asked(Path(run))
+    if key is not None and key not in known:
+        write_bytes(Path(run) / ASKED, json.dumps([key, *known][:_MOST]).encode())
+
+
+def _asked(folder: Path) -> list[str]:
+    file = folder / ASKED
+    if not file.is_file():
+        return []
+    try:
+        known = json.loads(file.read_bytes())
+    except ValueError:  # damaged: the usual way replaces it
+        return []
+    return [key for key in known if isinstance(key, str)] if isinstance(known, list) else []
+
+
+def _fingerprint(study: Study, settings: Any) -> str | None:
+    """SHA-256 of settings and of what they name; None if that is not to be told from files."""
+    if study.out is not RUN_FOLDER or study.result is None:
+        return None
+    state: list[Any] = [installed_version(), study.run.__module__, repr(settings)]
+    # What --dtype auto means depends on the device.
+    state += [os.environ.get("CUDA_VISIBLE_DEVICES"), os.path.exists("/dev/nvidiactl")]
+    for field, text in _texts(settings):
+        left, _, right = text.rpartition("=")  # PAIR=FILE
+        found = _state(text) or (_state(right) if _WORDS.fullmatch(left) else None)
+        word = text == _BUNDLED if _NAMING.fullmatch(field) else _WORDS.fullmatch(text)
+        if not (found or word) or len(found or ()) > _MOST_FILES:
+            return None
+        state.append(found)
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+
+
+def _state(name: str) -> list[Any] | None:
+    """Size, times and number of a file, or of all files of a folder; None: there is none."""
+    try:
+        path = Path(name).resolve()
+        if not path.exists():
+            return None
+    except (OSError, ValueError):  # no name of a file
+        return None
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    rows: list[Any] = [str(path)]
+    for file in files[: _MOST_FILES + 1]:
+        if file.is_file() and file.name not in _PASSING:
+            known = file.stat()
+            times = known.st_mtime_ns, known.st_ctime_ns
+            rows.append([str(file), known.st_size, *times, known.st_ino])
+    return rows
+
+
+def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """All texts and paths in settings, also in those that they hold, behind their field's name;
+    but for those that a field has by default."""
+    if isinstance(value, str | Path):
+        yield field, str(value)
+    elif is_dataclass(value):
+        for each in fields(value):
+            own = getattr(value, each.name)
+            factory = each.default_factory
+            if own != (each.default if factory is MISSING else factory()):
+                yield from _texts(own, each.name)
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()], field)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _texts(part, field)
