@@ -50,11 +50,12 @@ def test_a_killed_run_ends_with_the_same_numbers(
     )  # batches of one sentence
     config = FindTranslation(ModelChoice(model), PairsChoice(("en-de",), (data,)), settings)
     asked = (find_translation, config, killed)
-    process_helpers.killed_at(3, *asked, titles=("en-de",), changes=find_helpers.ALIGNER)
+    changes = {**find_helpers.ALIGNER, "headscope.find.capture.AT_ONCE": 1}
+    process_helpers.killed_at(3, *asked, titles=("en-de",), changes=changes)
     kept = shards(killed)
     assert len(kept) == 3 and not (killed / "DONE.json").exists()
 
-    for name, stand_in in find_helpers.ALIGNER.items():
+    for name, stand_in in changes.items():
         monkeypatch.setattr(name, stand_in)
     calls: dict[Path, list[int]] = {killed: [], whole: []}
 

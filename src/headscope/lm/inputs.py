@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,7 +80,7 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
     """
     inner = inner_model(model)
     batch = batch.to(input_device(inner))
-    known = inspect.signature(inner.forward).parameters
+    known = parameters_of(inner)
     inputs: dict[str, Any] = {
         "input_ids": batch.input_ids,
         "attention_mask": batch.attention_mask,
@@ -94,6 +95,18 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
     return inputs
 
 
+def parameters_of(module: nn.Module) -> frozenset[str]:
+    """The names of what a module's ``forward`` takes."""
+    if "forward" in vars(module):  # its own, as placement over devices sets it
+        return frozenset(inspect.signature(module.forward).parameters)
+    return _parameters(type(module).forward)
+
+
+@functools.cache
+def _parameters(forward: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(forward).parameters)
+
+
 def leaves_out_logits(model: Any) -> bool:
     """Whether a model can be asked for the last position's logits alone, and still computes every
     layer for all positions.
@@ -101,10 +114,10 @@ def leaves_out_logits(model: Any) -> bool:
     Gemma 4's decoder takes the number itself: its upper layers, which read the keys of lower ones,
     then compute nothing for the other positions.
     """
-    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+    if "logits_to_keep" not in parameters_of(model):
         return False
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
-    return decoder is model or "logits_to_keep" not in inspect.signature(decoder.forward).parameters
+    return decoder is model or "logits_to_keep" not in parameters_of(decoder)
 
 
 def ordinary_tokens(model: Any, tokenizer: Any = None) -> list[int]:

@@ -11,7 +11,6 @@ replaced by one that returns the hidden states wanted.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,7 +27,7 @@ from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import inner_model, kept_output, replaced_forwards, text_config
-from headscope.lm.inputs import evaluating
+from headscope.lm.inputs import evaluating, parameters_of
 from headscope.lm.model import LanguageModel
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
@@ -246,7 +245,7 @@ def _try_out(lm: LanguageModel, batch: Batch) -> bool:
     causal = inner_model(lm.model)
     if (
         _decoder(causal) is causal
-        or "logits_to_keep" not in inspect.signature(causal.forward).parameters
+        or "logits_to_keep" not in parameters_of(causal)
     ):
         return False
     ends = [row[-_TRIED:] for row in batch.input_ids.tolist()]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, length_buckets
 from headscope.lm.generation.stopping import RowStop
 from headscope.lm.hooks import inner_model, once_a_model
-from headscope.lm.inputs import evaluating, probe_batch
+from headscope.lm.inputs import evaluating, parameters_of, probe_batch
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.selfcheck import Noise
 
@@ -422,7 +421,7 @@ def can_pool(lm: LanguageModel) -> bool:
     padded nor cut.
     """
     model = inner_model(lm.model)
-    if "past_key_values" not in inspect.signature(model.forward).parameters:
+    if "past_key_values" not in parameters_of(model):
         return False
     layers = DynamicCache(config=model.config).layers
     if {type(layer).__name__ for layer in layers} - _PLAIN_LAYERS:
