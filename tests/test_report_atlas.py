@@ -115,7 +115,7 @@ def test_classes_and_overlap_are_those_of_the_result(run: Path) -> None:
 
 def test_what_the_model_loses_is_told_by_direction(run: Path) -> None:
     removal = json.loads((run / "result.json").read_bytes())["removal"]
-    rows = rows_of(shown(run), "chrF++ by direction")
+    rows = rows_of(shown(run), "chrF++ by direction: values and intervals")
     part = removal["directions"]["de-en"]
     assert rows["de \u2192 en"]["original"].value == part["baseline"]["chrf"]
     assert rows["de \u2192 en"]["selected"].value == part["conditions"][0]["chrf"]

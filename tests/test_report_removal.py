@@ -166,7 +166,9 @@ def test_doses_are_there_where_there_are_several(tmp_path: Path) -> None:
 def test_one_direction_has_no_mean(tmp_path: Path) -> None:
     told = shown(write_removal(tmp_path / "run", directions=("en-de",)))
     assert "Directions" not in [part.title for part in told.sections]
-    rows = rows_of(shown(write_removal(tmp_path / "two")), "chrF++ by direction")
+    rows = rows_of(
+        shown(write_removal(tmp_path / "two")), "chrF++ by direction: values and intervals"
+    )
     assert list(rows) == ["mean of 2", "en \u2192 de", "de \u2192 en"]
     assert [row["selected"].value for row in rows.values()] == [20.0, 21.0, 21.0]
 

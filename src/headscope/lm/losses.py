@@ -243,10 +243,7 @@ def applies_apart(lm: LanguageModel, batch: Batch) -> bool:
 
 def _try_out(lm: LanguageModel, batch: Batch) -> bool:
     causal = inner_model(lm.model)
-    if (
-        _decoder(causal) is causal
-        or "logits_to_keep" not in parameters_of(causal)
-    ):
+    if _decoder(causal) is causal or "logits_to_keep" not in parameters_of(causal):
         return False
     ends = [row[-_TRIED:] for row in batch.input_ids.tolist()]
     batch = lm.collate(ends)

@@ -201,7 +201,8 @@ def _every_head(name: str, heads: Sequence[ScoredHead], result: PatchingResult) 
 
 
 def _clean(result: PatchingResult) -> Table:
-    rows = ((ANSWERS.get(name, name), p) for name, p in result.clean.items())
+    # A word, since three decimals would call a rare answer's probability 0.
+    rows = ((ANSWERS.get(name, name), number(p)) for name, p in result.clean.items())
     return one_column("Probability of the answers without a patch", "mean", rows)
 
 

@@ -388,8 +388,9 @@ def direction_blocks(
     parts |= directions
     exact = replace(CHRF.scale, digits=2)
     rows = {name: replace(row, scale=exact) for name, row in _by_part(parts, main).rows.items()}
+    title = "chrF++ by direction" if len(directions) > 1 else "chrF++"
     table = Comparison(rows).table(
-        "chrF++ by direction" if len(directions) > 1 else "chrF++",
+        f"{title}: values and intervals",
         "Random: the mean of draws. Directions share heads and subjects, so they are no "
         "independent tests",
     )
@@ -402,7 +403,7 @@ def direction_blocks(
         if drawn and len(directions) > 1
         else ""
     )
-    return (chrf_bars(table.title, parts, main), table), lead
+    return (chrf_bars(title, parts, main), table), lead
 
 
 def draws_table(case: Case) -> Table:
