@@ -366,7 +366,7 @@ def test_figure_4_is_judged_by_all_tests(
     assert list(verdicts(found).values()) == [holds]
     assert f"{later:+.3f} ({later - 0.1:+.3f} to {later + 0.1:+.3f})" in grounds(found)
     if draws:
-        assert "+0.300 (+0.200 to +0.400) beside random masks" in grounds(found)
+        assert "+0.300 (+0.200 to +0.400) against random masks" in grounds(found)
         assert f"over {draws} draws {p_draws:.2g}" in grounds(found)
 
 

@@ -19,7 +19,7 @@ from heads_up_helpers import (
 from headscope.errors import InputError
 from headscope.papers.heads_up.masks import TABLE_8
 from headscope.papers.heads_up.paper import PAPER
-from headscope.papers.heads_up.prompts import place_of_walk
+from headscope.papers.heads_up.prompts import place_of_order
 from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
@@ -155,7 +155,7 @@ def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(llama: Sett
         first = read.test.examples[0]
         assert first.input == "I see a llama sleeping in my backyard."
         assert first.output.startswith("\u6211") and read.train is None
-    assert "one prompt of its own" not in place_of_walk(own, "Figure 2").reference.why
+    assert "one prompt of its own" not in place_of_order(own, "Figure 2").reference.why
     other = with_pairs(llama, "en-de=a")
     assert settings_of(other, "verify one-by-one")["walk"].tasks.data == ("en-de=a",)
 

@@ -431,7 +431,7 @@ def test_another_experiment_measures_no_table_of_the_paper(
     only(monkeypatch, experiments=own)
     (row,) = listing(Reproduce("small"))
     assert row["coverage"] == {"Table 1": "needs MODEL", "Figure 2": "needs MODEL"}
-    assert row["missing"][0]["give"] == "beside the paper: --only table-1"
+    assert row["missing"][0]["give"] == "apart from the paper: --only table-1"
     rows = by_name(reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r"))
     assert rows["table-1"]["state"] == "run" and rows["table-1"]["coverage"] == row["coverage"]
 

@@ -1,4 +1,4 @@
-"""Experiments that no paper has: how far the findings about alignment heads depend on choices."""
+"""Experiments of our own: how far the findings about alignment heads depend on choices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from headscope.verify.translation import Removal
 RING = ("en-de", "de-es", "es-ru", "ru-tr", "tr-en")
 #: The most sentences of a direction of other data.
 MOST = 100
-#: Random sets beside each set by text, of which p can fall to 0.025, and by loss.
+#: Random sets for each set by text, with which p can fall to 0.025, and by loss.
 TEXT_DRAWS, LOSS_DRAWS = 39, 99
 #: How many of the best heads make pairs, and of how many sizes copies are looked at.
 PAIRED, COPIED = 6, 2
@@ -73,7 +73,9 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
     scores = score_steps(setting)
     if isinstance(scores, Missing):
         return scores
-    work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
+    work, written = (
+        sentences_of(setting, 10, MOST, generate=generate) for generate in (False, True)
+    )
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
     texts, losses = draws_of(setting)
     each = 1 + 2 * losses
@@ -89,7 +91,9 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
     made = list(scores[:-1])
     for name in names:
         cost = (written if name == "copies" else work) * (known[name][1] * share)
-        before = tuple(one.name for one in made if one in scores or one.name in ("links", "mass"))
+        before = tuple(
+            step.name for step in made if step in scores or step.name in ("links", "mass")
+        )
         full = name == "single" and not setting.small
         made.append(Step(name, known[name][0], partial(_run, name), cost, before, full))
     return tuple(made)
@@ -133,14 +137,14 @@ def threshold(setting: Setting) -> Findings:
     """How many heads other thresholds and sizes choose, how stably, and what they cost."""
     removed = setting.result("sizes") or {}
     parts, seed = list(read_parts(setting.at("links")).values()), setting.seed
-    found = {f"above {one:g}": stability(parts, Choice(one), seed) for one in THRESHOLDS}
-    found |= {f"best {one}": stability(parts, Choice(k=one), seed) for one in sizes(setting)}
+    found = {f"above {level:g}": stability(parts, Choice(level), seed) for level in THRESHOLDS}
+    found |= {f"best {size}": stability(parts, Choice(k=size), seed) for size in sizes(setting)}
     names = ("heads", "in 95% of resamples", "halves", "by chance", "directions", "by chance")
-    rows = {name: (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
-            for name, one in found.items()}  # fmt: skip
+    rows = {name: (row["heads"], row["firm"], *_both(row["halves"]), *_both(row["directions"]))
+            for name, row in found.items()}  # fmt: skip
     note = "Jaccard: heads of 100 random halves of the sentences, and of every two directions."
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
-    best = [one for one in removed["conditions"] if one["kind"] == "top" and one["gate"] == 0]
+    best = [row for row in removed["conditions"] if row["kind"] == "top" and row["gate"] == 0]
     lost = dict[str, Any]()
     for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
         matched = f"{row['p_draws_layer_matched']:.2g}, {row['distinct_draws_layer_matched']} sets"
@@ -149,7 +153,7 @@ def threshold(setting: Setting) -> Findings:
             row["against_random_layer_matched"], Cell(matched))  # fmt: skip
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
-    usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
+    usual, low, high = (found[f"above {level:g}"] for level in (THRESHOLD, 0.05, 0.2))
     cost = [f"best {row['k']} {range_of(row['against_random'], 2)}, p {row['p_draws']:.2g}"
             for row in best]  # fmt: skip
     said = (
@@ -168,15 +172,15 @@ def links(setting: Setting) -> Findings:
     agreed = links_agreement(read_parts(folder), others, THRESHOLD, k, setting.seed)
     own = "the data's links" if of["own"]["aligner"] == "links" else "one more fit of eflomal"
     rows: dict[str, Any] = {own: (of["own"]["tokens"], agreed["heads"], *(None,) * 7)}
-    for name, one in agreed["links"].items():
-        cells = one["heads"], *_both(one["above"]), *_both(one["best"])
-        p = p_cell(one["best"]["p_value"])
-        rows[name] = (of[name]["tokens"], *cells, p, one["furthest"], one["difference"])
+    for name, other in agreed["links"].items():
+        cells = other["heads"], *_both(other["above"]), *_both(other["best"])
+        p = p_cell(other["best"]["p_value"])
+        rows[name] = (of[name]["tokens"], *cells, p, other["furthest"], other["difference"])
     both = (f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard", "by chance", "p")
     names = ("tokens", *both, "largest distance", f"best {k}, difference")
     near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
-    apart = [f"{name} {range_of(one['difference'], 3)}"
-             for name, one in agreed["links"].items() if one["difference"]]  # fmt: skip
+    apart = [f"{name} {range_of(other['difference'], 3)}"
+             for name, other in agreed["links"].items() if other["difference"]]  # fmt: skip
     said = (
         f"Between {len(near)} fits of eflomal a head's score differs by up to "
         f"{agreed['spread']:.3f} (in one direction {agreed['spread_direction']:.3f}). The best {k} "
@@ -184,17 +188,18 @@ def links(setting: Setting) -> Findings:
         f"Of the best {k} by {own} on one half of the sentences the mean score on the other half, "
         f"minus that by {own}: {'; '.join(apart) or 'too few sentences'}."
     )
-    asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
+    missing = "" if "llm" in of else " No language model was used; --llm-model names one."
     note = (
-        f"Jaccard, p: beside {own}. Difference: mean score of the best {k} by these links minus by "
-        f"{own}, by which they were chosen on the other half of the sentences; mean of both halves."
+        f"Jaccard, p: compared with {own}. Difference: mean score of the best {k} by these links "
+        f"minus by {own}, by which they were chosen on the other half of the sentences; mean of "
+        "both halves."
     )
     table = _table("Heads by other word links", names, rows, note)
-    return Findings((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
+    return Findings((table,), (), said, f"eflomal was fitted on these sentences alone.{missing}")
 
 
 def mass(setting: Setting) -> Findings:
-    """Peaks beside the attention on the aligned word."""
+    """Peaks compared with the attention on the aligned word."""
     peaks, masses = (read_scores(setting.at(name))["mean"] for name in ("links", "mass"))
     chance, k, rows = masses.extra["chance"], top(setting), {}
     for head in peaks.top(k, "score") | masses.top(k, "score"):
@@ -212,14 +217,14 @@ def mass(setting: Setting) -> Findings:
 
 
 def single(setting: Setting) -> Findings:
-    """The translation score beside what each head costs alone."""
+    """The translation score compared with the cost of each head alone."""
     found = setting.result("single") or {}
-    known = [one for one in found["correlations"] if one["with"] in RANKED]
-    ps = holm([one["p_within_layers"] for one in known])
+    known = [row for row in found["correlations"] if row["with"] in RANKED]
+    ps = holm([row["p_within_layers"] for row in known])
     rows = {}
-    for one, p in zip(known, ps, strict=True):
-        cells = one["all"], one["within_layers"], p_cell(one["p_within_layers"]), p_cell(p)
-        rows[f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation"] = cells
+    for row, p in zip(known, ps, strict=True):
+        cells = row["all"], row["within_layers"], p_cell(row["p_within_layers"]), p_cell(p)
+        rows[f"{row['with'].replace('_', ' ')}, {row['ablate']} ablation"] = cells
     names = ("over all heads", "within layers", "p", "p, Holm")
     said = (
         "Translation score and cost of a head alone (zero ablation): rank correlation within "
@@ -231,22 +236,22 @@ def single(setting: Setting) -> Findings:
 
 
 def pairs(setting: Setting) -> Findings:
-    """Two heads removed together, beside the sum of what each costs alone."""
+    """The cost of two heads removed together, minus the sum of what each costs alone."""
     found = setting.result("pairs") or {}
     rows = {}
-    for one in found["pairs"]:
-        harms = *one["harms"], one["together"], one["interaction"]
-        rows[" and ".join(one["heads"])] = *harms, p_cell(one["p_holm"]), p_cell(one["p_draws"])
+    for pair in found["pairs"]:
+        harms = *pair["harms"], pair["together"], pair["interaction"]
+        rows[" and ".join(pair["heads"])] = *harms, p_cell(pair["p_holm"]), p_cell(pair["p_draws"])
     title = "Two heads removed together, rise of the NLL in nats a token"
     names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, random pairs")
-    sure = [one for one in found["pairs"] if max(one["p_holm"], one["p_draws"]) <= 0.05]
-    more = sum(one["interaction"]["value"] > 0 for one in sure)
-    beside = [one["interaction"] for one in found["random"]]
+    sure = [pair for pair in found["pairs"] if max(pair["p_holm"], pair["p_draws"]) <= 0.05]
+    more = sum(pair["interaction"]["value"] > 0 for pair in sure)
+    drawn = [pair["interaction"] for pair in found["random"]]
     said = (
         f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
         f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
         f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
-        f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
+        f" nats. {len(drawn)} random pairs (any layers): {min(drawn):+.3f} to {max(drawn):+.3f}."
     )
     return Findings((_table(title, names, rows),), (), said, _over(found))
 
@@ -257,15 +262,20 @@ def copying(setting: Setting) -> Findings:
     written = copies_written(setting.at("copies"), setting.seed)
     rows, said = dict[str, Any](), []
     for tests, wrote in zip(loss["tests"], written, strict=True):
-        k, copy, beside = tests["k"], tests["copy"], wrote["against_random"]
+        k, copy, change = tests["k"], tests["copy"], wrote["against_random"]
         for name in ("copies written", "copy", "reference", "preference"):
-            one = tests.get(name, wrote)
-            parts = one["as_is"], one["without"], one["random"], one["against_random"]
-            rows[f"{name}, best {k}"] = (*parts, p_cell(one["against_random"]["p_draws"]))
+            outcome = tests.get(name, wrote)
+            parts = (
+                outcome["as_is"],
+                outcome["without"],
+                outcome["random"],
+                outcome["against_random"],
+            )
+            rows[f"{name}, best {k}"] = (*parts, p_cell(outcome["against_random"]["p_draws"]))
         said.append(
             f"Without the best {k} heads {wrote['without']:.0%} of outputs copy the source (as it "
-            f"is {wrote['as_is']:.0%}; minus random heads {range_of(beside, 2)}, p over draws "
-            f"{beside['p_draws']:.2g}). The copy's NLL changes by {range_of(copy['change'], 2)} "
+            f"is {wrote['as_is']:.0%}; minus random heads {range_of(change, 2)}, p over draws "
+            f"{change['p_draws']:.2g}). The copy's NLL changes by {range_of(copy['change'], 2)} "
             f"(minus random heads {range_of(copy['against_random'], 2)}), the reference's by "
             f"{range_of(tests['reference']['change'], 2)}."
         )
@@ -328,21 +338,21 @@ def _found(name: str, setting: Setting) -> Findings:
 
 def _answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
     """What each experiment found, a line each."""
-    lines = [f"\u2013 {EXPERIMENTS[name][0]}: {one.found}"
-             for name, one in findings.items() if one.found]  # fmt: skip
+    lines = [f"\u2013 {EXPERIMENTS[name][0]}: {shown.found}"
+             for name, shown in findings.items() if shown.found]  # fmt: skip
     return "\n".join(lines), "p-values are corrected within experiments alone." if lines else ""
 
 
 PAPER = Paper(
     "beside",
     "Experiments beside the papers",
-    "asked for by a review; no table or figure of a paper",
+    "no table or figure of a paper",
     "How far do findings about token alignment heads depend on the threshold, the word links, the "
-    "peak as measure and the removal of one head at a time, and is copying left when they go?",
+    "peak as measure and the removal of single heads, and is copying left without them?",
     (
         "Heads are scored on reference translations by the data's word links and by others.",
-        "Heads are removed alone, in pairs and in sets, beside random ones.",
-        "What is measured is the loss of references and of copies, and copies that are written.",
+        "Heads are removed alone, in pairs and in sets, and compared with random ones.",
+        "Measured are the loss of references and of copies, and the share of copies written.",
     ),
     tuple(
         Experiment(name, (), title, partial(steps_of, runs), partial(_found, name))

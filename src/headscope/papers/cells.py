@@ -1,4 +1,4 @@
-"""Cells beside published figures, and figures in words."""
+"""Cells with published figures, and figures in words."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def range_of(difference: Mapping[str, float | None], digits: int = 1) -> str:
     return f"{value:+.{digits}f}{f' ({interval})' if interval else ''}"
 
 
-def less(one: float | None, other: float | None) -> float | None:
-    """The difference of two numbers; None where one is not known."""
-    return None if one is None or other is None else one - other
+def less(value: float | None, other: float | None) -> float | None:
+    """The difference of two numbers; None where either is unknown."""
+    return None if value is None or other is None else value - other

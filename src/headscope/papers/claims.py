@@ -30,14 +30,14 @@ def of_removal(
 
     It holds where the interval of the condition less the mean of the random ones lies on the side
     that is claimed (`sign`: -1 for a measure that falls, 1 for one that rises), that of its
-    `change` from the untouched model likewise, and p over free draws is at most 0.05; `judged` asks
-    p over examples. It does not hold where either interval lies on the other side. `ending` is that
-    of the measure's keys.
+    `change` from the untouched model likewise, and p over free draws is at most 0.05; `judged`
+    tests p over examples. It does not hold where either interval lies on the other side. `ending`
+    is that of the measure's keys.
     """
-    beside, p_draws = _ends(row[f"against_random{ending}"], sign), row.get(f"p_draws{ending}")
-    if None in beside or p_draws is None:
-        return Claim(name, None, by, decides="random sets of heads beside")
-    spans = [beside] if change is None else [beside, _ends(change, sign)]
+    over_random, p_draws = _ends(row[f"against_random{ending}"], sign), row.get(f"p_draws{ending}")
+    if None in over_random or p_draws is None:
+        return Claim(name, None, by, decides="random sets of heads")
+    spans = [over_random] if change is None else [over_random, _ends(change, sign)]
     p, least = _examples(row, ending), float(row.get(f"least_p{ending}") or 0.0)
     examples = "p" if p is None else f"p over examples {p:.2g},"
     number = row.get(f"distinct_draws{ending}")
@@ -56,7 +56,7 @@ def of_removal(
     sets = int(row.get(f"distinct_draws_layer_matched{ending}") or 0)
     if (p_matched := row.get(f"p_draws_layer_matched{ending}")) is not None:
         by += f", of the same layers {p_matched:.2g}"
-    # Fewer sets than free ones: the layers have no more, whatever was asked for.
+    # Fewer sets than free ones: the layers have no more, however many were requested.
     if matched > LEVEL and 0 < sets < int(row.get(f"distinct_draws{ending}") or 0):
         by += (
             f"; not decidable against the same layers on this model: {sets} different "
@@ -65,7 +65,7 @@ def of_removal(
     if any(high is not None and high < 0 for _, high in spans):
         return Claim(name, False, by, OPPOSITE, p)
     beyond = "random heads" if change is None else "the untouched model and random heads"
-    tested = f"its interval beside {beyond}, swapped examples (Holm) and random sets"
+    tested = f"its interval against {beyond}, swapped examples (Holm) and random sets"
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
 
 
@@ -101,9 +101,9 @@ def with_claims(*claims: Claim) -> dict[str, Any]:
     return {"claims": [asdict(claim) for claim in claims]}
 
 
-def claims_of(told: Mapping[str, Findings]) -> list[Claim]:
-    """The claims that experiments told, in their order."""
-    return [Claim(**claim) for each in told.values() for claim in each.more.get("claims", ())]
+def claims_of(findings: Mapping[str, Findings]) -> list[Claim]:
+    """The claims of these experiments, in their order."""
+    return [Claim(**claim) for each in findings.values() for claim in each.more.get("claims", ())]
 
 
 def judged(claims: Iterable[Claim]) -> list[Claim]:
@@ -124,7 +124,7 @@ def judged(claims: Iterable[Claim]) -> list[Claim]:
 def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, str]:
     """All claims as a list, a line each; how they were tested, and which experiments are `left`.
 
-    Both are empty where nothing was told.
+    Both are empty without claims.
     """
     known = judged(claims)
     if not known:
@@ -140,7 +140,7 @@ def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, s
         open_ = claim.holds is None
         group = "Open" if open_ else "Holds here" if claim.holds else "Does not hold here"
         tested = open_ or claim.sure
-        groups[group if tested else "Described, not tested"].append(_told(claim))
+        groups[group if tested else "Described, not tested"].append(_in_words(claim))
         ways |= {claim.sure: None} if claim.sure else {}
     said = [
         "\n".join([f"{title}:", *(f"\u2013 {words}." for words in own)])
@@ -166,7 +166,7 @@ def answering(
     return answer
 
 
-def _told(claim: Claim) -> str:
+def _in_words(claim: Claim) -> str:
     """The claim with its figures; of a described one whether it is so, of an open one what would
     decide it."""
     words = f"{claim.name[:1].upper()}{claim.name[1:]}"

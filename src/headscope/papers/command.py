@@ -1,4 +1,4 @@
-"""`headscope reproduce`: the experiments of a paper on a model, beside what was published."""
+"""`headscope reproduce`: the experiments of a paper on a model, with what was published."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked(Settings):
+class ReproduceOrList(Settings):
     reproduce: Reproduce
     show: Annotated[
         bool,
@@ -42,15 +42,15 @@ class Asked(Settings):
     ] = False
 
 
-Asked.__doc__ = Reproduce.__doc__
+ReproduceOrList.__doc__ = Reproduce.__doc__
 
 
-def _run(asked: Asked, out: Path | None, progress: Progress) -> Reproduced | Listed:
-    config = asked.reproduce
+def _run(settings: ReproduceOrList, out: Path | None, progress: Progress) -> Reproduced | Listed:
+    config = settings.reproduce
     every = config.paper == ALL
     if every and config.only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
-    if asked.show:
+    if settings.show:
         return Listed(experiments=tuple(listing(config, out)))
     result: Reproduced
     if every:
@@ -142,7 +142,7 @@ def _show(result: PaperResult | PapersResult | Listed, run: Path) -> Shown:
     return show_paper(result, run)
 
 
-command = Study(Asked, _run, show=_show, failure=_failure)
+command = Study(ReproduceOrList, _run, show=_show, failure=_failure)
 #: How finished runs of one paper and of all are read again.
 paper = replace(command, result=PaperResult)
 papers = replace(command, result=PapersResult)

@@ -1,7 +1,7 @@
 """What a paper is here: experiments, the runs that they need, and how runs become its tables.
 
 An experiment stands for tables and figures of the paper. It needs steps, each a run of a recipe in
-a folder of its own, which several experiments may share; and it tells what they show.
+a folder of its own, which several experiments may share; and it says what they show.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PaperData(Settings):
     # Such as the other sizes of a family.
     others: Annotated[
         tuple[str, ...],
-        Option("Another model to put beside, such as its base; repeatable.", metavar="MODEL"),
+        Option("Another model to compare, such as its base; repeatable.", metavar="MODEL"),
     ] = ()
 
     def digests(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ class Steering(Settings):
     ] = None
 
     def __post_init__(self) -> None:
-        # What cannot be meant is told before a folder is bound to it.
+        # Impossible values are refused before a folder is bound to them.
         Removal(measure=self.measure or None)
         if self.k is not None:
             count_of(self.k, 10**9)
@@ -121,7 +121,7 @@ class Steering(Settings):
     @property
     def given(self) -> dict[str, Any]:
         """What the user decided, by name."""
-        return {name: one for name, one in vars(self).items() if one not in (None, ())}
+        return {name: value for name, value in vars(self).items() if value not in (None, ())}
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Setting:
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
         steering: what the user decided instead of the paper.
-        llm: the language model that sorts failures beside the rules and links words, if any.
+        llm: the language model that sorts failures as the rules do and links words, if any.
         suffix: of the runs of another model than the paper's run is of; see `of`.
     """
 
@@ -157,7 +157,7 @@ class Setting:
     suffix: str = ""
 
     def of(self, other: str) -> Setting:
-        """The same for another model, whose runs lie beside this one's: `scores-of-NAME`."""
+        """The same for another model, whose runs lie in the same folder: `scores-of-NAME`."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", other).strip("-")
         model = replace(self.model, model=other, revision=None)
         return replace(self, model=model, suffix=f"-of-{name}")
@@ -169,7 +169,7 @@ class Setting:
 
     @property
     def linker(self) -> LlmAligner | None:
-        """The language model as one that links words."""
+        """The language model as a word aligner."""
         return None if self.llm is None else LlmAligner(**vars(self.llm))
 
     @property
@@ -244,8 +244,8 @@ class Step:
     Attributes:
         name: its folder below `runs/`, such as `mask-en-de`.
         title: in words, such as `mask for en-de`.
-        run: the recipe, given the setting, the folder and where to tell progress.
-        work: what it asks of the model, for the estimate of time.
+        run: the recipe, given the setting, the folder and where to report progress.
+        work: its work on the model, for the estimate of time.
         after: steps whose folders it reads.
         extended: whether it is left to `--full`.
         stored: name of a result that comes with the package and stands for the run, unless
@@ -309,10 +309,10 @@ class Experiment:
         elements: the paper's tables and figures that it stands for, such as `Table 1`.
         title: what it is about, in our words.
         steps: the runs it needs, in an order in which they can be run, or why it cannot be run.
-        tell: what the finished steps show; the others are told as not run.
+        tell: what the finished steps show; the others are shown as not run.
         needs: which of the steps one of the elements needs (None: all of them), or what is missing
             for it although the experiment can be run. Without it every element needs all steps.
-        apart: whether it is another experiment than the paper's, run and told only where it is
+        apart: whether it is another experiment than the paper's, run and shown only where it is
             named; its elements need the paper's model.
     """
 
@@ -327,19 +327,19 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its name on the command line, what it asks, and its experiments.
+    """A paper: its name on the command line, its question, and its experiments.
 
     Attributes:
         name: as the command takes it.
         title: of the paper.
         source: authors, venue and year.
-        question: what the paper asks.
+        question: of the paper.
         method: its method, in three sentences.
         experiments: in the paper's order.
-        answer: the paper's question answered for this model from what was told, and how sure,
-            given what the experiments told by their names.
+        answer: the answer for this model and its uncertainty, from what the experiments found, by
+            their names.
         steered: what of `Steering` its experiments follow.
-        notes: what holds for several experiments, told once for all of them.
+        notes: what holds for several experiments, said once for all of them.
     """
 
     name: str

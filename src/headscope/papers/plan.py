@@ -52,7 +52,7 @@ class PlannedStep:
 class Planned:
     """An experiment with its steps in order, or with why it cannot be run.
 
-    `coverage` tells what becomes of each of its elements, and what is missing where it needs
+    `coverage` says what becomes of each of its elements, and what is missing where it needs
     something. A step that is due counts as measured: the planned run measures it.
     """
 
@@ -64,7 +64,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """All experiments that were asked for; steps that they share are run once."""
+    """All requested experiments; steps that they share are run once."""
 
     experiments: tuple[Planned, ...]
 
@@ -92,10 +92,9 @@ class Plan:
 
 
 def costs_here(lm: LanguageModel) -> tuple[Estimate | None, Estimate | None]:
-    """What tells the seconds of work with this model here, by measuring a few passes, and the bytes
-    at its fullest moment.
+    """Estimates of the seconds of work with this model here, by a few passes, and of peak bytes.
 
-    Neither for a model whose costs its configuration does not tell: its runs have no estimate.
+    Neither for a model whose configuration does not give its costs: its runs have no estimate.
     """
     try:
         shape = shape_of(lm)
@@ -157,7 +156,7 @@ def _covered(
     No element is measured by another experiment than the paper's; another model comes before data.
     """
     if experiment.apart and missing is None:
-        give = f"beside the paper: --only {experiment.name}"
+        give = f"apart from the paper: --only {experiment.name}"
         other = Missing(experiment.title, give, "needs MODEL")
         return dict.fromkeys(experiment.elements, (other.coverage, other))
     later = {each.step.name for each in steps if each.left}

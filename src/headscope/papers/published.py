@@ -1,4 +1,4 @@
-"""What three papers published, as numbers with their places, to be put beside our own.
+"""Numbers that three papers published, with their places, for comparison with our own.
 
 The numbers lie in `data/<paper>.tsv`, one a line, as they are printed. What was left out because
 the printed text contradicts itself, and what was kept although it looks odd, lies in
@@ -27,7 +27,7 @@ from headscope.shown.blocks import Reference
 #: The model of figures that belong to none alone.
 ANY = "any"
 
-#: How the papers are cited beside their figures.
+#: How the papers are cited with their figures.
 NAMES: Mapping[str, str] = {
     "token-alignment-heads": "Token Alignment Heads (ICLR 2026)",
     "lahis": "LAHIS (arXiv 2511.07498)",
@@ -145,7 +145,7 @@ def paper_tasks() -> Mapping[str, PaperTask]:
 
 def examples_digest(examples: Iterable[tuple[str, str]]) -> str:
     """SHA-256 of the (input, output) of a task in any order, without white space around them."""
-    texts = sorted("\t".join(side.strip() for side in one) for one in examples)
+    texts = sorted("\t".join(side.strip() for side in example) for example in examples)
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
@@ -156,11 +156,11 @@ def paper_model(paper: str, model: str) -> str | None:
         model: its owner's id on the Hub; capitals do not matter. Anybody else's model of that name
             is another one, and so is a local folder, whose name says nothing of its weights.
     """
-    known = {one.casefold(): one for one in _MODELS[_known(paper)]}
-    asked = model.casefold()
+    known = {name.casefold(): name for name in _MODELS[_known(paper)]}
+    name = model.casefold()
     for before, now in _FORMERLY:
-        asked = now + asked.removeprefix(before) if asked.startswith(before) else asked
-    found = None if Path(model).exists() else known.get(asked)
+        name = now + name.removeprefix(before) if name.startswith(before) else name
+    found = None if Path(model).exists() else known.get(name)
     return found and found.rpartition("/")[2]
 
 
@@ -172,12 +172,12 @@ def source(paper: str, table: str) -> str:
 def reference(
     paper: str, table: str, model: str, *, default: str, differs: Sequence[str] = ()
 ) -> Reference:
-    """Which published values stand beside a table of ours, and whether they may be compared.
+    """The published values that a table of ours shows, and whether they may be compared.
 
     Args:
         model: the model that was run.
         default: the paper's model whose values are shown where the table has none of this one;
-            `any` for what the paper tells of all its models, each of which is then comparable.
+            `any` for what the paper says of all its models, each of which is then comparable.
         differs: what else is not the paper's: data, prompt, decoding, measure or its tokenisation,
             each in a few words such as `our prompt`.
 
@@ -207,8 +207,8 @@ def _known(paper: str) -> str:
 
 @cache
 def _values(paper: str) -> Mapping[tuple[str, str, str, str, str], float]:
-    return {(one.table, one.model, one.row, one.column, one.measure): one.value
-            for one in published(paper)}  # fmt: skip
+    return {(each.table, each.model, each.row, each.column, each.measure): each.value
+            for each in published(paper)}  # fmt: skip
 
 
 def _lines(name: str, columns: tuple[str, ...]) -> list[list[str]]:

@@ -14,7 +14,7 @@ from headscope.papers.paper import Experiment, Paper
 #: The name that stands for all papers.
 ALL = "all"
 
-#: The modules that hold the papers, loaded when one is asked for.
+#: The modules that hold the papers, loaded at first use.
 PAPERS: Mapping[str, str] = MappingProxyType(
     {
         "token-alignment-heads": "headscope.papers.token_alignment_heads.paper",
@@ -22,7 +22,7 @@ PAPERS: Mapping[str, str] = MappingProxyType(
         "heads-up": "headscope.papers.heads_up.paper",
     }
 )
-#: Experiments beside those of the papers; `all` leaves them out.
+#: Experiments of our own; `all` leaves them out.
 BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.papers.beside"})
 
 
@@ -44,20 +44,18 @@ def experiments_named(paper: Paper, names: Iterable[str]) -> tuple[Experiment, .
 
     A table or figure that an experiment stands for names it too: `figure-28`, `Table 3`.
     """
-    by_name = {_slug(element): one for one in paper.experiments for element in one.elements}
-    by_name |= {one.name: one for one in paper.experiments}
+    known = paper.experiments
+    by_name = {_slug(element): each.name for each in known for element in each.elements}
+    by_name |= {each.name: each.name for each in known}
     wanted = set()
     for name in names:
-        one = by_name.get(_slug(name))
-        if one is None:
+        if _slug(name) not in by_name:
             raise InputError(
                 f"{paper.name} has no experiment {name!r}{_near(_slug(name), by_name)}; "
                 f"`headscope reproduce {paper.name} --list` shows all"
             )
-        wanted.add(one.name)
-    return tuple(
-        one for one in paper.experiments if one.name in wanted or not (wanted or one.apart)
-    )
+        wanted.add(by_name[_slug(name)])
+    return tuple(each for each in known if each.name in wanted or not (wanted or each.apart))
 
 
 def _slug(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A paper on one model: its experiments are run, told, and put beside what was published."""
+"""A paper on one model: its experiments are run, shown and compared with what was published."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 COMMAND = "reproduce"
-#: Where runs would be if no folder is named yet: one that never is.
+#: Where runs would be if no folder is named yet; it never exists.
 NOWHERE = Path("runs") / "none"
 #: Hears the paper's name and what will be run before anything is.
 Announce = Callable[[str, Plan], None]
 #: Why an experiment was not run, if nothing else is in the way.
-NOT_ASKED = "it was not asked for"
+NOT_REQUESTED = "it was not asked for"
 #: What a paper says where it has no answer, with and without anything that was run.
 UNANSWERED = "What was run does not answer the paper's question."
 NOTHING = "Nothing that answers the question was run."
 
 
 def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -> ChatModel | None:
-    """The language model that sorts failures beside the rules, and links words."""
+    """The language model that sorts failures as the rules do, and links words."""
     if llm_model is None:
         return None
     return ChatModel(llm_model, base_url, default_cache("failures"))
@@ -62,7 +62,7 @@ def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -
 
 @dataclass(frozen=True)
 class Reproduce(Settings):
-    """Run a paper's experiments on a model and put them beside what the paper published.
+    """Run a paper's experiments on a model and compare them with what the paper published.
 
     Every table and figure is a named experiment. What was stopped goes on with the same command;
     what needs data that is not there says which. Writes report.html into the run folder.
@@ -102,18 +102,18 @@ def reproduce(
     progress: Progress | None = None,
     announce: Announce | None = None,
 ) -> dict[str, Any]:
-    """Run the experiments that are asked for, and write result and report; the command's result.
+    """Run the experiments named, or all, and write result and report; the command's result.
 
     Every step has a run folder of its own below `out`, so what was stopped goes on where it was,
-    and experiments that share a step share its run. A step whose data cannot be used is told with
+    and experiments that share a step share its run. A step whose data cannot be used is listed with
     its reason in `failed`, and the others go on.
 
     Raises:
-        InputError: for an unknown paper or experiment, and for a finished step that is not what
-            would be computed now, or of which that cannot be told; all that is there stays.
+        InputError: for an unknown paper or experiment, and for a finished step that is not known to
+            be what would be computed now; all that is there stays.
     """
     paper = paper_named(config.paper)
-    asked = {each.name for each in experiments_named(paper, config.only)}
+    requested = {each.name for each in experiments_named(paper, config.only)}
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
@@ -122,7 +122,9 @@ def reproduce(
             nonlocal lm
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, *costs_here(lm))
-            wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in asked))
+            wanted = Plan(
+                tuple(each for each in plan.experiments if each.experiment.name in requested)
+            )
             if announce is not None:
                 announce(paper.name, wanted)
             del lm
@@ -133,7 +135,7 @@ def reproduce(
                 "command": _command(config),
                 "model": model,
                 "seed": config.seed,
-                **describe(paper, after, setting, asked, failed),
+                **describe(paper, after, setting, requested, failed),
                 "failed": {name: why for name, (why, _) in failed.items()},
             }
 
@@ -228,9 +230,8 @@ def _run_all(
 ) -> dict[str, Failed]:
     """Run the steps of `wanted` that are due; those that could not be, with why.
 
-    Finished steps of the plan are asked for their results too: their studies compute which run it
-    would be now, and raise `InputError` where another one is there. That cannot be told of a step
-    behind one that is not there.
+    Finished steps of the plan are read too: their studies compute which run it would be now, and
+    raise `InputError` where there is another. A step that reads a missing one cannot be checked.
     """
     due, failed, made = {each.step.name for each in wanted.due}, dict[str, Failed](), 0
     known = {each.step.name for each in plan.steps if each.state == "stored"}
@@ -269,7 +270,7 @@ def _needed(error: InputError) -> Word | None:
 
 
 def _said(error: InputError) -> str:
-    """What a study says; options that only its own command has are told apart."""
+    """What a study says, with a note on options that only its own command has."""
     kinds = (Reproduce, ModelChoice, PaperData, Steering)
     names = {each.name for kind in kinds for each in fields(kind)} - {"paper", "data"}
     ours = {f"--{name.replace('_', '-')}" for name in names}
@@ -287,7 +288,7 @@ def _titled(step: str, progress: Progress | None) -> Progress | None:
 
 
 def _keep_stored(plan: Plan, setting: Setting) -> None:
-    """Put results of the package beside the runs, so that the folder holds all that is told."""
+    """Copy results of the package to the runs, so that the folder holds all that is shown."""
     from headscope.heads.store import write_bytes
     from headscope.runs import dump_json
 
@@ -302,7 +303,7 @@ def _keep_stored(plan: Plan, setting: Setting) -> None:
 def _command(config: Reproduce) -> str:
     """The command, as one would type it again for everything that the folder holds."""
     usual = ModelChoice()
-    # Where the model runs does not change what is told.
+    # Where the model runs does not change the result.
     model = {name: getattr(config.model, name) for name in ("revision", "dtype", "quantise")}
     given: dict[str, Any] = {
         "model": config.model.model,
@@ -327,21 +328,21 @@ def _command(config: Reproduce) -> str:
 
 
 def describe(
-    paper: Paper, plan: Plan, setting: Setting, asked: Set[str], failed: Mapping[str, Failed]
+    paper: Paper, plan: Plan, setting: Setting, requested: Set[str], failed: Mapping[str, Failed]
 ) -> dict[str, Any]:
     """The paper, its experiments and the answer, from the steps that are finished, as plain JSON.
 
-    `plan` is of all the paper's experiments, after the run; `asked` are those that were to be run;
-    `failed` says why steps could not be.
+    `plan` is of all the paper's experiments, after the run; `requested` are those that were to be
+    run; `failed` says why steps could not be.
     """
-    told: dict[str, Findings] = {}
+    findings_of: dict[str, Findings] = {}
     rows: list[dict[str, Any]] = []
     for each in plan.experiments:
         experiment = each.experiment
-        state, why, give = _state(each, experiment.name in asked, failed)
+        state, why, give = _state(each, experiment.name in requested, failed)
         if state in ("run", "part", "stored"):
-            told[experiment.name] = experiment.tell(setting)
-        findings = told.get(experiment.name, Findings())
+            findings_of[experiment.name] = experiment.tell(setting)
+        findings = findings_of.get(experiment.name, Findings())
         rows.append(
             {
                 "name": experiment.name,
@@ -359,11 +360,11 @@ def describe(
                 "more": dict(findings.more),
             }
         )
-    found, sure = paper.answer(setting, told)
+    found, sure = paper.answer(setting, findings_of)
     if chosen := decided(setting):
         own = f"Decided for this run instead of the paper: {', '.join(chosen)}."
         sure = " ".join(filter(None, (sure, own)))
-    found = found or (UNANSWERED if told else NOTHING)
+    found = found or (UNANSWERED if findings_of else NOTHING)
     runs = [_run(step, setting) for step in plan.steps]
     states = [run["state"] for run in runs]
     seconds = sum(run["seconds"] or 0.0 for run in runs if run["state"] == "run")
@@ -387,16 +388,16 @@ def describe(
 
 
 def _state(
-    planned: Planned, asked: bool, failed: Mapping[str, Failed]
+    planned: Planned, requested: bool, failed: Mapping[str, Failed]
 ) -> tuple[str, str | None, str | None]:
     """State of an experiment, why it is so where that is not plain, and what to give."""
     if planned.missing is not None:
         return "missing", planned.missing.why, planned.missing.give or None
     steps = planned.steps
     there = [step.state for step in steps if step.available]
-    # Runs that others asked for may be a part of it.
-    if not asked and (planned.experiment.apart or len(there) < len(steps)):
-        return "not run", NOT_ASKED, None
+    # Runs of other experiments may be a part of it.
+    if not requested and (planned.experiment.apart or len(there) < len(steps)):
+        return "not run", NOT_REQUESTED, None
     if len(there) == len(steps):
         return ("stored" if set(there) == {"stored"} else "run"), None, None
     why = next((failed[step.step.name][0] for step in steps if step.step.name in failed), None)
@@ -404,7 +405,7 @@ def _state(
 
 
 def _coverage(planned: Planned, setting: Setting, failed: Mapping[str, Failed]) -> dict[str, str]:
-    """What became of each table and figure; nothing of those that were not asked for.
+    """What became of each table and figure; without those not requested.
 
     Nothing either where a step of its own failed for another reason than what it was given.
     """
@@ -416,8 +417,8 @@ def _coverage(planned: Planned, setting: Setting, failed: Mapping[str, Failed]) 
         needed = missing or planned.experiment.needs(setting, element, steps)
         own = () if isinstance(needed, Missing) else steps if needed is None else needed
         broken = [failed[step.name][1] for step in own if step.name in failed]
-        told = broken[0] if broken else word
-        found |= {element: told} if told else {}
+        if becomes := broken[0] if broken else word:
+            found[element] = becomes
     return found
 
 

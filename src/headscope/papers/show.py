@@ -136,13 +136,13 @@ class PaperResult(Reproduced):
     experiments: tuple[ExperimentResult, ...]
 
     def __post_init__(self) -> None:
-        if len({one.name for one in self.experiments}) < len(self.experiments):
+        if len({each.name for each in self.experiments}) < len(self.experiments):
             raise ValueError("two experiments have one name")
 
     @property
     def runs(self) -> tuple[PaperRun, ...]:
         """Every run behind the experiments once, in their order."""
-        return tuple({run.step: run for one in self.experiments for run in one.runs}.values())
+        return tuple({run.step: run for each in self.experiments for run in each.runs}.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +325,7 @@ def _experiment(each: ExperimentResult) -> Section:
 
 
 def _not_run(result: PaperResult) -> Table:
-    """What was not run: why, and what to give besides so that it can be."""
+    """What was not run: why, and what to add so that it can be."""
     rows = []
     for each in result.experiments:
         if each.shown:

@@ -42,7 +42,7 @@ def of_run(
 ) -> Callable[[Callable[[Setting, AnyResult, Findings], Findings]], Callable[[Setting], Findings]]:
     """What an experiment shows of one step's result, which is nothing where it was not made.
 
-    Beside the typed result it is given what the study itself shows in these sections.
+    It is given the typed result and what the study itself shows in these sections.
     """
 
     def reading(
@@ -75,7 +75,9 @@ def shown_by(setting: Setting, step: str, *sections: str) -> Findings:
     shown = setting.shown(step)
     if shown is None:
         return Findings()
-    blocks = [block for one in shown.sections if one.title in sections for block in one.blocks]
+    blocks = [
+        block for section in shown.sections if section.title in sections for block in section.blocks
+    ]
     missing = (block for block in blocks if isinstance(block, NotMeasured))
     unknown = [f"Not measured: {block.title} ({block.why})." for block in missing]
     return Findings(
@@ -90,8 +92,10 @@ def titled(shown: Findings, title: str) -> Findings:
     """The same with a title before those of its blocks, and before what it found."""
     return replace(
         shown,
-        tables=tuple(replace(one, title=f"{title}: {one.title}") for one in shown.tables),
-        figures=tuple(replace(one, title=f"{title}: {one.title}") for one in shown.figures),
+        tables=tuple(replace(table, title=f"{title}: {table.title}") for table in shown.tables),
+        figures=tuple(
+            replace(figure, title=f"{title}: {figure.title}") for figure in shown.figures
+        ),
         found=f"{title}: {shown.found}" if shown.found else "",
         sure=f"{title}: {shown.sure}" if shown.sure else "",
     )
@@ -119,7 +123,7 @@ def _figures(block: Block) -> tuple[Figure, ...]:
         values = tuple(
             tuple(known.get((layer, head)) for head in range(width)) for layer in range(layers)
         )
-        scale = next(one.title for one in block.columns if one.key == block.ranked_by)
+        scale = next(column.title for column in block.columns if column.key == block.ranked_by)
         block = HeadMaps(block.title, (HeadMap(name, values),), scale, digits=2)
     if not isinstance(block, HeadMaps):
         return ()

@@ -1,4 +1,4 @@
-"""What the runs found as cells beside the published figures, and as claims."""
+"""What the runs found as cells with the published figures, and as claims."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headscope.results.mask_tests import AskedTask, Measure, Outcome
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Figure, Reference, Row, Table
 
 NAME = "heads-up"
-#: The paper's main model, whose values stand beside those of models that it does not have.
+#: The paper's main model, with which models that it does not have are compared.
 MAIN = "Llama-3.1-8B-Instruct"
 #: The paper's names of the conditions of a task, and ours; `shuffled` stands for all draws.
 CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": "shuffled"}
@@ -77,12 +77,12 @@ def place_of(
     *,
     other: str = "",
 ) -> Place:
-    """What stands beside a table: one of the paper's, or that of the model by its name.
+    """The place of a table's published values: one of the paper, or that of the model by its name.
 
     `data` names the sentences that the paper measured on, whose content is not known here, so that
     no sentences count as the same; without it those word tasks are compared that the table has, by
-    their examples. `main` is the model whose values stand beside those of models that it does not
-    have. `other` says why ours is another quantity, whatever the data.
+    their examples. `main` is the model with which models that the paper does not have are compared.
+    `other` says why ours is another quantity, whatever the data.
     """
     model = setting.model.model
     table = tables
@@ -110,7 +110,7 @@ def _of_paper(task: Task) -> bool:
         examples = read_task(task.choice.task[0]).examples
     except InputError:  # the step that reads it says why
         return False
-    return examples_digest((one.input, one.output) for one in examples) == theirs.digest
+    return examples_digest((example.input, example.output) for example in examples) == theirs.digest
 
 
 def partner(place: Place, other: str | None) -> str | None:
@@ -220,7 +220,7 @@ def said(claims: Iterable[Claim]) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """A task under a mask, beside what the claim compares it with.
+    """A task under a mask, and what the claim compares it with.
 
     Attributes:
         mask: the condition that is claimed to differ.
@@ -237,7 +237,7 @@ class Case:
     def mean(self, word: str, measure: Measure) -> float | None:
         """The mean of a measure over a condition's draws; None where one lacks it."""
         values = [each.value(measure) for each in self.conditions.get(word, ())]
-        known = [one for one in values if one is not None]
+        known = [mean for mean in values if mean is not None]
         return fmean(known) if known and len(known) == len(values) else None
 
 
@@ -259,9 +259,9 @@ def with_measure(cases: Iterable[Case | None], measure: Measure) -> list[Case]:
 def of_masks(name: str, cases: Sequence[Case], measure: Measure, task: str, sign: int) -> Claim:
     """A claim that each of these masks does more than random ones of its size.
 
-    It holds as far as that of the least sure of them does: the tests of each have to hold, so none
-    is corrected for the others, and the largest p is that of all (intersection-union test, Berger
-    1982). `task` says what the cases are of.
+    It holds if the weakest of its tests does: each has to hold, so none is corrected for the
+    others, and the largest p is that of all (intersection-union test, Berger 1982). `task` says
+    what the cases are of.
     """
     row: dict[str, Any] = {"against_random": {"low": None, "high": None}}
     for ending in ("", "_layer_matched"):
@@ -272,7 +272,7 @@ def of_masks(name: str, cases: Sequence[Case], measure: Measure, task: str, sign
         for key, pick in _WEAKEST.items():
             values = [getattr(test, key) for test in tests]
             each: list[Any] = [
-                one.get(measure) if isinstance(one, Mapping) else one for one in values
+                known.get(measure) if isinstance(known, Mapping) else known for known in values
             ]
             row |= {} if None in each else {f"{key}{ending}": pick(each)}
     change = least([case.mask.changed(measure) for case in cases], sign)
@@ -292,23 +292,28 @@ def as_instructed(name: str, cases: Sequence[Case], measure: Measure, task: str)
     None where a task has no such interval.
     """
     paired = [(case.mask.against_instructed or {}).get(measure) for case in cases]
-    known = [one for one in paired if one is not None]
+    known = [difference for difference in paired if difference is not None]
     if not known or len(known) < len(cases):
         return []
     word, sign = MEASURES[measure]
-    better = sum(min(sign * one.low, sign * one.high) > 0 for one in known)
-    worse = sum(max(sign * one.low, sign * one.high) < 0 for one in known)
+    better = sum(min(sign * difference.low, sign * difference.high) > 0 for difference in known)
+    worse = sum(max(sign * difference.low, sign * difference.high) < 0 for difference in known)
     by = f"{word} better in {better} and worse in {worse} of {_all_of(cases, task)}"
     return [of_interval(name, least(known, sign), by, "paired intervals", sign=sign)]
 
 
 def least(differences: Sequence[Estimate | None], sign: int) -> Interval:
     """The bounds that lie least far on the side of `sign`; None where a difference has none."""
-    known = [one for one in differences if one is not None and one.bounded]
+    known = [
+        difference for difference in differences if difference is not None and difference.bounded
+    ]
     if not known or len(known) < len(differences):
         return {"low": None, "high": None}
     pick = min if sign > 0 else max
-    return {"low": pick(one.low for one in known), "high": pick(one.high for one in known)}
+    return {
+        "low": pick(difference.low for difference in known),
+        "high": pick(difference.high for difference in known),
+    }
 
 
 def bounds(mean: Any) -> Interval:

@@ -1,4 +1,4 @@
-"""Which heads masks keep: beside other masks, in families, and by what they look at.
+"""Which heads masks keep: compared with other masks, in families, and by what they look at.
 
 Tables 5, 6, 7, 37 and 38, and Figure 7.
 """
@@ -53,7 +53,7 @@ NO_PARTNER = Missing(
     "needs MODEL",
 )
 _COMPARED = "masks-compared"
-#: Columns beside another model's masks: our name, the paper's measure, decimals.
+#: Columns of a comparison with another model's masks: our name, the paper's measure, decimals.
 _PAIR = {
     "heads": ("size_a", "heads", 0),
     "heads of the other": ("size_b", "heads", 0),
@@ -69,7 +69,7 @@ def _widest(setting: Setting, name: str, kind: type[AnyResult]) -> AnyResult | N
 
 
 def _of_others(setting: Setting) -> tuple[Task, ...]:
-    """The tasks whose files other models can be asked about, too."""
+    """The tasks whose files other models can be tested on, too."""
     found = directions(setting) if setting.data.pairs else ()
     return (*found, *(word_tasks(setting) if setting.data.tasks else ()))
 
@@ -94,7 +94,7 @@ def _base_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 
 
 def _base(setting: Setting) -> Findings:
-    """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
+    """Tables 5, 37 and 38: each task's mask of this model compared with the other model's."""
     tables, claims = [], []
     place = place_of(setting, SIMILARITY, "XNLI" if directions(setting) else None)
     for other in others_of(setting):
@@ -120,15 +120,12 @@ def _base(setting: Setting) -> Findings:
             "Expected is the paper's ratio (equation 4) for random masks of these sizes; recall is "
             "the share of the other model's heads that this model's mask keeps."
         )
-        title = f"Masks beside those of {runs.slug(other)}"
+        title = f"Masks compared with those of {runs.slug(other)}"
         tables.append(grid(title, tasks, _PAIR, shown, place.reference, note))
         if base is None:
             continue
-        above, jaccard, chance = (
-            base.above_chance,
-            base.mean["jaccard"],
-            base.mean["expected_exact"],
-        )
+        above = base.above_chance
+        jaccard, chance = base.mean["jaccard"], base.mean["expected_exact"]
         over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
         name = f"its masks share more heads with those of {runs.slug(other)} than random ones would"
         by = (
@@ -143,7 +140,7 @@ def _base(setting: Setting) -> Findings:
 BASE = Experiment(
     "table-5",
     ("Table 5", "Table 37", "Table 38"),
-    "Masks of an instructed model beside those of its base model",
+    "Masks of an instructed model compared with those of its base model",
     _base_steps,
     _base,
     _base_needs,
@@ -190,9 +187,9 @@ def _maps(setting: Setting) -> Findings:
     groups = [mask.groups for mask in result.own if mask.groups]
     if groups:
         found += (
-            f" Of key-value groups {sum(one.dropped for one in groups)} are dropped as a whole "
-            f"over all masks, by chance {sum(one.expected for one in groups):.1f}; the smallest p "
-            f"of a mask is {min(one.p_value for one in groups):.2g}."
+            f" Of key-value groups {sum(mask.dropped for mask in groups)} are dropped as a whole "
+            f"over all masks, by chance {sum(mask.expected for mask in groups):.1f}; the smallest "
+            f"p of a mask is {min(mask.p_value for mask in groups):.2g}."
         )
     claims = _alike(result)
     step = f"{_COMPARED}-every" if setting.done(f"{_COMPARED}-every") else _COMPARED
@@ -288,8 +285,8 @@ def _family_table(
         if result is not None:
             task = result.tasks[column]
             own = task.of_kind("random", name) if random else ()
-            if not random and (one := named(task, name or row)):
-                own = (one,)
+            if not random and (outcome := named(task, name or row)):
+                own = (outcome,)
             if family is not None and not family.tested:
                 why, own = "all heads" if family.removed else "no heads", ()
         return outcome_cell(own, "nll", place.value(row, column, "nll"), why)
@@ -440,13 +437,12 @@ def _attention(setting: Setting) -> Findings:
     if not ran:
         return Findings((table,))
     claim = _looks(ran)
-    masked = [task.by_name["masked"].random for task in ran if "masked" in task.by_name]
-    low = sum(
-        (one is not None and one.p_value is not None and one.p_value < LEVEL) for one in masked
-    )
+    random = [task.by_name["masked"].random for task in ran if "masked" in task.by_name]
+    ps = [test.p_value for test in random if test is not None]
+    low = sum(p is not None and p < LEVEL for p in ps)
     sure = (
-        "Beside random sets of as many heads, those of the mask lie apart (p below 0.05, "
-        f"two-sided) in {low} of {len(ran)} tasks."
+        "The heads of the mask differ from random sets of as many heads (p below 0.05, two-sided) "
+        f"in {low} of {len(ran)} tasks."
     )
     return Findings((table,), (), said([claim]), sure, with_claims(claim))
 

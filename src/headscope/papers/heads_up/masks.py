@@ -98,7 +98,7 @@ class Proof:
 
     Attributes:
         column: the paper's name of the task.
-        swapped: under the mask of the model `other`, where one is given.
+        swapped: under the mask of the model `other`, if given.
         kept: how many heads its own mask keeps.
     """
 
@@ -109,7 +109,7 @@ class Proof:
     kept: int | None = None
 
     def cell(self, place: Place, name: str, measure: Measure) -> Cell:
-        """A measure under the condition of the paper's name, beside the published figure."""
+        """A measure under the condition of the paper's name, with the published figure."""
         if name != ANOTHER:
             theirs = place.value(name, self.column, measure)
             return outcome_cell(outcomes(self.own, CONDITIONS[name]), measure, theirs)
@@ -119,7 +119,7 @@ class Proof:
         return outcome_cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
 
 
-def asked_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
+def results_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
     """What the run of a step says of a task; None where it was not made."""
     result = setting.read(step, MaskTests)
     return None if result is None else result.tasks.get(task.name)
@@ -128,11 +128,11 @@ def asked_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
 def proof_of(setting: Setting, task: Task, kind: runs.Kind = "") -> Proof:
     """The tests of a task's mask of a kind; of the first kind also that of another model."""
     mask = setting.read(runs.mask_name(task, kind), FoundMask)
-    other = next(iter(_others_asked(setting, task)), None)
+    other = next(iter(_others_tested(setting, task)), None)
     return Proof(
         same_task(setting, task),
-        asked_of(setting, task, runs.proof_name(task, kind)),
-        asked_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
+        results_of(setting, task, runs.proof_name(task, kind)),
+        results_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
         other,
         None if mask is None else mask.selected,
     )
@@ -145,11 +145,13 @@ def same_task(setting: Setting, task: Task) -> str:
 
 def others_of(setting: Setting) -> tuple[str, ...]:
     """The other models whose masks fit this one's heads."""
-    return tuple(one for one in setting.data.others if heads_of(one) in (None, setting.geometry))
+    return tuple(
+        model for model in setting.data.others if heads_of(model) in (None, setting.geometry)
+    )
 
 
-def _others_asked(setting: Setting, task: Task) -> tuple[str, ...]:
-    """The other models that are asked for tasks of this kind."""
+def _others_tested(setting: Setting, task: Task) -> tuple[str, ...]:
+    """The other models that are tested on tasks of this kind."""
     given = setting.data.pairs if task.translation else setting.data.tasks
     return others_of(setting) if given else ()
 
@@ -159,7 +161,7 @@ def _mask_steps(setting: Setting, tasks: Sequence[Task], missing: Missing) -> St
     if not tasks:
         return missing
     found = list(runs.trained(setting, tasks))
-    for other in _others_asked(setting, tasks[0]):
+    for other in _others_tested(setting, tasks[0]):
         for task in tasks:
             found += [
                 runs.mask_step(setting, task, other=other),
@@ -176,7 +178,7 @@ def of_tasks(
     few: Missing | None,
     few_default: Missing | None,
 ) -> Needed:
-    """What a table needs: of those that each model has one of, its own all tasks.
+    """What a table needs: all tasks if it is this model's own among tables of single models.
 
     Every other table needs the default tasks alone. `few` and `few_default` say what is missing
     where all the paper's tasks, or those of that table, are not given.
@@ -258,7 +260,7 @@ def without_instruction(
 ) -> list[Claim]:
     """That masks bring `what` out in every task, and do at least as well as an instruction.
 
-    A claim by loss is one of its own beside that by what the model writes.
+    A claim by loss and a claim by what the model writes are two claims.
     """
     end = ", by loss" if measure == "nll" else ""
     out = f"masks bring {what} out without an instruction{end}"
@@ -279,11 +281,11 @@ def words_of(cases: Sequence[Case], measure: Measure, task: str) -> str:
     word, sign = MEASURES[measure]
     ways = []
     for case in cases:
-        plain, mask, asked = (
+        plain, mask, instructed = (
             case.mean(name, measure) for name in ("as is", "masked", "instructed")
         )
-        if plain is not None and mask is not None and asked is not None:
-            ways.append((sign * (mask - plain), sign * (asked - plain)))
+        if plain is not None and mask is not None and instructed is not None:
+            ways.append((sign * (mask - plain), sign * (instructed - plain)))
     changes = [case.mask.changed(measure).value for case in cases]
     better = sum(sign * change > 0 for change in changes)
     words = f"The {word} is better under the mask than as it is in {better} of {len(cases)} {task}s"
@@ -321,7 +323,7 @@ def _translation_needs(setting: Setting, element: str, steps: Sequence[Step]) ->
 MASKS = Experiment(
     "table-1",
     ("Table 1", *(f"Table {number}" for number in range(12, 32))),
-    "Masks that make the model translate without being told",
+    "Masks that make the model translate without an instruction",
     lambda setting: _mask_steps(setting, directions(setting), NO_PAIRS),
     _translation,
     _translation_needs,
@@ -344,7 +346,7 @@ def _words(setting: Setting) -> Findings:
     )
     if setting.pocket and not setting.data.tasks:
         pairs = ", ".join(f"{own} and {theirs}" for own, theirs in SAME.items())
-        note += f" Beside the bundled model's tasks stand the paper's of the same kind: {pairs}."
+        note += f" The bundled model's tasks and the paper's of the same kind: {pairs}."
     main, full = place_of(setting, "Table 2"), place_of(setting, TABLES["accuracy"])
     words = ("answers", "word task")
     return _masks_shown(setting, word_tasks(setting), main, [full], ("accuracy",), words, note)
@@ -358,7 +360,7 @@ def _words_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Neede
 WORD_MASKS = Experiment(
     "table-2",
     ("Table 2", *(f"Table {number}" for number in range(32, 36))),
-    "Masks that make the model do word tasks without being told",
+    "Masks that make the model do word tasks without an instruction",
     lambda setting: _mask_steps(setting, word_tasks(setting), NO_TASKS),
     _words,
     _words_needs,
@@ -405,7 +407,7 @@ def _shots(setting: Setting) -> Findings:
     every = word_tasks(setting)
     shown, hybrid, place = defaults(every), hybrid_of(every), place_of(setting, "Table 3")
     tests = {
-        (task.name, masked): asked_of(setting, task, f"shots-{task.name}{'-masked' * masked}")
+        (task.name, masked): results_of(setting, task, f"shots-{task.name}{'-masked' * masked}")
         for task in shown
         for masked in (False, True)
     }
@@ -413,7 +415,7 @@ def _shots(setting: Setting) -> Findings:
     def accuracy(name: str, task: str) -> Cell:
         masked, own = _SHOTS[name]
         theirs: float | str | None = place.value(name, task, "accuracy")
-        # Of other tasks than the paper's hybrid: a text beside ours, with which none is compared.
+        # Of other tasks than the paper's hybrid: shown as text, since it may not be compared.
         if own == "hybrid" and theirs is not None:
             theirs = f"{theirs:.2f}"
         return outcome_cell(outcomes(tests[task, masked], own), "accuracy", theirs)
@@ -455,13 +457,13 @@ SHOTS = Experiment(
 
 
 def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], Steps]:
-    """The masks of a kind beside those of heads; of the first direction alone, or of all."""
+    """The masks of a kind and those of heads; of the first direction alone, or of all."""
 
     def steps(setting: Setting) -> Steps:
         tasks = defaults(directions(setting))
         kinds: tuple[runs.Kind, ...] = ("", kind)
         every = tasks[:1] if first else directions(setting)
-        made = (runs.trained(setting, (task,), one) for task in every for one in kinds)
+        made = (runs.trained(setting, (task,), each) for task in every for each in kinds)
         return tuple(step for steps in made for step in steps) if tasks else NO_PAIRS
 
     return steps
@@ -475,7 +477,7 @@ def _kinds(
     both = [
         (own[0].nll, other[0].nll)
         for task in tasks
-        if (own := outcomes(asked_of(setting, task, runs.proof_name(task)), "masked"))
+        if (own := outcomes(results_of(setting, task, runs.proof_name(task)), "masked"))
         and (other := outcomes(proofs[task.name].own, "masked"))
     ]
     table = conditions_table(
@@ -498,11 +500,11 @@ def _queries(setting: Setting) -> Findings:
     place = place_of(setting, "Table 39", "XNLI")
     table, found = _kinds(setting, (task,), "query", "mask of queries", place)
     made = samples(setting, runs.proof_name(task, "query"), task.name).get("masked", [])
-    wrong = [one for one in made if one["output"].strip() != one["reference"].strip()]
+    wrong = [row for row in made if row["output"].strip() != row["reference"].strip()]
     examples = text_table(
         "Outputs under the mask of queries that are not the reference",
         ("output", "right"),
-        {one["input"]: (one["output"], one["reference"]) for one in wrong[:5]},
+        {row["input"]: (row["output"], row["reference"]) for row in wrong[:5]},
         f"The first of {len(wrong)} among {len(made)} outputs of {task.name}."
         if made
         else "Not run: left to --full.",
@@ -543,7 +545,7 @@ LAYERS = Experiment(
     needs=needing(),
 )
 
-#: How models with experts are told apart, by their names.
+#: The names of models with experts.
 _EXPERTS = re.compile(r"moe|mixtral|-a\d+(\.\d+)?b\b|olmoe|deepseek-v[23]", re.IGNORECASE)
 
 
@@ -555,7 +557,7 @@ def _expert_tasks(setting: Setting) -> tuple[Task, ...]:
 def _expert_steps(setting: Setting) -> Steps:
     if not _EXPERTS.search(setting.model.model):
         return Missing(
-            "a model with a mixture of experts, told by its name, and sentence pairs",
+            "a model with a mixture of experts (recognised by its name), and sentence pairs",
             "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE for "
             f"each of {', '.join(EN_ZH)}, or --pairs FOLDER",
             "needs MODEL",
@@ -569,13 +571,13 @@ def _experts(setting: Setting) -> Findings:
     tables = []
     numbers: Mapping[Measure, int] = {"nll": 43, "rouge_l": 44}
     for measure, table in numbers.items():
-        # The paper has one such model, whose values stand beside any other one's.
+        # The paper has one such model, with which any other is compared.
         place = place_of(setting, f"Table {table}", "XNLI", "Phi-3.5-MoE-instruct")
         title = f"{TITLES[measure]} of a model with a mixture of experts"
         names = ("instructed", "mask")
         tables.append(conditions_table(title, place, proofs, (measure,), conditions=names))
     cases = with_measure((case_of(proof.own) for proof in proofs.values()), "nll")
-    # What is claimed of these masks Table 1 tells.
+    # The claims about these masks are Table 1's.
     found = words_of(cases, "nll", "direction")
     return Findings(tuple(tables), (), found, ONCE if found else "")
 
@@ -593,7 +595,7 @@ EXPERTS = Experiment(
 TABLE_8 = ("en-zh", "en-fr", "en-de", "zh-en", "fr-en", "de-en")
 _NO_CHECK = Missing(
     "IWSLT2017's sentences to measure BLEU on",
-    "a second --pairs en-zh=FILE of the same direction to measure on, or one beside a --pairs "
+    "a second --pairs en-zh=FILE of the same direction to measure on, or one besides a --pairs "
     f"FOLDER, of {listed(TABLE_8)}",
 )
 SCALED = "scaled and instructed"
@@ -705,10 +707,10 @@ def _changed_outputs(setting: Setting, names: Iterable[str]) -> Table:
     rows = []
     for at, pair in enumerate(changed[shown][:3] if shown else (), 1):
         cells = [Cell(pair[0]["reference"])]
-        for name, one in zip(("instructed", "scaled mask"), pair, strict=True):
-            (bleu,) = paragraph_bleu([one["output"]], [one["reference"]])
+        for name, row in zip(("instructed", "scaled mask"), pair, strict=True):
+            (bleu,) = paragraph_bleu([row["output"]], [row["reference"]])
             theirs = place.value(name, f"example {at}", "bleu")
-            cells += [Cell(one["output"]), Cell(float(bleu), published=theirs)]
+            cells += [Cell(row["output"]), Cell(float(bleu), published=theirs)]
         rows.append(Row(pair[0]["input"], tuple(cells)))
     title = "Outputs that the scaled mask changes" + (f" ({shown})" if shown else "")
     columns = ("right", "instructed", "its BLEU", "with the scaled mask", "its BLEU, scaled")

@@ -9,7 +9,7 @@ from headscope.papers.cells import cell
 from headscope.papers.claims import answering
 from headscope.papers.heads_up import heads, masks, prompts
 from headscope.papers.heads_up.cells import MAIN, NAME
-from headscope.papers.heads_up.masks import asked_of, same_task, whose_words
+from headscope.papers.heads_up.masks import results_of, same_task, whose_words
 from headscope.papers.heads_up.runs import mask_name, proof_name, slug, training_changes
 from headscope.papers.heads_up.tasks import (
     Task,
@@ -103,11 +103,11 @@ def _data(setting: Setting) -> Table:
     def cells(task: Task) -> tuple[Cell, ...]:
         mask, test = (
             setting.read(mask_name(task), FoundMask),
-            asked_of(setting, task, proof_name(task)),
+            results_of(setting, task, proof_name(task)),
         )
         theirs = value(NAME, "Table 10", model=ANY, row="dataset", measure="samples",
                        column=same_task(setting, task))  # fmt: skip
-        if task.translation:  # of word tasks the paper tells all examples together
+        if task.translation:  # of word tasks the paper gives the number of all examples
             theirs = value(NAME, "Section A", model=ANY, row="XNLI", column="training samples",
                            measure="count")  # fmt: skip
         return (
@@ -157,7 +157,7 @@ def _training(setting: Setting) -> Table:
 SETTINGS = Experiment(
     "table-9",
     ("Table 9", "Table 10", "Table 11"),
-    "Models, data and settings, ours beside the paper's",
+    "Models, data and settings, ours and the paper's",
     _steps,
     _settings,
     needs=lambda setting, name, steps: too_few(setting, words=True) if name == "Table 10" else (),
@@ -190,15 +190,15 @@ PAPER = Paper(
     title="Heads up! Large Language Models Can Perform Tasks Without Your Instruction via "
     "Selective Attention Head Masking",
     source="Han, Zeng, Yu and Chen, ICML 2025",
-    question="Which heads must be silent for a model to do a task that nobody tells it?",
+    question="Which heads must be silent for a model to do a task without an instruction?",
     method=(
         "Every head has a weight, and a noisy gate of 0 or 1 drawn from it multiplies what the "
         "head writes while the model is given inputs without an instruction.",
         "The weights alone are trained, on the loss of the right outputs, with noise that cools "
         "down.",
         "At the end a head is kept where its weight is zero or more, and the mask is tested on "
-        "held-out examples beside the model as it is, the instructed model and random masks of the "
-        "same size.",
+        "held-out examples against the model as it is, the instructed model and random masks of "
+        "the same size.",
     ),
     experiments=EXPERIMENTS,
     answer=answering(EXPERIMENTS),

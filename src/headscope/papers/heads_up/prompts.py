@@ -110,7 +110,7 @@ def _sizes(setting: Setting) -> tuple[str | None, ...]:
 
 
 def _on_sentence(setting: Setting, task: Task) -> bool:
-    """Whether the paper's sentence is asked about: of the directions that Table 4 has."""
+    """Whether the paper's sentence is tested: of the directions that Table 4 has."""
     return bool(setting.data.pairs) and task.name in TABLE_4
 
 
@@ -134,12 +134,9 @@ def _size_steps(setting: Setting) -> Steps:
         found += runs.trained(setting, tasks, other=other)
         for task in tasks:
             if _on_sentence(setting, task):
-                title, mask = (
-                    f"{task.name} on the paper's sentences",
-                    runs.mask_name(task, other=other),
-                )
-                name, asked = _printed_name(task, other), of_printed(task)
-                found.append(runs.mask_test_step(setting, name, title, asked, mask, other=other))
+                name, mask = _printed_name(task, other), runs.mask_name(task, other=other)
+                title, printed = f"{task.name} on the paper's sentences", of_printed(task)
+                found.append(runs.mask_test_step(setting, name, title, printed, mask, other=other))
     found += runs.states_steps(setting, probed) if probed else ()
     return tuple({step.name: step for step in found}.values())
 
@@ -233,21 +230,21 @@ TRAINING = Experiment(
 )
 
 
-def _walks_steps(*names: str) -> Callable[[Setting], Steps]:
-    """The walks of these names with the masks that they need."""
+def _order_steps(*names: str) -> Callable[[Setting], Steps]:
+    """The successive removals of these names with the masks that they need."""
 
     def steps(setting: Setting) -> Steps:
         task = first_task(setting)
         if task is None:
             return NO_PAIRS
-        needed = [step for name in names for step in runs.walk_steps(setting, task, name)]
+        needed = [step for name in names for step in runs.order_steps(setting, task, name)]
         return tuple({step.name: step for step in needed}.values())
 
     return steps
 
 
-def place_of_walk(setting: Setting, figure: str) -> Place:
-    """What the paper has of its prompt, which is ours where the direction is its own."""
+def place_of_order(setting: Setting, figure: str) -> Place:
+    """The published values of the paper's prompt, which is ours where the direction is its own."""
     if runs.on_printed(setting, first_task(setting)):
         return place_of(setting, figure, "XNLI")
     other = "the paper's are of one prompt of its own, English to Chinese"
@@ -268,14 +265,14 @@ def target_first(result: OneByOneResult) -> tuple[int, int, float | None]:
 
 #: The row of the switch: prompts that begin with the target, such as names, have none.
 SWITCH = "target comes first, median over prompts where it is not at the start"
-_WALK_BLOCKS = (
+_ORDER_BLOCKS = (
     "Rank among all tokens that could come next",
     "Prompts whose target's first token is the likeliest",
     "Its continuation where it changes",
 )
 
 
-def _walk_table(
+def _order_table(
     title: str,
     results: Mapping[str, OneByOneResult | None],
     place: Place,
@@ -284,7 +281,7 @@ def _walk_table(
 ) -> Table:
     """When the target comes first in each order, and in how many prompts never.
 
-    Beside the first order stands the paper's, which is its `row`.
+    The first order is compared with the paper's, which is its `row`.
     """
     switch: list[Cell] = []
     never: list[Cell] = []
@@ -298,19 +295,19 @@ def _walk_table(
     return Table(title, tuple(results), (*rows, *more), place.reference)
 
 
-def _walk(setting: Setting) -> Findings:
-    result = setting.read(runs.WALK, OneByOneResult)
+def _removed(setting: Setting) -> Findings:
+    result = setting.read(runs.RISING, OneByOneResult)
     if result is None or result.target_first is None:
         return Findings()
     share, total = result.target_first.share, len(result.heads)
     prompts = target_first(result)[1]
     best = max(range(len(share)), key=lambda step: share[step])
     cut = None if result.mask is None else result.mask.cut_step
-    place, row = place_of_walk(setting, "Figure 2"), "removal in order of weight"
+    place, row = place_of_order(setting, "Figure 2"), "removal in order of weight"
     steps = {"most prompts with the target first": best, "exactly the mask's heads are left": cut}
     rows = [Row(name, (Cell(step, why="never", digits=0),)) for name, step in steps.items()]
     results = {"heads removed": result}
-    table = _walk_table("When the task takes over", results, place, row, rows)
+    table = _order_table("When the task takes over", results, place, row, rows)
     found = (
         f"As heads go by rising weight, the target is the likeliest first token in "
         f"{share[0]:.0%} of {prompts} prompts with all heads, and in {share[best]:.0%} when {best} "
@@ -324,7 +321,7 @@ def _walk(setting: Setting) -> Findings:
             f"; in {len(random)} random orders the target is first in at most "
             f"{max(random):.0%} of them"
         )
-    tables, figures = shown_blocks(setting, runs.WALK, *_WALK_BLOCKS)
+    tables, figures = shown_blocks(setting, runs.RISING, *_ORDER_BLOCKS)
     more = {"cut_step": cut, "share": list(share)}
     return Findings(
         (table, *tables), figures, f"{found}.", f"{sure}. The paper shows one prompt.", more
@@ -332,14 +329,14 @@ def _walk(setting: Setting) -> Findings:
 
 
 def _order(name: str, title: str, row: str, claim: str) -> Callable[[Setting], Findings]:
-    """What the walk in another order shows beside that of Figure 2."""
+    """What the removal in another order shows, compared with that of Figure 2."""
 
     def show(setting: Setting) -> Findings:
-        result, plain = (setting.read(step, OneByOneResult) for step in (name, runs.WALK))
-        place = place_of_walk(setting, "Figure 9" if name == runs.NEGATIVE else "Figure 8")
+        result, plain = (setting.read(step, OneByOneResult) for step in (name, runs.RISING))
+        place = place_of_order(setting, "Figure 9" if name == runs.NEGATIVE else "Figure 8")
         orders = {"this order": result, "rising weight": plain}
         title_ = f"{title}, of {setting.geometry.total} heads"
-        table = _walk_table(title_, orders, place, row)
+        table = _order_table(title_, orders, place, row)
         if result is None or result.target_first is None:
             return Findings((table,))
         within, first = len(result.heads), result.target_first
@@ -352,8 +349,8 @@ def _order(name: str, title: str, row: str, claim: str) -> Callable[[Setting], F
             other = max(plain.target_first.share[: within + 1])
             claims = [_later(claim, *(_firsts_of(each, within) for each in (result, plain)))]
             found += f", by rising weight in at most {other:.0%}"
-        tables, figures = shown_blocks(setting, name, *_WALK_BLOCKS)
-        sure = "There are no random orders beside, and the paper shows one prompt."
+        tables, figures = shown_blocks(setting, name, *_ORDER_BLOCKS)
+        sure = "There are no random orders, and the paper shows one prompt."
         found = f"{found}. {said(claims)}".strip()
         return Findings((table, *tables), figures, found, sure, with_claims(*claims))
 
@@ -368,8 +365,8 @@ def _firsts_of(result: OneByOneResult, within: int) -> list[float]:
 
 def _later(name: str, own: Sequence[float], plain: Sequence[float]) -> Claim:
     """That the task comes later in this order, as in the paper, by a sign test over prompts."""
-    later = sum(one > other for one, other in zip(own, plain, strict=True))
-    sooner = sum(one < other for one, other in zip(own, plain, strict=True))
+    later = sum(step > usual for step, usual in zip(own, plain, strict=True))
+    sooner = sum(step < usual for step, usual in zip(own, plain, strict=True))
     p = sign_test(later, sooner)
     by = f"later in {later} and sooner in {sooner} of {len(own)} prompts, p {p:.2g}"
     holds = None if p > LEVEL else later > sooner
@@ -378,7 +375,7 @@ def _later(name: str, own: Sequence[float], plain: Sequence[float]) -> Claim:
 
 
 def sign_test(more: int, less: int) -> float:
-    """Two-sided p-value of so many differences of either sign, those without one left out."""
+    """Two-sided p-value of so many differences of either sign, without those that are zero."""
     total = more + less
     tail = sum(comb(total, count) for count in range(min(more, less) + 1))
     return min(1.0, float(2 * tail / 2**total))
@@ -389,7 +386,7 @@ ORDERS = (
         "figure-8",
         ("Figure 8",),
         "Heads removed in the order of what each does to the target's rank",
-        _walks_steps(runs.WALK, runs.INFLUENTIAL),
+        _order_steps(runs.RISING, runs.INFLUENTIAL),
         _order(
             runs.INFLUENTIAL,
             "Heads gone by influence",
@@ -402,7 +399,7 @@ ORDERS = (
         "figure-9",
         ("Figure 9",),
         "Heads removed by the weights of a mask begun with hardly any head",
-        _walks_steps(runs.WALK, runs.NEGATIVE),
+        _order_steps(runs.RISING, runs.NEGATIVE),
         _order(
             runs.NEGATIVE,
             "Heads gone by weights of a negative start",
@@ -416,8 +413,8 @@ REMOVED = Experiment(
     "figure-2",
     ("Figure 2",),
     "Heads removed one by one by rising weight: when the task takes over",
-    _walks_steps(runs.WALK),
-    _walk,
+    _order_steps(runs.RISING),
+    _removed,
     needs=needing("en-zh"),
 )
 
@@ -426,31 +423,31 @@ def _states_steps(setting: Setting) -> Steps:
     task = first_task(setting)
     if task is None:
         return NO_PAIRS
-    return (*runs.states_steps(setting, task), runs.walk_steps(setting, task, runs.WALK)[1])
+    return (*runs.states_steps(setting, task), runs.order_steps(setting, task, runs.RISING)[1])
 
 
 def _states(setting: Setting) -> Findings:
     result = setting.read(runs.STATES, ComparedStates)
-    walk = setting.read(runs.WALK, OneByOneResult)
+    removal = setting.read(runs.RISING, OneByOneResult)
     titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
     tables, figures = shown_blocks(setting, runs.STATES, *titles)
     claims = [] if result is None else [_nearer(result)]
     found, sure = [said(claims)], ""
-    if walk is not None:
-        cut = None if walk.mask is None else walk.mask.cut_step
-        step = len(walk.heads) // 2 if cut is None else cut
-        place = place_of_walk(setting, "Figure 5")
+    if removal is not None:
+        cut = None if removal.mask is None else removal.mask.cut_step
+        step = len(removal.heads) // 2 if cut is None else cut
+        place = place_of_order(setting, "Figure 5")
         stable = place.value("removal in order of weight", "similarity is stable", "heads")
         row = Row("heads removed", (Cell(step, published=stable, digits=0),))
         note = "The paper's number of heads is that after which the cosine stays as it is."
         title = "Removed when the mask's heads are left, and the cosine with the instructed model"
         along = Table(title, ("the mask's heads",), (row,), place.reference, note)
         layers = shown_blocks(
-            setting, runs.WALK, "Similarity of each layer's output to the reference"
+            setting, runs.RISING, "Similarity of each layer's output to the reference"
         )
         tables, figures = (*tables, along, *layers[0]), (*figures, *layers[1])
         found.append(_along(setting, step))
-        sure = f"Along the removal: {walk.sentences} prompts."
+        sure = f"Along the removal: {removal.sentences} prompts."
     return Findings(tables, figures, " ".join(filter(None, found)), sure, with_claims(*claims))
 
 
@@ -460,7 +457,7 @@ def _nearer(result: ComparedStates) -> Claim:
     controls = {control.kind: control for control in states.controls}
     row: dict[str, object] = {"against_random": {}}
     change = states.nearer["as is"].later_half
-    by = f"mean cosine {interval_words(change)} beside that as it is"
+    by = f"mean cosine {interval_words(change)} against that as it is"
     for kind, ending in (("shuffled", ""), ("shuffled_by_layer", "_layer_matched")):
         if kind not in states.nearer:
             continue
@@ -473,7 +470,7 @@ def _nearer(result: ComparedStates) -> Claim:
             "distinct_draws": control.distinct_draws,
         }
         row |= {f"{key}{ending}": known for key, known in values.items() if known is not None}
-        by += f", {interval_words(nearer.later_half)} beside random masks" * (not ending)
+        by += f", {interval_words(nearer.later_half)} against random masks" * (not ending)
     return of_removal(
         "in later layers the masked model is nearer to the instructed one than the model as it is",
         row,
@@ -486,7 +483,7 @@ def _nearer(result: ComparedStates) -> Claim:
 def _along(setting: Setting, cut: int) -> str:
     """How the cosine changes by its interval over prompts; nothing of a single prompt."""
     by: dict[str, dict[int, list[float]]] = {}
-    for row in rows_of(setting, runs.WALK, "steps.jsonl", ("id", "step", "similarity")):
+    for row in rows_of(setting, runs.RISING, "steps.jsonl", ("id", "step", "similarity")):
         if row["step"] in (0, cut):
             by.setdefault(row["id"], {})[row["step"]] = row["similarity"]
     moved = [[b - a for a, b in zip(each[0], each[cut], strict=True)] for each in by.values()]
@@ -494,7 +491,7 @@ def _along(setting: Setting, cut: int) -> str:
         return ""
     half, words = len(moved[0]) // 2, []
     for part, where in ((slice(half, None), "later"), (slice(max(1, half)), "earlier")):
-        values = [fmean(one[part]) for one in moved]
+        values = [fmean(change[part]) for change in moved]
         low, high = (float(end) for end in t_interval(values))
         words.append(f"{fmean(values):+.3f} ({low:+.3f} to {high:+.3f}) in the {where} layers")
     return (

@@ -54,18 +54,18 @@ _SMALL_STEPS, _BATCH, _AT_ONCE = 600, 16, 256
 _WRITTEN = 1.4
 
 STATES = "states"
-WALK, INFLUENTIAL, NEGATIVE = "walk", "walk-influential", "walk-negative"
-_WALKS = {
-    WALK: "heads go one by one, lowest weight first",
+RISING, INFLUENTIAL, NEGATIVE = "walk", "walk-influential", "walk-negative"
+_ORDERS = {
+    RISING: "heads go one by one, lowest weight first",
     INFLUENTIAL: "heads go one by one, the most influential first",
     NEGATIVE: "heads go one by one, by a mask begun with hardly any head",
 }
 #: Heads that the paper removes by influence, and of how many.
 _REMOVED, _OF = 320, 1024
-#: Prompts that are walked over; the paper has one. Random orders beside, without texts.
+#: Prompts whose heads are removed one by one; the paper has one. Random orders, without texts.
 PROMPTS = {True: 10, False: 1}
 _RANDOM_ORDERS = 2
-#: The share of a walk's work that is left, since steps share the layers below what they change.
+#: The share of the work that is left, since steps share the layers below what they change.
 _SHARED = 0.6
 #: Shuffled masks that are scaled likewise for Figure 6, which only shows them; the paper has none.
 _GRID_DRAWS = 2
@@ -151,11 +151,11 @@ def mask_test_step(
     drawn: bool = False,
     extended: bool = False,
 ) -> Step:
-    """Test the mask of a step on a task, beside random ones where `drawn`.
+    """Test the mask of a step on a task, and random ones where `drawn`.
 
     `foreign` and `hybrid` name the steps of other masks, `other` is the model where it is another.
     """
-    beside = [step for step in (foreign, hybrid) if step is not None]
+    others = [step for step in (foreign, hybrid) if step is not None]
     draws = draws_of(setting) if drawn else 0
     return study_step(
         "verify mask",
@@ -172,8 +172,8 @@ def mask_test_step(
         ),
         name,
         title,
-        asking_work(setting, task, 3 + len(beside) + 2 * draws),
-        (mask, *beside),
+        evaluation_work(setting, task, 3 + len(others) + 2 * draws),
+        (mask, *others),
         extended,
     )
 
@@ -210,8 +210,8 @@ def scaling_step(setting: Setting, task: Task) -> Step:
     grid_draws = min(_GRID_DRAWS, draws)
     values = 11 + 10 * grid_draws + 2
     # Half of the examples each; all are instructed but the last two of the values.
-    work = asking_work(setting, task, values / 2, values / 2 - 1, write=False)
-    work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
+    work = evaluation_work(setting, task, values / 2, values / 2 - 1, write=False)
+    work += evaluation_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
     return study_step(
         "verify scaling",
         lambda setting: VerifyScaling(
@@ -254,8 +254,8 @@ class Families:
             draws_of(setting, text=False),
             seed=setting.seed,
             asking=Asking(batch_tokens=setting.batch_tokens),
-            # Directions of one parallel corpus say the same things: what one holds out is among
-            # what another's mask was trained on. How often is told.
+            # Directions of one parallel corpus share sentences: what one holds out is among what
+            # another's mask was trained on. The result counts these.
             allow_overlap=bool(setting.data.pairs),
         )
 
@@ -270,7 +270,7 @@ class Families:
         measured = len(self.tasks) * conditions
         title = f"heads shared by {len(self.masks)} masks, by those of a language, and by none"
         title += ", begun with hardly any head" if self.kind else ""
-        work = asking_work(setting, self.tasks[0], measured, measured, write=False)
+        work = evaluation_work(setting, self.tasks[0], measured, measured, write=False)
         needed, extended = tuple(mask.name for mask in masks), self.name != "families"
         study = "verify families"
         return *masks, study_step(study, self.settings, self.name, title, work, needed, extended)
@@ -305,7 +305,7 @@ def attention_step(setting: Setting, task: Task) -> Step:
         ),
         name,
         title,
-        asking_work(setting, task, 4 + draws, 2, write=False),
+        evaluation_work(setting, task, 4 + draws, 2, write=False),
         (mask,),
         not task.default,
     )
@@ -314,7 +314,7 @@ def attention_step(setting: Setting, task: Task) -> Step:
 def compared_steps(
     setting: Setting, name: str, tasks: Sequence[Task], other: str | None = None
 ) -> tuple[Step, ...]:
-    """The default masks, and all of them, beside each other or beside another model's."""
+    """The default masks, and all of them, compared with each other or with another model's."""
     steps = [mask_step(setting, task, other=other) for task in tasks]
     default = defaults(tasks)
     for part in (default, tasks) if len(tasks) > len(default) else (default,):
@@ -328,7 +328,8 @@ def compared_steps(
             return CompareMasks(tuple(masks), tuple(others))
 
         more = len(part) > len(default)
-        title = f"{len(part)} masks beside {f'those of {slug(other)}' if other else 'each other'}"
+        partner = f"those of {slug(other)}" if other else "each other"
+        title = f"{len(part)} masks compared with {partner}"
         own_name, needed = f"{name}-every" if more else name, (*own, *base)
         steps.append(study_step("compare masks", settings, own_name, title, Work(), needed, more))
     return tuple(steps)
@@ -357,16 +358,16 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
         )
 
     # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
-    work = asking_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False)
-    mask, title = mask_step(setting, task), "hidden states beside the instructed model's"
+    work = evaluation_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False)
+    mask, title = mask_step(setting, task), "hidden states and the instructed model's"
     return mask, study_step("compare states", settings, name, title, work, (mask.name,))
 
 
-def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
+def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     """A task's mask, and its heads removed one by one in the order of that name."""
     kind: Kind = "negative" if name == NEGATIVE else ""
     order: Order = "pass" if name == INFLUENTIAL else "ascending"
-    random, prompts = _RANDOM_ORDERS if name == WALK else 0, PROMPTS[setting.small]
+    random, prompts = _RANDOM_ORDERS if name == RISING else 0, PROMPTS[setting.small]
     total, mask = setting.geometry.total, mask_step(setting, task, kind)
     removed = max(1, round(total * _REMOVED / _OF)) if setting.small else min(total, _REMOVED)
     task = of_printed(task) if on_printed(setting, task) else task
@@ -389,15 +390,15 @@ def walk_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     # A pass and a text for each prompt and step; random orders and the first look have none.
     some = replace(task, size=replace(task.size, tested=prompts))
     written = removed if order == "pass" else total
-    work = asking_work(setting, some, written, 0)
+    work = evaluation_work(setting, some, written, 0)
     if silent := random * total + (removed if order == "pass" else 0):
-        work += asking_work(setting, some, silent, 0, write=False)
+        work += evaluation_work(setting, some, silent, 0, write=False)
     study, needed, work = "verify one-by-one", (mask.name,), work * _SHARED
-    return mask, study_step(study, settings, name, _WALKS[name], work, needed, bool(kind))
+    return mask, study_step(study, settings, name, _ORDERS[name], work, needed, bool(kind))
 
 
 def on_printed(setting: Setting, task: Task | None) -> bool:
-    """Whether the one prompt that is walked over is the paper's."""
+    """Whether the one prompt whose heads are removed is the paper's."""
     return task is not None and task.name == "en-zh" and PROMPTS[setting.small] == 1
 
 
@@ -411,7 +412,7 @@ def training_work(setting: Setting, task: Task) -> Work:
     return Work(backward=tokens, length=length, rows=rows, calls=tokens / (rows * length))
 
 
-def asking_work(
+def evaluation_work(
     setting: Setting, task: Task, conditions: float, instructed: float = 1, write: bool = True
 ) -> Work:
     """Losses of the right outputs and, unless `write` is False, outputs, once a condition.

@@ -146,7 +146,7 @@ def word_tasks(setting: Setting) -> tuple[Task, ...]:
 
 
 def _steered(setting: Setting, tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks, asked for as the user decided."""
+    """The tasks, as the user decided."""
     own = setting.steering.given
     changes: dict[str, Any] = {
         name: own[name] for name in ("limit", "chat", "instruction") if name in own
@@ -223,7 +223,7 @@ def needing(*wanted: str, words: bool = False) -> Callable[[Setting, str, Sequen
 
 
 def check_file(setting: Setting, direction: str) -> str | None:
-    """The first file named for a direction beside what it is trained on: IWSLT2017's sentences."""
+    """The first file of a direction that it is not trained on: IWSLT2017's sentences."""
     files = [place for place in setting.data.pairs if _direction(place) == direction]
     trained = {place for task in directions(setting) for place in task.choice.data}
     return next((file.partition("=")[2] for file in files if file not in trained), None)

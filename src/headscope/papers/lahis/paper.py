@@ -71,7 +71,7 @@ def _general(setting: Setting) -> Steps:
 
 
 def _off_target(setting: Setting) -> Steps:
-    """Documents to go on from are there; sentences to translate are asked for where given."""
+    """Documents are continued always, sentences translated where they are given."""
     both = setting.pocket or directions_given(setting)
     return (*((runs.translating(setting),) if both else ()), runs.continuing(setting))
 
@@ -170,7 +170,7 @@ EXPERIMENTS = (
     Experiment(
         "moving-gate",
         (),
-        "Heads by the gate that the published code moves, beside those by the gate that stays",
+        "Heads by the gate that the published code moves, and those by the gate that stays",
         _of_documents(runs.moving),
         told.tell_moving,
     ),
@@ -191,7 +191,7 @@ PAPER = Paper(
     method=(
         "A head's importance for a language is the mean size of the derivative of a document's "
         "loss with respect to the head's gate, times the share of documents whose loss falls when "
-        "the head speaks louder.",
+        "the head is stronger.",
         "Heads above a quantile are a language's important ones; those important in most languages "
         "are general, the rest specific.",
         "Both kinds are removed, turned up or given trained gates, and text, answers and their "

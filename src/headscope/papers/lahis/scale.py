@@ -41,13 +41,13 @@ class Scale:
 
     Attributes:
         found, tested: documents of each language that heads are found and tested on.
-        draws: random sets beside heads whose text is read.
-        layer_draws: random sets beside whole layers.
-        writing_draws: random sets beside heads while the model writes.
+        draws: random sets for heads whose text is read.
+        layer_draws: random sets for whole layers.
+        writing_draws: random sets for heads while the model writes.
         summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
         statements: prompts of an ordered pair of languages.
         steered: prompts of a language to which a model is led back.
-        steering_draws: random sets beside heads that lead it back.
+        steering_draws: random sets for heads that lead it back.
         questions: questions that gates are tested on.
         seeds: trainings of gates.
         document, prompt, output: mean tokens of a document, a prompt and an output.
@@ -105,12 +105,12 @@ def step_name(setting: Setting, name: str) -> str:
 
 def codes(given: tuple[str, ...]) -> tuple[str, ...]:
     """The languages (or pairs) that `LANG=FILE` names; of a file without one its own name."""
-    return tuple(one.partition("=")[0] if "=" in one else Path(one).stem for one in given)
+    return tuple(place.partition("=")[0] if "=" in place else Path(place).stem for place in given)
 
 
 def directions_given(setting: Setting) -> tuple[str, ...]:
     """The files of sentence pairs that say their direction."""
-    return tuple(one for one in setting.data.pairs if "=" in one)
+    return tuple(place for place in setting.data.pairs if "=" in place)
 
 
 def astray(setting: Setting) -> tuple[str, tuple[str, ...]]:

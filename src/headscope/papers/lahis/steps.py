@@ -1,4 +1,4 @@
-"""The runs of the paper's experiments: studies with its settings, and what they ask of a model."""
+"""The runs of the paper's experiments: studies with its settings, and their work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from headscope.data.questions import QuestionTemplate
 from headscope.find.importance import Lahis
 from headscope.find.trained_gates import SoftGate
-from headscope.heads import Head
 from headscope.papers.lahis.scale import (
     HEADS,
     MOVING,
@@ -49,7 +48,7 @@ BATCH = 2048
 PAIRS, STOP, EPOCHS = 200, 100, 2
 #: The bundled model answers what it was trained on as well as it can; in an order of question and
 #: context that it never saw there is something to be gained.
-ASKED = "Question: {question}\n{context}\nAnswer:"
+PROMPT = "Question: {question}\n{context}\nAnswer:"
 
 AnySettings = TypeVar("AnySettings")
 
@@ -98,10 +97,10 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
     given: tuple[str, ...] = (str(setting.at(HEADS)),)
     if moving:
         k, scored = default_count(setting.geometry), setting.read(MOVING, LahisResult)
-        specific = {code: one.specific_heads for code, one in scored.languages.items()} if scored \
-            else dict[str, tuple[Head, ...]]()  # fmt: skip
         given = tuple(
-            f"{code}={','.join(map(str, own[:k]))}" for code, own in specific.items() if own[:k]
+            f"{code}={','.join(map(str, own))}"
+            for code, language in (scored.languages if scored else {}).items()
+            if (own := language.specific_heads[:k])
         )
     return VerifyPerplexity(
         given,
@@ -116,7 +115,7 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
 def perplexity(setting: Setting) -> Step:
     """Every language's text without every language's heads."""
     draws, n = scale(setting).draws, languages(setting)
-    # As is, the chosen and the full heads on every text, free draws beside the chosen ones on every
+    # As is, the chosen and the full heads on every text, free draws of the chosen ones on every
     # text (the same for languages with as many heads), the other three kinds on their own text.
     texts = n + 2 * n * n + draws * n + 3 * draws * n
     title = "text of each language without the heads of each"
@@ -143,7 +142,7 @@ def moving(setting: Setting) -> tuple[Step, ...]:
             compare_importance,
             _both_gates,
             "gates",
-            "heads by the moving gate beside those by the still one",
+            "heads by the moving gate compared with those by the still one",
             1,
             (HEADS, MOVING, *(step_name(setting, name) for name in (LOSSES, LOSSES_MOVING))),
         ),
@@ -157,7 +156,10 @@ def _both_gates(setting: Setting) -> CompareImportance:
 
 def layers(setting: Setting) -> Step:
     """Every language's text without the heads of one layer at a time."""
-    draws, counts = scale(setting).layer_draws, [one for one in setting.geometry.counts if one]
+    draws, counts = (
+        scale(setting).layer_draws,
+        [count for count in setting.geometry.counts if count],
+    )
     texts = languages(setting) * (1 + len(counts) + draws * len(set(counts)))
 
     return _reading(
@@ -279,7 +281,7 @@ def _off_target(
 
 
 def lead_back(setting: Setting) -> Steer:
-    """Translations asked for behind a text in another language, with heads of either changed."""
+    """Translations requested after a text in another language, with heads of either changed."""
     counts, (source, ways) = scale(setting), astray(setting)
     pairs = PairsChoice(
         ways if setting.pocket else (), () if setting.pocket else ways, limit=counts.steered
@@ -404,7 +406,7 @@ def train_gates(code: str | None, setting: Setting) -> FindSoftGate:
             stop=STOP,
             test=counts.questions,
         ),
-        template=QuestionTemplate(ASKED) if code is None else QuestionTemplate(),
+        template=QuestionTemplate(PROMPT) if code is None else QuestionTemplate(),
         training=SoftGate(epochs=EPOCHS, batch_tokens=setting.batch_tokens),
         seeds=counts.seeds,
         seed=setting.seed,

@@ -54,7 +54,7 @@ def notes(setting: Setting) -> tuple[str, ...]:
             if setting.pocket
             else "one half of the files, and tested on the other"
         )
-        scored = _span([one.documents for one in heads.languages.values()], 0)
+        scored = _span([language.documents for language in heads.languages.values()], 0)
         said.append(
             f"Heads are found on {scored} documents a language of {where}; no text that "
             "they are found on is tested on."
@@ -63,7 +63,7 @@ def notes(setting: Setting) -> tuple[str, ...]:
 
 
 def _step(name: str) -> Callable[[Setting], str]:
-    """The folder of a step, whose name tells of its counts."""
+    """The folder of a step, whose name depends on its counts."""
     return lambda setting: step_name(setting, name)
 
 
@@ -78,12 +78,12 @@ def tell_importance(setting: Setting) -> Findings:
 @of_run(HEADS, LahisResult, "General heads", "By layer")
 def tell_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
     """General and specific heads, and the layers they lie in."""
-    return _told(shown, *set_claims(found))
+    return _claimed(shown, *set_claims(found))
 
 
 def set_claims(found: LahisResult) -> list[Claim]:
     """That there are heads of both kinds, which is described: what they do is tested elsewhere."""
-    sizes = [len(one.specific) for one in found.languages.values()]
+    sizes = [len(language.specific) for language in found.languages.values()]
     by = (
         f"{_span(sizes, 0)} each, which a quantile makes, so that this is no finding; what they do "
         "is tested"
@@ -111,7 +111,7 @@ def tell_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) 
         if (row.of, row.role) == (code, "chosen")
     ]
     none = "No language has heads of its own here, so none could be removed."
-    return _told(replace(shown, found=shown.found or none), *claims)
+    return _claimed(replace(shown, found=shown.found or none), *claims)
 
 
 def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
@@ -128,13 +128,13 @@ def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
 @of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Random heads and texts")
 def tell_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Heads of one language, text of another."""
-    matrix = next((one for one in found.matrices if one.role == "chosen"), None)
+    matrix = next((matrix for matrix in found.matrices if matrix.role == "chosen"), None)
     if matrix is None:
         none = "No language has heads of its own here, so there is nothing to cross."
         return Findings(found=none)
     if not matrix.own:
         return replace(shown, found="With text of one language nothing can be crossed.")
-    return _told(shown, own_most(found, matrix))
+    return _claimed(shown, own_most(found, matrix))
 
 
 def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
@@ -145,13 +145,13 @@ def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
     own, n = matrix.own, len(matrix.own)
     changes = dict(zip(matrix.heads_of, matrix.change, strict=True))
     signs = [
-        {_sign(one.own_minus_largest_other), _sign(changes[code][matrix.text_of.index(code)])}
-        for code, one in own.items()
+        {_sign(row.own_minus_largest_other), _sign(changes[code][matrix.text_of.index(code)])}
+        for code, row in own.items()
     ]
-    most = sum(one.own_minus_largest_other.value > 0 and one.own > 0 for one in own.values())
+    most = sum(row.own_minus_largest_other.value > 0 and row.own > 0 for row in own.values())
     both = signs.count({1})
-    drawn = [one.p_draws for one in own.values() if one.p_draws is not None]
-    documents = _span([int(one["examples"]) for one in found.data.values()], 0)
+    drawn = [row.p_draws for row in own.values() if row.p_draws is not None]
+    documents = _span([int(row["examples"]) for row in found.data.values()], 0)
     by = (
         f"in {most} of {n} languages, in {both} with both intervals above zero; {documents} "
         "documents each"
@@ -164,7 +164,7 @@ def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
     name = "every language's own text suffers most from the loss of its heads"
     if any(-1 in each for each in signs):
         return Claim(name, False, by, OPPOSITE)
-    tested = "every language's interval beside no removal and beside other text, and random sets"
+    tested = "every language's interval against no removal and other text, and random sets"
     return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
 
 
@@ -247,7 +247,7 @@ def tell_general(setting: Setting, found: Summaries, shown: Findings) -> Finding
         ("general", "rouge_l"),
         sign=-1,
     )
-    shown = _told(shown, claim)
+    shown = _claimed(shown, claim)
     no_summaries = (
         "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
         "this says nothing about summaries."
@@ -264,7 +264,7 @@ def tell_off_target(setting: Setting) -> Findings:
         if found is None:
             continue
         shown = shown_by(setting, step, *WRITTEN, "In which language instead")
-        known = {kind for kind, one in found.whole.effects.items() if "off_target" in one}
+        known = {kind for kind, measures in found.whole.effects.items() if "off_target" in measures}
         parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
         if "specific" in known:
             claim = written_claim(
@@ -276,7 +276,7 @@ def tell_off_target(setting: Setting) -> Findings:
                 sign=1,
             )
             claims.append(claim)
-    return _told(joined(parts), *claims)
+    return _claimed(joined(parts), *claims)
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
@@ -301,10 +301,10 @@ def tell_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
         for kind in found.whole.effects
     ]
     provoked = (
-        f"The requests stand behind a text in {away}: the wrong language is provoked, and how "
-        "often it comes by itself is not told."
+        f"The requests follow a text in {away}: the wrong language is provoked, and how often it "
+        "occurs by itself is not measured."
     )
-    return _told(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
+    return _claimed(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
 
 
 def tell_transfer(setting: Setting) -> Findings:
@@ -332,7 +332,7 @@ def tell_transfer(setting: Setting) -> Findings:
         parts.append(titled(shown, pair) if pair else shown)
     shown = joined(parts)
     none = "No language of these pairs has heads of its own, so nothing was changed."
-    return _told(replace(shown, found=none) if parts and not claims else shown, *claims)
+    return _claimed(replace(shown, found=none) if parts and not claims else shown, *claims)
 
 
 def written_claim(
@@ -347,15 +347,15 @@ def written_claim(
     factor, unit = (1.0, "") if measure == "rouge_l" else (100.0, " %")
     parts = [part for part in found.groups.values() if part.effect(kind, measure) is not None]
     prompts = [part.prompts for part in parts]
-    asked = _count(sum(prompts), "prompt")
+    counted = _count(sum(prompts), "prompt")
     if len(prompts) > 1 and len(set(prompts)) == 1:
         groups = "pairs" if isinstance(found, Transfer) else "languages"
-        asked += f", {prompts[0]} in each of {len(prompts)} {groups}"
+        counted += f", {prompts[0]} in each of {len(prompts)} {groups}"
     random = Draws() if effect.free is None else effect.free.draws
     by = (
         f"{what}: {factor * effect.baseline:.1f}{unit} as is, {factor * effect.value:.1f}{unit} "
         f"{how} (change {_spread(effect.change, factor)}), {factor * random.mean:.1f}{unit} with "
-        f"random ones instead; {asked}"
+        f"random ones instead; {counted}"
     )
     return of_removal(name, encode(effect), by, change=effect.change.record(), sign=sign)
 
@@ -364,7 +364,7 @@ def written_claim(
 
 
 def tell_gates(setting: Setting) -> Findings:
-    """Trained gates beside random heads trained alike, and beside the same heads removed."""
+    """Trained gates against random heads trained alike, and against the same heads removed."""
     parts: list[Findings] = []
     claims, rows = [], []
     published = value(
@@ -391,16 +391,16 @@ def tell_gates(setting: Setting) -> Findings:
         "(docs/negative-results.md)."
     )
     sure = shown.sure + (world if setting.pocket else "")
-    return _told(replace(shown, tables=(table, *shown.tables), sure=sure), *claims)
+    return _claimed(replace(shown, tables=(table, *shown.tables), sure=sure), *claims)
 
 
 def gates_claim(found: SoftGateResult, code: str) -> Claim:
     """That trained gates answer more; a training has its own random heads, each one draw."""
-    shares = {kind: one.accuracy for kind, one in found.accuracy.items()}
-    changes = {(one.condition, one.minus): one.accuracy for one in found.differences}
-    change, beside = (
-        Estimate(one.value, one.low, one.high)
-        for one in (changes["trained", "untouched"], changes["trained", "random"])
+    shares = {kind: answers.accuracy for kind, answers in found.accuracy.items()}
+    changes = {(row.condition, row.minus): row.accuracy for row in found.differences}
+    change, against_random = (
+        Estimate(difference.value, difference.low, difference.high)
+        for difference in (changes["trained", "untouched"], changes["trained", "random"])
     )
     drawn = shares["random"].by_seed
     where = f" in {code}" if code else ""
@@ -409,12 +409,12 @@ def gates_claim(found: SoftGateResult, code: str) -> Claim:
         f"{found.pairs.test} questions answered{where} as is, "
         f"{100 * shares['trained'].mean:.1f} % with them (change {_spread(change)}), "
         f"{100 * shares['random'].mean:.1f} % with gates of random heads trained alike "
-        f"(difference {_spread(beside)})"
+        f"(difference {_spread(against_random)})"
     )
     if "removed" in shares:
         by += f", {100 * shares['removed'].mean:.1f} % without these heads"
     row = {
-        "against_random": beside.record(),
+        "against_random": against_random.record(),
         "p_draws": p_draws(-shares["trained"].mean, [-share for share in drawn]),
         "least_p": least_p(len(drawn)),
         "distinct_draws": len(drawn),
@@ -426,7 +426,7 @@ def gates_claim(found: SoftGateResult, code: str) -> Claim:
 # What they have in common
 
 
-def _told(shown: Findings, *claims: Claim) -> Findings:
+def _claimed(shown: Findings, *claims: Claim) -> Findings:
     return replace(shown, more=with_claims(*claims)) if shown != Findings() else shown
 
 
@@ -442,13 +442,11 @@ def _sign(estimate: Estimate) -> int:
 
 def _spread(estimate: Estimate, factor: float = 100.0) -> str:
     """`4.7, 1.0 to 8.8`."""
-    value, low, high = (
-        f"{factor * one:.1f}" for one in (estimate.value, estimate.low, estimate.high)
-    )
-    return f"{value}, {low} to {high}"
+    value, low, high = (factor * end for end in (estimate.value, estimate.low, estimate.high))
+    return f"{value:.1f}, {low:.1f} to {high:.1f}"
 
 
 def _span(values: Sequence[float], digits: int) -> str:
     """`0.079 to 0.100`, or the one value."""
-    low, high = (f"{one:.{digits}f}" for one in (min(values), max(values)))
+    low, high = (f"{end:.{digits}f}" for end in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""Token Alignment Heads: what it asks, its experiments, and the answer for one model."""
+"""Token Alignment Heads: its question, its experiments, and the answer for one model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASK_KINDS = {
 }
 OWN_PROMPTS = Missing(
     "the paper's prompts and key words are French and German texts that the bundled model cannot "
-    "read; prompts of its own world are told instead",
+    "read; prompts of its own world are shown instead",
     "--model MODEL",
     "needs MODEL",
 )
@@ -53,7 +53,7 @@ def _of_group(
 ) -> Missing | None:
     """Figures 13 to 21 are of three groups of models; the figures before them of any.
 
-    `others` are those that are run beside, which asks for `flags`.
+    `others` are the other models that are run, which needs `flags`.
     """
     number = int(element.partition(" ")[2])
     group = MODEL_GROUPS[(number - 13) % 3]
@@ -93,7 +93,7 @@ def _tasks(setting: Setting) -> Steps:
     return steps.task_steps(setting)
 
 
-def _asked(setting: Setting, element: str, own: Sequence[Step]) -> Missing | None:
+def _tasks_missing(setting: Setting, element: str, own: Sequence[Step]) -> Missing | None:
     """Every figure is of all kinds of tasks, Figures 19 to 21 of one group of models each."""
     flags = "--pairs and --benchmarks"
     if setting.pocket and element == "Figure 9":
@@ -105,12 +105,12 @@ def _asked(setting: Setting, element: str, own: Sequence[Step]) -> Missing | Non
 
 def _lacking_tasks(setting: Setting) -> Missing | None:
     """What is missing of the paper's kinds of tasks, by the names of tasks and of their files."""
-    places = [Path(one) for one in setting.data.benchmarks]
-    names = [file.stem for one in places for file in (one, *one.rglob("*.y*ml"))]
+    places = map(Path, setting.data.benchmarks)
+    names = [file.stem for place in places for file in (place, *place.rglob("*.y*ml"))]
     left = [
         f"--benchmarks {kind}"
         for kind, own in TASK_KINDS.items()
-        if not any(re.search(own, one, re.IGNORECASE) for one in names)
+        if not any(re.search(own, name, re.IGNORECASE) for name in names)
     ]
     why = (
         "the paper takes translated HellaSwag and ARC (MuBench), XWinograd, XStoryCloze, XNLI, "
@@ -177,7 +177,7 @@ EXPERIMENTS = (
         "What other tasks lose without these heads",
         _tasks,
         told.tell_tasks,
-        _asked,
+        _tasks_missing,
     ),
     Experiment(
         "table-1",
@@ -222,8 +222,8 @@ PAPER = Paper(
         "A head scores a hit where its largest attention weight, while a target word is predicted, "
         "lies on the source word that it translates; its translation score is the share of hits.",
         "Heads that score above 0.1 are counted by model, layer, direction and checkpoint.",
-        "The best of them are removed, beside as many random heads, and what the model loses in "
-        "translating, in other tasks and on texts is measured.",
+        "The best of them are removed, and in comparison as many random heads; the loss is "
+        "measured in translation, in other tasks and on texts.",
     ),
     EXPERIMENTS,
     answering(EXPERIMENTS),

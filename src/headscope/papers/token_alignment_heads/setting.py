@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def amounts(setting: Setting) -> tuple[Amount, ...]:
 
 def largest(setting: Setting) -> int:
     """The largest number of heads that is removed."""
-    return max(count_of(one, setting.geometry.total) for one in amounts(setting))
+    return max(count_of(amount, setting.geometry.total) for amount in amounts(setting))
 
 
 def ranked_by(setting: Setting) -> Rank:
@@ -111,7 +112,7 @@ def how_scored(setting: Setting) -> str:
 
 
 def differs(setting: Setting) -> tuple[str, ...]:
-    """What of our scores is not the paper's, beside the model."""
+    """What of our scores is not the paper's, except the model."""
     found = ["word links that are not GPT-4.1's", "sentences not known by content to be FLORES-101"]
     if decoded(setting) != "greedy":
         found.append("scored on the reference")
@@ -119,13 +120,12 @@ def differs(setting: Setting) -> tuple[str, ...]:
 
 
 def bound(setting: Setting, table: str, default: str = ANY) -> Reference:
-    """Where a figure comes from that the paper tells of several models or pairs together.
+    """The source of a figure that the paper gives for several models or pairs together.
 
-    What one model lies away from a bound or a largest value is no difference to a result, so it is
-    never compared, not even for a model of the paper.
+    Such a bound or largest value is no result of a single model, so it is never compared.
     """
     found = reference(NAME, table, setting.model.model, default=default)
-    why = found.why or "not comparable: told of several models or pairs together"
+    why = found.why or "not comparable: given for several models or pairs together"
     return Reference(found.source, "no single model" if default == ANY else default, False, why)
 
 
@@ -157,13 +157,17 @@ def directions(setting: Setting) -> tuple[str, ...]:
     known = [parse_direction(pair) for pair in DIRECTIONS]
     for split in ("dev", "devtest"):
         known = directions_in(Path(flores), known, split)
-    return tuple(f"{one.source}-{one.target}" for one in known)
+    return tuple(f"{direction.source}-{direction.target}" for direction in known)
+
+
+def directions_named(places: Sequence[str]) -> tuple[str, ...]:
+    """The directions that `PAIR=FILE` names."""
+    return tuple(place.partition("=")[0] for place in places if "=" in place)
 
 
 def given_directions(setting: Setting) -> tuple[str, ...]:
     """The directions that sentences were given for, as far as they are named."""
-    pairs = tuple(one.partition("=")[0] for one in setting.data.pairs if "=" in one)
-    return directions(setting) or pairs
+    return directions(setting) or directions_named(setting.data.pairs)
 
 
 def halved(setting: Setting) -> bool:
@@ -201,7 +205,7 @@ def _choice(setting: Setting, split: str, limit: int) -> PairsChoice:
 
 def named(choice: PairsChoice) -> PairsChoice:
     """The same, with languages called as in the paper's prompts."""
-    pairs = choice.pair or [place.partition("=")[0] for place in choice.data if "=" in place]
+    pairs = choice.pair or directions_named(choice.data)
     chinese = any("zh" in pair.split("-") for pair in pairs)
     return replace(choice, language_names=(CHINESE,) if chinese else ())
 

@@ -1,4 +1,4 @@
-"""The runs of the paper's experiments: studies with its settings, and what they ask of a model."""
+"""The runs of the paper's experiments: studies with its settings, and their work."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.use.rating import Rating
 from headscope.verify.translation import Removal
 
-#: Random sets of heads of each kind beside those that are removed: with fewer than 19 p over draws
-#: cannot be 0.05.
+#: Random sets of heads of each kind: with fewer than 19 p over draws cannot be 0.05.
 DRAWS = 39
 #: Tokens of a prompt with its sentence, and of a translation: of the pocket world, and of FLORES.
 POCKET_TOKENS, TOKENS = (28, 17), (70, 50)
@@ -73,8 +72,8 @@ FLORES = (997, 1012)
 
 #: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
 POCKET_FOLLOWED, FOLLOWED = 20, 50
-#: Tasks: most items of one of the pocket world, and of anybody's; random sets of heads of each kind
-#: beside the chosen ones, the fewest by which p over draws can be 0.05.
+#: Tasks: most items of one of the pocket world, and of anybody's; random sets of heads of each
+#: kind, the fewest with which p over draws can be 0.05.
 POCKET_ITEMS, ITEMS, TASK_DRAWS = 100, 500, 19
 #: Tokens of all tasks of the pocket world once: read, of one row, and written.
 POCKET_READ, POCKET_ROW, POCKET_WRITTEN = 70_000, 28, 3_400
@@ -197,7 +196,7 @@ def link_steps(setting: Setting) -> Steps:
     if isinstance(scored, Missing):
         return scored
     sentences = scored[:-1]
-    before = tuple(one.name for one in sentences)
+    before = tuple(step.name for step in sentences)
     return (*sentences, Step("links", "word links of one direction", _links, Work(), before))
 
 
@@ -262,7 +261,7 @@ def links_described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, 
 def class_steps(setting: Setting) -> Steps:
     """Shares of the classes of heads, of other models too."""
     others = other_scores(setting)
-    before = ("scores", *(one.name for one in others))
+    before = ("scores", *(step.name for step in others))
 
     own = study_step(
         compare_classes,
@@ -277,8 +276,8 @@ def class_steps(setting: Setting) -> Steps:
 
 def overlap_steps(setting: Setting) -> Steps:
     """The best heads of every direction, compared."""
-    given_ones = len(setting.data.pairs) if halved(setting) else len(directions(setting))
-    if given_ones == 1:
+    number = len(setting.data.pairs) if halved(setting) else len(directions(setting))
+    if number == 1:
         return Missing(
             "heads of one direction alone cannot be compared with those of another",
             "a second direction, such as the reverse: --pairs de-en=FILE",
@@ -324,7 +323,7 @@ def _checkpoints(setting: Setting) -> tuple[str, ...]:
 
 def _formation(setting: Setting) -> Formation:
     names, steering = _checkpoints(setting), setting.steering
-    own = [f"{setting.model.model}@{one}" if _revision(one) else one for one in names]
+    own = [f"{setting.model.model}@{name}" if _revision(name) else name for name in names]
     pairs = PairsChoice(pair=("all",))
     if setting.data.pairs:
         pair = () if halved(setting) else directions(setting)
@@ -406,7 +405,7 @@ def task_steps(setting: Setting) -> Steps:
     own: tuple[Step, ...] = ()
     if not setting.data.benchmarks:
         own = (Step("task-files", "tasks of the pocket world", _task_files, Work()),)
-    before = ("scores", *(one.name for one in own))
+    before = ("scores", *(step.name for step in own))
     title, work = "other tasks without the heads", _task_work(setting)
     tasks = study_step(verify_tasks, _tasks, "tasks", title, work, before)
     steps = [*removal, *own, tasks]
@@ -423,7 +422,7 @@ def task_steps(setting: Setting) -> Steps:
 
 
 def other_models(setting: Setting) -> tuple[str, ...]:
-    """The other models; those of the bundled model's own tasks and sentences cannot be asked."""
+    """The other models; none where the bundled model's own tasks or sentences are used."""
     return setting.data.others if setting.data.pairs and setting.data.benchmarks else ()
 
 
@@ -507,7 +506,7 @@ def rated_steps(setting: Setting) -> Steps:
         number, tokens = DOCUMENTS, POCKET_DOCUMENT
     rows = max(1.0, setting.batch_tokens / tokens)
     work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
-    before = ("scores", *(one.name for one in corpus))
+    before = ("scores", *(step.name for step in corpus))
     draws, random = setting.steering.draws or RATED_DRAWS, "documents rated by random heads"
     return score_steps(
         setting,
@@ -548,7 +547,7 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
     rank, share = ranked_by(setting), selected_share(setting)
     chosen = resolve_heads(str(setting.at("scores")), top(setting), setting.geometry, by=rank)
     drawn = draw_heads(chosen, setting.steering.draws or RATED_DRAWS, setting.seed)
-    sets = [",".join(map(str, one.heads)) for one in drawn]
+    sets = [",".join(map(str, draw.heads)) for draw in drawn]
     settings = {"heads": sets, "share": share, "rating": _rating(setting)}
 
     def rate(run: Run) -> Result:
@@ -557,8 +556,8 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
             place = run.path / f"draw-{number:02d}"
             rated = encode(use_rate(replace(_rating(setting), heads=heads), place, progress))
             best = best_documents(rated_documents(place), share)
-            means = {name: one["mean"] for name, one in rated["languages"].items()}
-            kinds = {name: [one.get("kind") for one in own] for name, own in best.items()}
+            means = {name: scored["mean"] for name, scored in rated["languages"].items()}
+            kinds = {name: [row.get("kind") for row in own] for name, own in best.items()}
             draws.append({"heads": heads, "means": means, "kinds": kinds})
         return {"draws": draws}
 
@@ -582,11 +581,11 @@ def best_documents(
 ) -> dict[str, list[Mapping[str, Any]]]:
     """Of every language the share of its documents with the highest scores, at least one."""
     languages: dict[str, list[Mapping[str, Any]]] = {}
-    for one in rows:
-        if one.get("score") is not None:
-            languages.setdefault(str(one.get("language") or ""), []).append(one)
+    for row in rows:
+        if row.get("score") is not None:
+            languages.setdefault(str(row.get("language") or ""), []).append(row)
     return {
-        name: heapq.nlargest(max(1, round(share * len(own))), own, key=lambda one: one["score"])
+        name: heapq.nlargest(max(1, round(share * len(own))), own, key=lambda row: row["score"])
         for name, own in sorted(languages.items())
     }
 
@@ -611,22 +610,22 @@ class Prompted:
 def key_word_steps(setting: Setting) -> Steps:
     """The attention of every head on the key words of each prompt."""
 
-    def settings(one: Prompted, setting: Setting) -> FindKeyTokens:
+    def settings(prompt: Prompted, setting: Setting) -> FindKeyTokens:
         chat = in_chat(setting)
-        measure = KeyTokens(one.words, one.answer, draws=0, chat=chat, seed=setting.seed)
+        measure = KeyTokens(prompt.words, prompt.answer, draws=0, chat=chat, seed=setting.seed)
         scores = str(setting.at("scores"))
-        return FindKeyTokens(one.prompt, scores, measure, "100%", setting.model, "score")
+        return FindKeyTokens(prompt.prompt, scores, measure, "100%", setting.model, "score")
 
     own = (
         study_step(
             find_key_tokens,
-            partial(settings, one),
-            f"key-words-{one.name}",
-            f"attention on the key words of {one.name}",
-            Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
+            partial(settings, prompt),
+            f"key-words-{prompt.name}",
+            f"attention on the key words of {prompt.name}",
+            Work(forward=len(prompt.prompt) / 3, length=len(prompt.prompt) / 3, calls=1),
             ("scores",),
         )
-        for one in prompts(setting)
+        for prompt in prompts(setting)
     )
     return score_steps(setting, *own)
 
@@ -657,7 +656,7 @@ def prompts(setting: Setting) -> tuple[Prompted, ...]:
 
 def longest(text: str) -> tuple[str, ...]:
     """The longest words of a text, in its order; of equal length the first."""
-    found = [one.text for one in split_words(text, links_given=False)]
-    known = [one for one in dict.fromkeys(found) if any(map(str.isalnum, one))]
-    most = sorted(known, key=lambda one: -len(one))[:KEY_WORDS]
-    return tuple(one for one in known if one in most)
+    texts = dict.fromkeys(word.text for word in split_words(text, links_given=False))
+    words = [word for word in texts if any(map(str.isalnum, word))]
+    most = sorted(words, key=len, reverse=True)[:KEY_WORDS]
+    return tuple(word for word in words if word in most)

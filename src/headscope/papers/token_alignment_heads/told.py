@@ -61,12 +61,13 @@ MORE_SENTENCES = "more sentences a direction"
 SHOWN = 240
 
 
-def _beside(
+def _with_published(
     title: str, rows: Mapping[str, Cell], cited: Reference, note: str = "", what: str = "here"
 ) -> Table:
-    """Our figures beside the published ones, a row each."""
-    made = tuple(Row(name, (cell,)) for name, cell in rows.items())
-    return Table(title, (what,), made, cited, note)
+    """Our figures and the published ones, a row each."""
+    return Table(
+        title, (what,), tuple(Row(name, (own,)) for name, own in rows.items()), cited, note
+    )
 
 
 def _published(
@@ -89,8 +90,8 @@ def tell_links(setting: Setting) -> Findings:
         return Findings()
     example = found["example"]
     rows = tuple(
-        Row(one["target"], (cell(" ".join(one["source"]) or None, why="none"),))
-        for one in example["words"]
+        Row(word["target"], (cell(" ".join(word["source"]) or None, why="none"),))
+        for word in example["words"]
     )
     by = "a language model" if found["aligner"] == "llm" else found["aligner"]
     how = (
@@ -98,10 +99,10 @@ def tell_links(setting: Setting) -> Findings:
         if by == "links"
         else f"The links are those of {by}, which makes mistakes that were not counted here."
     )
-    sure = _figure("Section 2.1", "links", "confidence, above", "threshold")
+    confidence = _figure("Section 2.1", "links", "confidence, above", "threshold")
     note = (
-        f"{how} The paper asked GPT-4.1 and kept links of which it was surer than {sure:g}; it "
-        "shows an English sentence with its Chinese translation."
+        f"{how} The paper takes links of GPT-4.1 with a confidence above {confidence:g} and shows "
+        "an English sentence with its Chinese translation."
     )
     title = f"{example['source']} ({found['direction']})"
     share = found["linked"] / found["words"] if found["words"] else 0.0
@@ -132,7 +133,7 @@ def tell_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Fin
             cited = reference(NAME, "Section 3.1", model, default=model, differs=differs(setting))
     low, high = own or (None, None)
     share = hundred(first.shares.token_alignment, low, high)
-    table = _beside(
+    table = _with_published(
         "Token alignment heads",
         {first.model or first.name: replace(share, published=theirs)},
         cited,
@@ -151,9 +152,9 @@ def bounds(scores: TranslationResult) -> tuple[float, float] | None:
     ends = []
     for part in (scores.directions or {"": scores}).values():
         spans = [
-            (one.low, one.high)
-            for one in part.heads
-            if one.low is not None and one.high is not None
+            (head.low, head.high)
+            for head in part.heads
+            if head.low is not None and head.high is not None
         ]
         if not spans or len(spans) < len(part.heads):
             return None
@@ -162,16 +163,17 @@ def bounds(scores: TranslationResult) -> tuple[float, float] | None:
     return low, high
 
 
-def class_claims(one: ClassShares, own: tuple[float, float] | None, most: float) -> list[Claim]:
+def class_claims(classes: ClassShares, own: tuple[float, float] | None, most: float) -> list[Claim]:
     """That there are such heads, and that they are few."""
-    counted, total = one.counts.token_alignment, one.total
-    chance = None if one.counts_above_chance is None else one.counts_above_chance.token_alignment
-    beside = "" if chance is None else f", {count_words(chance)} above chance by as much"
+    counted, total = classes.counts.token_alignment, classes.total
+    above = classes.counts_above_chance
+    chance = None if above is None else above.token_alignment
+    corrected = "" if chance is None else f", {count_words(chance)} above chance by as much"
     tested = "" if own is None else "intervals of single heads over sentences"
     some: bool | None = counted > 0 and chance != 0
     if some and own is not None and own[0] == 0:
         some = None
-    by = f"{count_words(counted)} of {total} score above {THRESHOLD}{beside}"
+    by = f"{count_words(counted)} of {total} score above {THRESHOLD}{corrected}"
     there = Claim("some heads align tokens", some, by, tested, decides=MORE_SENTENCES)
     low, high = own or (counted / total, counted / total)
     few = True if high < most else False if low >= most else None
@@ -193,7 +195,7 @@ def tell_positions(setting: Setting) -> Findings:
             *(titled(shown_by(setting.of(name), "scores", *sections), name) for name in others),
         ]
     )
-    aligned = thirds([one["token_alignment"] for one in profile])
+    aligned = thirds([layer["token_alignment"] for layer in profile])
     total = sum(aligned)
     if not total:
         return shown
@@ -229,16 +231,15 @@ def tell_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Fin
     )
 
     def lowest(name: str, pairs: Sequence[PairOverlap]) -> Cell:
-        told = f"\u2265 {least:g}" if name == "Figure 5" else None
-        return cell(min(pair.jaccard for pair in pairs), published=told)
+        in_paper = f"\u2265 {least:g}" if name == "Figure 5" else None
+        return cell(min(pair.jaccard for pair in pairs), published=in_paper)
 
     rows = {name: lowest(name, pairs) for name, pairs in theirs.items() if pairs}
-    table = _beside(
+    table = _with_published(
         "Lowest Jaccard index of the best heads of two directions",
         rows,
         bound(setting, "Section 3.2", LLAMA),
-        "Published: the paper tells that of Figure 5's ten directions no pair lies below this "
-        "figure.",
+        "Published: the lower bound that the paper gives for the ten directions of Figure 5.",
     )
     claims = [
         figure_5_claim(theirs["Figure 5"], least),
@@ -297,9 +298,9 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 def tell_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
     rows = found.checkpoints
-    peak, last = max(rows, key=lambda one: one.shares.token_alignment), rows[-1]
+    peak, last = max(rows, key=lambda row: row.shares.token_alignment), rows[-1]
 
-    def beside(row: CheckpointRow, column: str) -> dict[str, Cell]:
+    def published_cells(row: CheckpointRow, column: str) -> dict[str, Cell]:
         name = f"{row.name} (paper: {column})"
         overlap = _figure("Figure 7", "token alignment heads", column, "overlap", SCRATCH)
         share = _figure("Figure 6", "token alignment heads", column, model=SCRATCH)
@@ -312,19 +313,19 @@ def tell_formation(setting: Setting, found: FormationResult, shown: Findings) ->
     cited = reference(
         NAME, "Figure 6", setting.model.model, default=SCRATCH, differs=differs(setting)
     )
-    table = _beside(
-        "Beside the paper's training",
+    table = _with_published(
+        "Compared with the paper's training",
         {
-            **beside(peak, "step 8000"),
-            **beside(last, "end"),
+            **published_cells(peak, "step 8000"),
+            **published_cells(last, "end"),
             "at the end, inactive %": hundred(last.shares.inactive, published=inactive),
         },
         cited,
         "The first checkpoint is that with the largest share. The paper's share of inactive heads "
         "is from section 4, its overlap from Figure 7.",
     )
-    above = [one.above_chance.token_alignment for one in rows if one.above_chance is not None]
-    shares = [one.shares.token_alignment for one in rows]
+    above = [row.above_chance.token_alignment for row in rows if row.above_chance is not None]
+    shares = [row.shares.token_alignment for row in rows]
     heads = sum(rows[0].counts.each)
     claim = formation_claim(shares, above if len(above) == len(rows) else None, heads)
     return replace(shown, tables=(*shown.tables, table), more=with_claims(claim))
@@ -342,7 +343,7 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
     by, every = three(shares), [shares]
     if above is not None:
         by, every = f"{by}; above chance by {THRESHOLD}: {three(above)}", [shares, above]
-    verdicts = {max(one) - max(one[0], one[-1]) >= 1 / heads for one in every}
+    verdicts = {max(curve) - max(curve[0], curve[-1]) >= 1 / heads for curve in every}
     holds = verdicts.pop() if len(verdicts) == 1 else None
     name = "token alignment heads multiply in training and thin out later"
     return Claim(name, holds, by, decides="more sentences at each checkpoint")
@@ -357,19 +358,19 @@ def tell_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Fin
     tables = [*shown.tables]
     if "text" in found.measures:
         without, base = found.main_case.top, found.baseline
-        told = {
+        drops = {
             key: f"< \u2212{_figure('Section 5.1', 'removal', 'largest drop, above', key):g}"
             for key in ("bleu", "chrf")
         }
         texts = (without.text, base.text)
-        bleu = less(*(None if one is None else one.bleu for one in texts))
+        bleu = less(*(None if text is None else text.bleu for text in texts))
         rows = {
-            "change of chrF++": _estimate(without.change.chrf, told["chrf"]),
-            "change of BLEU": cell(bleu, published=told["bleu"], digits=1, why="not measured"),
+            "change of chrF++": _estimate(without.change.chrf, drops["chrf"]),
+            "change of BLEU": cell(bleu, published=drops["bleu"], digits=1, why="not measured"),
         }
         note = "Published: the largest drops over the paper's models exceed these."
         title, cited = "Translation without the heads", bound(setting, "Section 5.1")
-        tables.insert(0, _beside(title, rows, cited, note, f"top {without.label.k}"))
+        tables.insert(0, _with_published(title, rows, cited, note, f"top {without.label.k}"))
         tables += example(setting)
     return replace(shown, tables=tables, more=with_claims(*removal_claims(found)))
 
@@ -383,13 +384,13 @@ def _estimate(
 def removal_claims(found: RemovalResult) -> list[Claim]:
     """That the model needs these heads to translate, more than others; by loss a claim of ours."""
     case = found.main_case
-    one, claims, both = case.top, [], len(found.measures) > 1
+    removed, claims, both = case.top, [], len(found.measures) > 1
     n = len(found.directions)
     for measure, change, ending, name in (
-        ("text", one.change.chrf, "", "translation needs the heads"),
+        ("text", removed.change.chrf, "", "translation needs the heads"),
         (
             "loss",
-            one.change.nll,
+            removed.change.nll,
             "_loss" if both else "",
             "reference translations cost more without the heads (by loss)",
         ),
@@ -399,15 +400,15 @@ def removal_claims(found: RemovalResult) -> list[Claim]:
         words, digits, sign = ("chrF++", 1, -1) if measure == "text" else ("nats a token", 3, 1)
         drawn = case.chrf("random") if measure == "text" else case.nll("random")
         base, without = (
-            (found.chrf, one.chrf) if measure == "text" else (found.baseline.nll, one.nll)
+            (found.chrf, removed.chrf) if measure == "text" else (found.baseline.nll, removed.nll)
         )
-        beside = f", {fmean(drawn):.{digits}f} without random ones" if drawn else ""
+        random = f", {fmean(drawn):.{digits}f} without random ones" if drawn else ""
         by = (
             f"{words} {base:.{digits}f} as it is, {without:.{digits}f} without the top "
-            f"{one.label.k}{beside}; {found.sentences} sentences of {n} "
+            f"{removed.label.k}{random}; {found.sentences} sentences of {n} "
             f"direction{'' if n == 1 else 's'}"
         )
-        row, of = encode(one), change.record()
+        row, of = encode(removed), change.record()
         claims.append(of_removal(name, row, by, change=of, ending=ending, sign=sign))
     return claims
 
@@ -460,7 +461,7 @@ def tell_failures(setting: Setting, found: FailuresResult, shown: Findings) -> F
         "words and links; how the paper sorted it does not say."
     )
     cited = bound(setting, "Section A.4")
-    table = _beside("Kinds of failure", rows, cited, note, "share of failures %")
+    table = _with_published("Kinds of failure", rows, cited, note, "share of failures %")
     return with_blocks(shown, table, claims=failure_claim(found.counts, found.selected))
 
 
@@ -493,16 +494,16 @@ def tell_tasks(setting: Setting) -> Findings:
 @of_run("tasks", TasksResult, "Tasks", "What is lost")
 def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings:
     changes = {
-        name: max(tops(task.conditions), key=lambda one: one.label.k).change
+        name: max(tops(task.conditions), key=lambda condition: condition.label.k).change
         for name, task in found.tasks.items()
     }
     worst = min(changes, key=lambda name: changes[name].value)
     most = _figure("Section 5.2", "removal", "largest drop", "accuracy")
-    table = _beside(
+    table = _with_published(
         "The largest loss of a task",
         {worst: _estimate(changes[worst], -most, 100)},
         bound(setting, "Section 5.2"),
-        "Published: the largest loss of accuracy that the paper tells, beside our largest."
+        "Published: the largest loss of accuracy in the paper."
         + ("" if setting.data.benchmarks else " The tasks are made from the pocket world."),
         "change, points",
     )
@@ -516,7 +517,7 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
     """That tasks within one language need the heads less; none where no task needs a mapping.
 
     By the means of the bounds, which is more careful than an interval of the mean. Random heads are
-    told in the table, and no test of the families has them beside.
+    in the table alone: no test of the families includes them.
     """
     cross = {task.name for task in CROSS_LINGUAL}
     over = [change for name, change in changes.items() if name in cross]
@@ -525,11 +526,11 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
         return []
     holds: bool | None = None
     if all(change.bounded for change in changes.values()):
-        if fmean(one.high for one in over) < fmean(one.low for one in within):
+        if fmean(change.high for change in over) < fmean(change.low for change in within):
             holds = True
-        elif fmean(one.low for one in over) > fmean(one.high for one in within):
+        elif fmean(change.low for change in over) > fmean(change.high for change in within):
             holds = False
-    means = [100 * fmean(one.value for one in family) for family in (over, within)]
+    means = [100 * fmean(change.value for change in family) for family in (over, within)]
     by = f"tasks across languages {means[0]:+.1f} points, within one {means[1]:+.1f}"
     name = "other tasks need the heads less"
     return [Claim(name, holds, by, decides="more examples of each task")]
@@ -541,7 +542,7 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
 @of_run("scores", TranslationResult)
 def tell_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> Findings:
     """Whether these heads look at the words on which a prompt turns."""
-    scores = {one.place: one.score or 0.0 for one in scored.heads}
+    scores = {head.place: head.score or 0.0 for head in scored.heads}
     k = count_of(top(setting), setting.geometry.total)
     rows, bars, looking = [], [], list[tuple[bool, bool]]()
     for prompt in prompts(setting):
@@ -571,8 +572,8 @@ def tell_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> 
         "paper's, which are of HellaSwag, XNLI and XWinograd."
         if setting.pocket
         else "The prompts are ours. Key words of the French ending are the paper's, those of the "
-        "German one translate them (Figure 23 prints the French ones beside its German prompt); of "
-        "inferences (XNLI) and pronouns (XWinograd) its text tells none, so these are ours, too."
+        "German one translate them (Figure 23 prints the French ones with its German prompt). For "
+        "inferences (XNLI) and pronouns (XWinograd) the paper gives none, so these are ours, too."
     )
     note = (
         "Mean attention on the key words while the right answer is predicted. Even: were attention "
@@ -603,7 +604,7 @@ def looked(
     others = [attention[head] for head in order[k:]]
     if not others:
         return chosen, None, None
-    return chosen, fmean(others), fmean(one >= chosen for one in others)
+    return chosen, fmean(others), fmean(attended >= chosen for attended in others)
 
 
 def key_word_claim(plain: Sequence[bool]) -> list[Claim]:
@@ -625,11 +626,11 @@ def tell_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     rows, share = rated_documents(setting.at("rated")), selected_share(setting)
     theirs, best = published_selection(), best_documents(rows, share)
     random = (setting.result("rated-random") or {"draws": []})["draws"]
-    known = any("kind" in one for one in rows)
+    known = any("kind" in row for row in rows)
     selected = []
     for name, own in best.items() if known else ():
-        every = [one for one in rows if str(one.get("language") or "") == name]
-        kinds = [kind for one in random for kind in one["kinds"].get(name, ())]
+        every = [row for row in rows if str(row.get("language") or "") == name]
+        kinds = [kind for draw in random for kind in draw["kinds"].get(name, ())]
         drawn = kinds.count("bilingual") / len(kinds) if kinds else None
         cells = (
             cell(len(own), digits=0),
@@ -670,28 +671,28 @@ def rated_claim(
     It holds where the interval of their share lies above that of all texts, and p over random
     heads is at most 0.05.
     """
-    chosen = [one for own in best.values() for one in own]
-    if not chosen or not any("kind" in one for one in rows):
+    chosen = [row for own in best.values() for row in own]
+    if not chosen or not any("kind" in row for row in rows):
         return []
     (share, low, high), every = bilingual(chosen), bilingual(rows)[0]
     holds = True if low > every else False if high < every else None
     by = f"{share:.0%} of the {len(chosen)} selected carry one, {every:.0%} of all"
     decides = "" if holds is not None else "more texts"
-    kinds = [[kind for own in one["kinds"].values() for kind in own] for one in random]
+    kinds = [[kind for own in draw["kinds"].values() for kind in own] for draw in random]
     shares = [own.count("bilingual") / len(own) for own in kinds if own]
-    p = p_draws(-share, [-one for one in shares]) if shares else 1.0
+    p = p_draws(-share, [-other for other in shares]) if shares else 1.0
     if shares:
         by += f", {fmean(shares):.0%} of those that random heads select"
         by += f"; p over {len(shares)} draws {p:.2g}"
     if holds and p > LEVEL:
-        holds, decides = None, "more random sets" if shares else "random heads beside"
+        holds, decides = None, "more random sets" if shares else "documents rated by random heads"
     name = "texts that need the heads carry translations"
     return [Claim(name, holds, by, "an interval of a share and random sets", decides=decides)]
 
 
 def bilingual(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
     """The share of documents that carry their translation, with its interval."""
-    number = sum(one.get("kind") == "bilingual" for one in rows)
+    number = sum(row.get("kind") == "bilingual" for row in rows)
     return number / len(rows), *wilson_interval(number, len(rows))
 
 
@@ -718,7 +719,7 @@ COLUMN = "flores_chrF++"
 @of_run("trater", TraterResult)
 def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findings:
     """What models learn from texts that need these heads."""
-    conditions = {one.kind: one for one in found.conditions}
+    conditions = {condition.kind: condition for condition in found.conditions}
     rows = {
         f"{kind}: {words}": cell(
             conditions[kind].mean.chrf_prompt if kind in conditions else None,
@@ -731,7 +732,9 @@ def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
     other = ("other data", "our mixtures")
     cited = reference(NAME, "Table 1", setting.model.model, default=TRAINED, differs=other)
     columns = dict.fromkeys(
-        one.column for one in published(NAME) if (one.table, one.row) == ("Table 1", "baseline")
+        entry.column
+        for entry in published(NAME)
+        if (entry.table, entry.row) == ("Table 1", "baseline")
     )
     left = ", ".join(name for name in columns if name != COLUMN)
     note = (
@@ -740,13 +743,13 @@ def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
         f"held-out sentences by the translation prompt. The paper's other benchmarks ({left}) do "
         f"not exist for this world. {found.unknown.get('note') or ''}".strip()
     )
-    table = _beside("Models trained on mixtures", rows, cited, note, "chrF++")
+    table = _with_published("Models trained on mixtures", rows, cited, note, "chrF++")
     differences = [
         Row(name, tuple(_difference(given.get(key), digits) for key, _, digits in MEASURES))
-        for kind, one in conditions.items()
+        for kind, condition in conditions.items()
         for name, given in (
-            (f"{kind}: {NAMED.get(kind, kind)}", one.differences),
-            (f"{kind}, less random", one.against_random),
+            (f"{kind}: {NAMED.get(kind, kind)}", condition.differences),
+            (f"{kind}, less random", condition.against_random),
         )
         if given
     ]
@@ -762,7 +765,7 @@ def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
     base = conditions.get("baseline")
     said = "" if base is None else (
         f"The corpus as it is gives chrF++ {base.mean.chrf_prompt:.1f}. "
-        + "".join(f"{one.by[:1].upper()}{one.by[1:]}." for one in claims)
+        + "".join(f"{claim.by[:1].upper()}{claim.by[1:]}." for claim in claims)
     ).strip()  # fmt: skip
     sure = "Intervals are over sentences; each mixture was trained with several seeds."
     return Findings((table, own), (), said, sure if said else "", with_claims(*claims))
@@ -774,8 +777,8 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
         return []
     random = all(conditions[kind].against_random is not None for kind in MIXTURES)
     measured = {
-        kind: ((one.against_random if random else one.differences) or {})["chrf_prompt"]
-        for kind, one in conditions.items()
+        kind: ((condition.against_random if random else condition.differences) or {})["chrf_prompt"]
+        for kind, condition in conditions.items()
         if kind in MIXTURES
     }
     by = ", ".join(
@@ -787,8 +790,8 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
         )
         for kind, words in MIXTURES.items()
     )
-    by += ", beside random selections" if random else ""
-    sides = [_side(one) * WAYS[kind] for kind, one in measured.items()]
+    by += ", compared with random selections" if random else ""
+    sides = [_side(difference) * WAYS[kind] for kind, difference in measured.items()]
     holds = False if -1 in sides else True if random and set(sides) == {1} else None
     decides = "more trainings" if random else "models trained on random selections of the same size"
     return [
@@ -811,8 +814,12 @@ def _side(change: Difference) -> int:
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
 
 
-def _difference(one: Difference | None, digits: int) -> Cell:
-    return cell(None) if one is None else cell(one.value, one.low, one.high, digits=digits)
+def _difference(difference: Difference | None, digits: int) -> Cell:
+    return (
+        cell(None)
+        if difference is None
+        else cell(difference.value, difference.low, difference.high, digits=digits)
+    )
 
 
 def _power(found: TraterResult) -> str:
@@ -820,9 +827,10 @@ def _power(found: TraterResult) -> str:
     if not found.power:
         return ""
     each = "; ".join(
-        f"{one.kind} {one.change:+.1f} chrF++, power {one.power:.2f}" for one in found.power
+        f"{mixture.kind} {mixture.change:+.1f} chrF++, power {mixture.power:.2f}"
+        for mixture in found.power
     )
-    enough = all(one.enough for one in found.power)
+    enough = all(mixture.enough for mixture in found.power)
     return (
         "At the share that the paper selects as many trainings would be expected to show "
         f"{each}, along the flatter and the steeper side of the trained mixtures: "

@@ -25,7 +25,7 @@ class Mixture:
     """One mixture to train on; `digest` is that of its texts in order, which a training sees.
 
     `share` is what was selected of every language's tokens, None for a baseline; `about` is what
-    the result tells of it.
+    the result says of it.
     """
 
     name: str
@@ -42,7 +42,7 @@ TRAINED = "1.5B trained on mixtures"
 PAPER = "token-alignment-heads"
 SOURCE = "Token Alignment Heads (ICLR 2026), Table 1: a model of 1.5 billion parameters, 1T tokens"
 
-#: What is told of every model.
+#: The figures of every model.
 FIGURES = (
     "chrf_prompt",
     "chrf_document",
@@ -64,23 +64,24 @@ ENOUGH, SIMULATED = 0.8, 20_000
 
 
 def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `TraterResult` holds beside model and corpus, as JSON.
+    """What `TraterResult` holds besides model and corpus, as JSON.
 
     Selections by score are also compared with random selections of the same size and seeds.
     Intervals are over sentences or items.
     """
-    rows = [{**one.about, **_figures(found)} for one, found in zip(mixtures, measured, strict=True)]
+    figures = map(_figures, measured)
+    rows = [{**mixture.about, **own} for mixture, own in zip(mixtures, figures, strict=True)]
     by_condition: dict[tuple[str, Any], dict[int, int]] = {}
-    for at, one in enumerate(mixtures):
-        by_condition.setdefault((one.kind, one.share), {})[one.seed] = at
+    for at, mixture in enumerate(mixtures):
+        by_condition.setdefault((mixture.kind, mixture.share), {})[mixture.seed] = at
     base = next(seeds for (kind, _), seeds in by_condition.items() if kind == "baseline")
     conditions = []
     for (kind, share), seeds in by_condition.items():
         own = [rows[at] for at in seeds.values()]
         row: dict[str, Any] = {"kind": kind, "share": share, "seeds": list(seeds)}
-        row["bilingual"] = fmean(one.get("bilingual_share_of_tokens", 0.0) for one in own)
+        row["bilingual"] = fmean(model.get("bilingual_share_of_tokens", 0.0) for model in own)
         for name in FIGURES:
-            values = [one[name] for one in own]
+            values = [model[name] for model in own]
             row[name] = fmean(values)
             row[f"{name}_sd"] = stdev(values) if len(values) > 1 else None
         if kind != "baseline":
@@ -102,11 +103,11 @@ def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]])
 
 
 def power_at(conditions: Sequence[Mapping[str, Any]], share: float) -> list[dict[str, Any]]:
-    """What trainings on a selection of another `share` could show, reckoned beforehand.
+    """What trainings on a selection of another `share` could show, computed beforehand.
 
     Between the trained mixtures chrF++ under the prompt is taken to go in a straight line with the
     share of tokens that carry a translation. Where the line below the baseline is flatter than the
-    one above it, either may be the true slope beside it, so both are told.
+    one above it, either may be the true slope near it, so both are given.
 
     Returns:
         For `remove` and `enhance` with the flatter and with the steeper slope: `change` expected
@@ -174,9 +175,9 @@ def _figures(found: Mapping[str, Any]) -> dict[str, float]:
 
 def _answered(found: Mapping[str, Any], tasks: Sequence[str]) -> tuple[list[bool], float]:
     """Whether each item of some tasks was answered right, and the share that guessing gets."""
-    asked = [found["choices"][task] for task in tasks]
-    right = [hit for one in asked for hit in one["right"]]
-    return right, sum(one["chance"] * len(one["right"]) for one in asked) / len(right)
+    choices = [found["choices"][task] for task in tasks]
+    right = [hit for items in choices for hit in items["right"]]
+    return right, sum(items["chance"] * len(items["right"]) for items in choices) / len(right)
 
 
 def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, Any]:
@@ -192,7 +193,7 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
     for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
         languages = len(pairs[0][0]["document"]["shares"])
         found[name] = _mean_difference(
-            [(one["document"][key], other["document"][key]) for one, other in pairs], languages
+            [(model["document"][key], other["document"][key]) for model, other in pairs], languages
         )
     for name, tasks in ANSWERED.items():
         right, others = (
@@ -200,9 +201,9 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
             for models in zip(*pairs, strict=True)
         )
         found[name] = bootstrap_difference(right, others, counted_mean).record()
-    figures = [(_figures(one), _figures(other)) for one, other in pairs]
+    figures = [(_figures(own), _figures(other)) for own, other in pairs]
     for name in FIGURES:
-        by_seed = [one[name] - other[name] for one, other in figures]
+        by_seed = [own[name] - other[name] for own, other in figures]
         found.setdefault(name, {"value": fmean(by_seed)})["by_seed"] = by_seed
     return found
 
@@ -212,8 +213,8 @@ def _mean_difference(
 ) -> dict[str, Any]:
     """The mean of paired differences of texts, which lie language by language.
 
-    A sentence is drawn in all languages and for all seeds together: what it says is as hard for a
-    model in either, so its texts drawn apart would make the mean look surer than it is.
+    A sentence is drawn in all languages and for all seeds together: its difficulty is shared, so
+    separate draws would make the interval too narrow.
     """
     condition, control = (
         [group for texts in models for group in np.asarray(texts).reshape(languages, -1, 1)]

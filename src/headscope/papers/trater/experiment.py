@@ -153,7 +153,7 @@ def selected_share(text: str, true: float) -> float:
     if text == TRUE:
         return true
     try:
-        # In decimals, so that 1.3% is 0.013 and not the number beside it.
+        # In decimals, so that 1.3% is 0.013 and not a neighbouring float.
         value = float(Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1))
     except (InvalidOperation, ValueError):
         value = 0.0
@@ -265,7 +265,7 @@ def _mixtures(
                 "tokens": tokens.total(),
                 "bilingual_documents": documents["bilingual"],
                 "bilingual_share_of_tokens": tokens["bilingual"] / tokens.total(),
-                "languages": {code: one.share_after for code, one in manifest.languages.items()},
+                "languages": {code: own.share_after for code, own in manifest.languages.items()},
                 "largest_difference_of_shares": manifest.largest_difference,
             }
             found.append(Mixture(f"seed-{seed}-{name}", kind, value, seed, folder, digest, about))
@@ -289,16 +289,16 @@ def _train(
     """Train and measure one model a mixture; what is there already is read."""
     trainings = [
         Training(
-            mixture=one.folder,
-            digest=one.digest,
+            mixture=mixture.folder,
+            digest=mixture.digest,
             prompt_tokens=round(config.tokens * config.prompts),
-            seed=one.seed,
+            seed=mixture.seed,
             batch_tokens=config.batch_tokens,
             evaluation=config.evaluation,
         )
-        for one in mixtures
+        for mixture in mixtures
     ]
-    places = [run.path / "trainings" / one.name for one in mixtures]
+    places = [run.path / "trainings" / mixture.name for mixture in mixtures]
     if config.workers == 1:
         found = []
         for training, place in zip(trainings, places, strict=True):
@@ -307,17 +307,17 @@ def _train(
                 progress("trainings", len(found), len(trainings))
         return found
     _in_processes(trainings, places, config.workers, progress)
-    return [train_and_measure(one, place) for one, place in zip(trainings, places, strict=True)]
+    return list(map(train_and_measure, trainings, places))
 
 
 def _train_alone(training: Training, place: Path) -> None:
-    """A training in a process of its own; errors that can be told are a line, no traceback."""
+    """A training in a process of its own; expected errors are a line, no traceback."""
     try:
         train_and_measure(training, place, threads=1)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:  # the process that began this one is told too, and says so
+    except KeyboardInterrupt:  # its parent is interrupted too, and says so
         sys.exit(INTERRUPTED)
 
 
@@ -336,7 +336,7 @@ def _in_processes(
                 process = context.Process(target=_train_alone, args=(training, place))
                 process.start()
                 running[process] = place
-            for process in [one for one in running if one.exitcode is not None]:
+            for process in [process for process in running if process.exitcode is not None]:
                 place = running.pop(process)
                 if process.exitcode:
                     raise InputError(

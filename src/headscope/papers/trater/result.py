@@ -166,7 +166,7 @@ def show(result: TraterResult, run: Path) -> Shown:
     by_seed = _differences(
         result,
         "Differences, seed by seed",
-        lambda each, digits: Cell(", ".join(fixed(one, digits) for one in each.by_seed) or None),
+        lambda each, digits: Cell(", ".join(fixed(own, digits) for own in each.by_seed) or None),
     )
     return Shown(
         "TRater experiment",

@@ -3,7 +3,7 @@
 Translation is measured under the default prompt, and in the form that the documents of the corpus
 have themselves: a text, a new line, and then the model goes on. Nothing there says into which
 language, so what it writes counts against the best of the references; and the loss of the
-true translation, of each language, is taken beside that of another text's translation. Word tasks
+true translation, of each language, is compared with that of another text's translation. Word tasks
 and questions are answered by the choice with the lowest loss, as multiple-choice benchmarks are.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: What a training leaves behind when it has been measured, and its last weights.
 MEASURED, WEIGHTS = "measured.json", "final"
-#: The word tasks that are asked; questions are about two facts told in their own language.
+#: The word tasks; questions are about two facts stated in their own language.
 WORD_TASKS = ("translate", "plural", "past", "first_letter", "capital")
 
 #: Tokens that a model may go on with after a text.
@@ -78,8 +78,8 @@ class Training:
     """One model to train from scratch.
 
     `mixture` is a folder that `use mix` wrote, and `digest` what it holds. `prompt_tokens` tokens
-    of translation prompts come beside it, the same for the same seed whatever the mixture is, so
-    that the model can be asked for translations at all; documents are read once, those of the
+    of translation prompts are added, the same for the same seed whatever the mixture is, so that
+    the model can be prompted for translations at all; documents are read once, those of the
     mixture as often as they stand there. `seed` decides weights, order and prompts.
     """
 
@@ -117,7 +117,7 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
         shutil.rmtree(partial, ignore_errors=True)
         tokenizer.save_pretrained(partial)
         os.replace(partial, out / "tokenizer")
-    mixture = [Document("corpus", "", one["text"]) for one in records_of(training.mixture)]
+    mixture = [Document("corpus", "", record["text"]) for record in records_of(training.mixture)]
     if not mixture:
         raise InputError(f"{training.mixture} holds no documents; mix them again")
     documents = [*mixture, *_prompts(tokenizer, training)]
@@ -136,7 +136,7 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
     measured = {
         "documents": len(documents),
         "steps": len(batches),
-        "tokens": sum(int(one.input_ids.numel()) for one in batches),
+        "tokens": sum(int(batch.input_ids.numel()) for batch in batches),
         **evaluate(load(out / WEIGHTS, device="cpu"), training.evaluation),
         "training": asdict(config),
     }
@@ -186,11 +186,11 @@ def _prompts(tokenizer: Any, training: Training) -> Iterator[Document]:
         some = [
             translation_document(rng, "train", DEFAULT_TEMPLATE.text, languages) for _ in range(64)
         ]
-        lengths = tokenizer([f"{one.prompt} {one.target}" for one in some])["input_ids"]
-        for one, ids in zip(some, lengths, strict=True):
+        texts = [f"{document.prompt} {document.target}" for document in some]
+        for document, ids in zip(some, tokenizer(texts)["input_ids"], strict=True):
             if tokens < training.prompt_tokens:
                 tokens += len(ids)
-                yield one
+                yield document
 
 
 def records_of(folder: Path) -> Iterator[dict[str, Any]]:
@@ -229,18 +229,18 @@ def _under_prompt(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     from headscope.pocket.sample import sample_pairs
     from headscope.verify.translation import translate
 
-    directions = [f"{one}-{other}" for one, other in permutations(config.languages, 2)]
-    files = [sample_pairs(one, "test", config.sentences, config.seed) for one in directions]
+    directions = ["-".join(pair) for pair in permutations(config.languages, 2)]
+    files = [sample_pairs(name, "test", config.sentences, config.seed) for name in directions]
     outputs = translate(lm, files, HeadSet(lm.geometry, ()))
     scores = [
         chrf(made, [pair.target for pair in file.pairs])
         for made, file in zip(outputs, files, strict=True)
     ]
     return {
-        "chrf": fmean(one.value for one in scores),
-        "directions": {d: one.value for d, one in zip(directions, scores, strict=True)},
+        "chrf": fmean(score.value for score in scores),
+        "directions": {d: score.value for d, score in zip(directions, scores, strict=True)},
         "statistics": {
-            d: one.statistics.tolist() for d, one in zip(directions, scores, strict=True)
+            d: score.statistics.tolist() for d, score in zip(directions, scores, strict=True)
         },
         "examples": [
             {"source": file.pairs[0].source, "target": file.pairs[0].target, "output": made[0]}
@@ -258,10 +258,10 @@ def _in_documents(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     from headscope.pocket.world.sampling import sentences
 
     drawn = list(islice(sentences("test", config.seed), config.sentences))
-    said = {code: [say(one, code) for one in drawn] for code in config.languages}
+    said = {code: [say(sentence, code) for sentence in drawn] for code in config.languages}
     texts = [(code, at) for code in config.languages for at in range(len(drawn))]
     made = lm.generate([said[code][at] + "\n" for code, at in texts], GenerateConfig(LONGEST))
-    outputs = [one.text.strip() for one in made]
+    outputs = [output.text.strip() for output in made]
     against = np.stack(
         [
             np.where(
@@ -309,7 +309,7 @@ def _continuations(lm: LanguageModel, said: dict[str, list[str]], shift: int) ->
                     follows = translated[(at + shift) % len(texts)]
                     rows.append(lm.encode(f"{text}\n{follows}"))
                     starts.append(begins)
-    losses = [float(one.mean()) for one in token_losses(lm, rows, starts)]
+    losses = [float(loss.mean()) for loss in token_losses(lm, rows, starts)]
     others = len(said) - 1
     return [fmean(losses[at : at + others]) for at in range(0, len(losses), others)]
 
@@ -321,28 +321,28 @@ def _plain(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     found = {}
     for code in config.languages:
         file = sample_documents(code, "test", config.documents, config.seed)
-        losses = token_losses(lm, [lm.encode(one.text) for one in file.documents])
-        found[code] = fmean(loss for one in losses for loss in one.tolist())
+        losses = token_losses(lm, [lm.encode(document.text) for document in file.documents])
+        found[code] = fmean(loss for tokens in losses for loss in tokens.tolist())
     return {"nll": found, "mean": fmean(found.values())}
 
 
 def _choices(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
-    asked: dict[str, list[tuple[str, Sequence[str], int]]] = {}
+    items_of: dict[str, list[tuple[str, Sequence[str], int]]] = {}
     for task in WORD_TASKS:
         rows = islice(word_choices(task, "test", config.seed, config.languages), config.sentences)
-        asked[task] = [(row["prompt"], row["choices"], row["answer"]) for row in rows]
+        items_of[task] = [(row["prompt"], row["choices"], row["answer"]) for row in rows]
     file = sample_questions("test", config.sentences, config.seed, "one-language", config.languages)
-    asked["questions"] = []
-    for one in file.questions:
-        values = possible_answers(one)
-        prompt = TEMPLATE.format(context=one.context, question=one.question)
-        asked["questions"].append((prompt, values, values.index(one.answers[0])))
+    items_of["questions"] = []
+    for question in file.questions:
+        values = possible_answers(question)
+        prompt = TEMPLATE.format(context=question.context, question=question.question)
+        items_of["questions"].append((prompt, values, values.index(question.answers[0])))
     return {
         task: {
             "right": _chosen_right(lm, items),
             "chance": fmean(1 / len(choices) for _, choices, _ in items),
         }
-        for task, items in asked.items()
+        for task, items in items_of.items()
         if items
     }
 
@@ -353,7 +353,7 @@ def _chosen_right(lm: LanguageModel, items: Sequence[tuple[str, Sequence[str], i
 
     rows = [lm.encode(f"{prompt} {choice}") for prompt, choices, _ in items for choice in choices]
     starts = [len(lm.encode(prompt)) for prompt, choices, _ in items for _ in choices]
-    losses = iter(float(one.sum()) for one in token_losses(lm, rows, starts))
+    losses = iter(float(loss.sum()) for loss in token_losses(lm, rows, starts))
     found = []
     for _, choices, answer in items:
         own = list(islice(losses, len(choices)))
