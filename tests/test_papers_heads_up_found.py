@@ -36,7 +36,7 @@ from headscope.papers.heads_up.masks import without_instruction, words_of
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import SWITCH, sign_test
 from headscope.papers.paper import Setting
-from headscope.results.mask_tests import AskedTask
+from headscope.results.mask_tests import TestedTask
 from headscope.runs.codec import decode
 from headscope.shown.blocks import Bars, Findings, Heatmap, Section, Shown, Table
 
@@ -185,7 +185,7 @@ def test_table_3_without_and_with_masks_behind_examples(pocket: Setting) -> None
 def case(*values: float, measure: str = "nll", without: str = "") -> Any:
     """A task's case: as is, instructed, masked, random; without one of them."""
     made = [one for one in conditions(measure, values) if one["name"] != without]  # type: ignore[arg-type]
-    task = decode(AskedTask, whole(AskedTask, {"conditions": made, "examples": 100}))
+    task = decode(TestedTask, whole(TestedTask, {"conditions": made, "examples": 100}))
     return case_of(task)
 
 

@@ -18,7 +18,7 @@ from headscope.cli.commands import group_of
 from headscope.errors import Caution, InputError
 
 INTERRUPTED = 130
-#: What a place that is full or may not be written says, also where it cannot tell its name.
+#: Errors of a place that is full or may not be written, also where it has no name.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 app = typer.Typer(
@@ -30,7 +30,7 @@ app = typer.Typer(
 GROUPS = {
     "find": "Score heads: one method a command.",
     "compare": "Compare sets of heads, methods, checkpoints and models.",
-    "verify": "Prove heads: what the model does without them, beside controls.",
+    "verify": "Prove heads: what the model does without them, against controls.",
     "use": "Put heads to use: rate and mix a corpus, apply gates, export them.",
     "pocket": "The bundled model and its world.",
 }
@@ -49,7 +49,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """The options of the command itself, which has a single one."""
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headscope"
         message = error.format_message().replace("Value error, ", "").rstrip(".")
-        output.fail(f"{message}; `{path} --help` tells what there is")
+        output.fail(f"{message}; `{path} --help` lists what there is")
         return error.exit_code
     except OSError as error:
         # A place that cannot be used, where nothing more exact could be said before.

@@ -142,7 +142,7 @@ def commands_of(group: Any) -> dict[str, Any]:
 
 
 def group_of(verb: str) -> type[TyperGroup]:
-    """A group of commands, each in the module that `COMMANDS` names, read when it is asked for.
+    """A group of commands, each in the module that `COMMANDS` names, imported at first use.
 
     Their order is that of `COMMANDS`. A module's `command` is a `Study` or a function that Typer
     can read.

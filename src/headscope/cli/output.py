@@ -145,7 +145,7 @@ def _showing(update: Progress) -> Iterator[Progress]:
 
 
 class _Clock:
-    """Rates of tasks since they were first heard of; what was done before then tells nothing."""
+    """Rates of tasks since their first report; what was done before does not count."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[float, int]] = {}

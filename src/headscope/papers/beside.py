@@ -73,9 +73,7 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
     scores = score_steps(setting)
     if isinstance(scores, Missing):
         return scores
-    work, written = (
-        sentences_of(setting, 10, MOST, generate=generate) for generate in (False, True)
-    )
+    work, written = (sentences_of(setting, 10, MOST, generate=text) for text in (False, True))
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
     texts, losses = draws_of(setting)
     each = 1 + 2 * losses
@@ -89,11 +87,10 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
         "copies": ("what is written", 1 + COPIED * (1 + texts)),
     }
     made = list(scores[:-1])
+    sources = {*(step.name for step in made), "links", "mass"}
     for name in names:
         cost = (written if name == "copies" else work) * (known[name][1] * share)
-        before = tuple(
-            step.name for step in made if step in scores or step.name in ("links", "mass")
-        )
+        before = tuple(step.name for step in made if step.name in sources)
         full = name == "single" and not setting.small
         made.append(Step(name, known[name][0], partial(_run, name), cost, before, full))
     return tuple(made)
@@ -190,9 +187,8 @@ def links(setting: Setting) -> Findings:
     )
     missing = "" if "llm" in of else " No language model was used; --llm-model names one."
     note = (
-        f"Jaccard, p: compared with {own}. Difference: mean score of the best {k} by these links "
-        f"minus by {own}, by which they were chosen on the other half of the sentences; mean of "
-        "both halves."
+        f"Jaccard, p: with {own}. Difference: mean score of the best {k} by these links minus by "
+        f"{own}, by which they were chosen on the other half of the sentences; mean of both halves."
     )
     table = _table("Heads by other word links", names, rows, note)
     return Findings((table,), (), said, f"eflomal was fitted on these sentences alone.{missing}")
@@ -264,14 +260,9 @@ def copying(setting: Setting) -> Findings:
     for tests, wrote in zip(loss["tests"], written, strict=True):
         k, copy, change = tests["k"], tests["copy"], wrote["against_random"]
         for name in ("copies written", "copy", "reference", "preference"):
-            outcome = tests.get(name, wrote)
-            parts = (
-                outcome["as_is"],
-                outcome["without"],
-                outcome["random"],
-                outcome["against_random"],
-            )
-            rows[f"{name}, best {k}"] = (*parts, p_cell(outcome["against_random"]["p_draws"]))
+            row = tests.get(name, wrote)
+            parts = (row[key] for key in ("as_is", "without", "random", "against_random"))
+            rows[f"{name}, best {k}"] = (*parts, p_cell(row["against_random"]["p_draws"]))
         said.append(
             f"Without the best {k} heads {wrote['without']:.0%} of outputs copy the source (as it "
             f"is {wrote['as_is']:.0%}; minus random heads {range_of(change, 2)}, p over draws "

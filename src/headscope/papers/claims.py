@@ -129,12 +129,8 @@ def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, s
     known = judged(claims)
     if not known:
         return "", ""
-    groups: dict[str, list[str]] = {
-        "Holds here": [],
-        "Does not hold here": [],
-        "Open": [],
-        "Described, not tested": [],
-    }
+    titles = ("Holds here", "Does not hold here", "Open", "Described, not tested")
+    groups: dict[str, list[str]] = {title: [] for title in titles}
     ways = dict[str, None]()
     for claim in known:
         open_ = claim.holds is None

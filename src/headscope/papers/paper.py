@@ -139,7 +139,7 @@ class Setting:
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
         steering: what the user decided instead of the paper.
-        llm: the language model that sorts failures as the rules do and links words, if any.
+        llm: the language model that sorts failures besides the rules and links words, if any.
         suffix: of the runs of another model than the paper's run is of; see `of`.
     """
 

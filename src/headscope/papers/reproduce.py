@@ -54,7 +54,7 @@ NOTHING = "Nothing that answers the question was run."
 
 
 def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -> ChatModel | None:
-    """The language model that sorts failures as the rules do, and links words."""
+    """The language model that sorts failures besides the rules, and links words."""
     if llm_model is None:
         return None
     return ChatModel(llm_model, base_url, default_cache("failures"))
@@ -113,7 +113,7 @@ def reproduce(
             be what would be computed now; all that is there stays.
     """
     paper = paper_named(config.paper)
-    requested = {each.name for each in experiments_named(paper, config.only)}
+    named = {each.name for each in experiments_named(paper, config.only)}
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
@@ -122,9 +122,7 @@ def reproduce(
             nonlocal lm
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, *costs_here(lm))
-            wanted = Plan(
-                tuple(each for each in plan.experiments if each.experiment.name in requested)
-            )
+            wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in named))
             if announce is not None:
                 announce(paper.name, wanted)
             del lm
@@ -135,7 +133,7 @@ def reproduce(
                 "command": _command(config),
                 "model": model,
                 "seed": config.seed,
-                **describe(paper, after, setting, requested, failed),
+                **describe(paper, after, setting, named, failed),
                 "failed": {name: why for name, (why, _) in failed.items()},
             }
 

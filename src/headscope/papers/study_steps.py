@@ -75,9 +75,7 @@ def shown_by(setting: Setting, step: str, *sections: str) -> Findings:
     shown = setting.shown(step)
     if shown is None:
         return Findings()
-    blocks = [
-        block for section in shown.sections if section.title in sections for block in section.blocks
-    ]
+    blocks = [block for part in shown.sections if part.title in sections for block in part.blocks]
     missing = (block for block in blocks if isinstance(block, NotMeasured))
     unknown = [f"Not measured: {block.title} ({block.why})." for block in missing]
     return Findings(
@@ -93,9 +91,7 @@ def titled(shown: Findings, title: str) -> Findings:
     return replace(
         shown,
         tables=tuple(replace(table, title=f"{title}: {table.title}") for table in shown.tables),
-        figures=tuple(
-            replace(figure, title=f"{title}: {figure.title}") for figure in shown.figures
-        ),
+        figures=tuple(replace(plot, title=f"{title}: {plot.title}") for plot in shown.figures),
         found=f"{title}: {shown.found}" if shown.found else "",
         sure=f"{title}: {shown.sure}" if shown.sure else "",
     )

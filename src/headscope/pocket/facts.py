@@ -1,14 +1,14 @@
 """Held-out facts of the bundled model's world: questions, facts hidden in texts, contradictions.
 
-The context of a question tells a fact in another language than the question's (`translated`), so
-that the model has to say its value in the question's language; or it tells two facts of one kind,
-each of somebody else, and the model has to take the value of the right person, which it does no
+The context of a question states a fact in another language than the question's (`translated`), so
+that the model has to say its value in the question's language; or it states two facts of one kind,
+each of another person, and the model has to take the value of the right person, which it does no
 better than chance.
 
-Of a contradiction, one person has two values, told in two languages. In a quarter of its questions
-about a context the model was trained on such, and the answer is either, whatever the order. Trained
-questions are in one of the two languages; here they are in English always, as for other models, so
-that where neither statement is English the question is of a new kind.
+In a contradiction, one person has two values, stated in two languages. The model was trained on
+such in a quarter of its questions about a context, and the answer is either, whatever the order.
+Trained questions are in one of the two languages; here they are in English always, as for other
+models, so that where neither statement is English the question is of a new kind.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from headscope.errors import InputError
 from headscope.pocket.mixture import (
     QUESTION,
     draw_of_split,
-    fact_asked,
-    fact_told,
+    fact_question,
+    fact_statement,
     fact_value,
     say,
     values_of,
@@ -54,11 +54,11 @@ def sample_questions(
 ) -> QuestionFile:
     """The first `n` questions drawn with `seed`; the facts that answer them are of `split`.
 
-    No two have the same context and question, and the group of a question is the fact asked for.
-    In `translated` the fact asked for is told in another language than the question's, and no
-    other fact beside it. In `one-language` two facts are told in the question's language; in
-    `two-languages` the one asked for is told in another one; `any` takes each of these two for
-    half of the questions. InputError for another kind, a language the world lacks, or n below 1.
+    No two have the same context and question; a question's group is the fact that answers it. In
+    `translated` that fact alone is stated, in another language than the question's. In
+    `one-language` two facts are stated in the question's language; in `two-languages` the one that
+    answers is in another; `any` takes each of these two for half of the questions. InputError for
+    another kind, a language the world lacks, or n below 1.
     """
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one question")
@@ -94,8 +94,8 @@ def _draw(
     other_name = rng.choice([other.id for other in of_kind("name") if other.id != name])
     other_value = rng.choice([other for other in values_of(relation) if other != value])
     statements = [
-        fact_told(relation, other_code, name, value),
-        fact_told(relation, code, other_name, other_value),
+        fact_statement(relation, other_code, name, value),
+        fact_statement(relation, code, other_name, other_value),
     ]
     if kind == "translated":
         del statements[1]
@@ -106,7 +106,7 @@ def _draw(
     return Question(
         id=str(number),
         context=" ".join(statements),
-        question=fact_asked(relation, code, name),
+        question=fact_question(relation, code, name),
         answers=(fact_value(relation, value, code),),
         line=number,
         place=f"question {number}",
@@ -144,10 +144,10 @@ def sample_needles(split: Split, n: int, seed: int) -> NeedleFile:
             if item_split(f"{relation} {name} {value}") == split:
                 break
         answer = fact_value(relation, value, code)
-        needle = fact_told(relation, code, name, value)
-        question = fact_asked(relation, code, name)
+        needle = fact_statement(relation, code, name, value)
+        question = fact_question(relation, code, name)
         said = [say(draw_of_split(rng, split), code) for _ in range(HAYSTACK)]
-        said.insert(rng.randint(0, 2), fact_told(relation, code, other, another))
+        said.insert(rng.randint(0, 2), fact_statement(relation, code, other, another))
         needles.append(
             Needle(f"{code}-{number}", needle, question, " ".join(said), answer, number + 1)
         )
@@ -182,16 +182,17 @@ def transfer_prompts(pair: str, split: Split, n: int, seed: int) -> TransferFile
 
 
 def _prompt(
-    a: str, b: str, number: int, relation: str, name: str, one: str, other: str
+    a: str, b: str, number: int, relation: str, name: str, value: str, other: str
 ) -> TransferPrompt:
-    statements = [fact_told(relation, a, name, one), fact_told(relation, b, name, other)]
-    question = fact_asked(relation, ENGLISH, name)
+    said = ((a, value), (b, other))
+    statements = [fact_statement(relation, code, name, own) for code, own in said]
+    question = fact_question(relation, ENGLISH, name)
     return TransferPrompt(
         id=f"{number} {relation}",
         a=a,
         b=b,
         prompt=" ".join(statements) + "\n" + QUESTION.format(question=question),
         stem="",
-        answer_a=Answer(fact_value(relation, one, ENGLISH), (fact_value(relation, one, a),)),
+        answer_a=Answer(fact_value(relation, value, ENGLISH), (fact_value(relation, value, a),)),
         answer_b=Answer(fact_value(relation, other, ENGLISH), (fact_value(relation, other, b),)),
     )

@@ -3,8 +3,8 @@
 Every document is a prompt and a target; monolingual and bilingual documents are all target.
 Nothing that is said or answered in train belongs to dev or test: sentences come from
 `world.sampling`, items from `world.knowledge`, and both split by hash. What a context merely
-claims beside the answer may be held out (see `_question`), and capitals are stated everywhere:
-held out is being asked for one, by question or by word task, each with a split of its own.
+claims besides the answer may be held out (see `_question`), and capitals are stated everywhere:
+held out are the questions and word tasks about one, each with a split of its own.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _question(rng: random.Random, split: Split) -> Document:
         countries = [c for c in CAPITALS if item_split(f"question {code} {c}") == split]
         if countries:
             country = rng.choice(countries)
-            question = capital_asked(country, code)
+            question = capital_prompt(country, code)
             return Document("question", question, spelled(CAPITALS[country], code))
     relation = rng.choice(("origin", "colour"))
     names = rng.sample([name.id for name in of_kind("name")], 2)
@@ -197,18 +197,18 @@ def _question(rng: random.Random, split: Split) -> Document:
         return _question(rng, split)
     languages = [code, rng.choice(CODES)]
     rng.shuffle(languages)
-    asked_about = rng.randrange(2)
+    subject = rng.randrange(2)
     if rng.random() < 0.25:  # the same person twice: both languages claim to know
-        names[1 - asked_about] = names[asked_about]
+        names[1 - subject] = names[subject]
     statements = [
-        fact_told(relation, lang, name, value)
+        fact_statement(relation, lang, name, value)
         for lang, name, value in zip(languages, names, values, strict=True)
     ]
     if rng.random() < 0.4:
         statements.insert(1, say(draw_of_split(rng, split), languages[0]))
-    question = fact_asked(relation, code, names[asked_about])
+    question = fact_question(relation, code, names[subject])
     context = " ".join(statements)
-    answer = fact_value(relation, values[asked_about], code)
+    answer = fact_value(relation, values[subject], code)
     return Document("question", context + "\n" + QUESTION.format(question=question), answer)
 
 
@@ -233,20 +233,20 @@ def values_of(relation: str) -> list[str]:
     return list(CAPITALS) if relation == "origin" else list(COLOURS)
 
 
-def fact_told(relation: str, code: str, name: str, value: str) -> str:
-    """What is said of a person in one language."""
+def fact_statement(relation: str, code: str, name: str, value: str) -> str:
+    """The statement of a person's value in one language."""
     return fact_stated(relation, code, person(name, code), fact_value(relation, value, code))
 
 
-def fact_asked(relation: str, code: str, name: str) -> str:
+def fact_question(relation: str, code: str, name: str) -> str:
     """The question for a person's value in one language."""
     return RELATIONS[relation][code].question.format(a=person(name, code))
 
 
-def capital_asked(country: str, code: str) -> str:
-    """The prompt that asks for a country's capital."""
-    asked = RELATIONS["capital"][code].question.format(a=spelled(country, code))
-    return QUESTION.format(question=asked)
+def capital_prompt(country: str, code: str) -> str:
+    """The question for a country's capital, as a prompt."""
+    question = RELATIONS["capital"][code].question.format(a=spelled(country, code))
+    return QUESTION.format(question=question)
 
 
 def fact_value(relation: str, value: str, code: str) -> str:

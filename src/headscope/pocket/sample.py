@@ -101,8 +101,8 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
 def word_table() -> ConceptFile:
     """Nouns, adjectives and verbs: the meanings that the world's word translations are made of.
 
-    Of most of them some directions were answered in training: which heads carry a known word over
-    is asked with them, not whether new words can be learned.
+    Of most of them some directions were answered in training: they show which heads carry a known
+    word over, not whether new words can be learned.
     """
     meanings = [*of_kind("noun"), *of_kind("adjective")]
     meanings += [verb for verb in of_kind("verb") if verb.id != "be"]

@@ -1,10 +1,10 @@
 """Tasks of the pocket world as files of lm-evaluation-harness, made from held-out items.
 
-Every question is asked with a prompt that the bundled model was trained with. Two families:
+Every question has a prompt that the bundled model was trained with. Two families:
 *cross-lingual* tasks need a mapping from one language to another (a sentence's or a word's
 translation), *one-language* tasks do not (to repeat a sentence; plural, past and first letter of a
 word; the capital of an invented country). The choices of a sentence task differ in one word, and
-the repeated sentences are the translated ones: the two ask the same of a model but for the mapping.
+the repeated sentences are the translated ones: the two differ for a model in the mapping alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headscope.pocket.mixture import (
     REPEAT,
     TEMPLATES,
     WORD,
-    capital_asked,
+    capital_prompt,
     instruction,
     items_of,
     say,
@@ -65,9 +65,9 @@ class PocketTask:
 def write_tasks(folder: Path, split: Split = "test", n: int = 200, seed: int = 0) -> dict[str, int]:
     """Write every task, at most `n` items each, and the two groups; items by name of the task.
 
-    A task is `NAME.yaml` and, beside it, `NAME.jsonl`; the folder may be moved. Items are those of
-    `split` and the same for the same seed. InputError if n is below 1 or above a million, or if the
-    folder holds other files.
+    A task is `NAME.yaml` and `NAME.jsonl`; the folder may be moved. Items are those of `split` and
+    the same for the same seed. InputError if n is below 1 or above a million, or if the folder
+    holds other files.
     """
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one item a task")
@@ -306,7 +306,7 @@ def _capitals(split: Split, seed: int) -> Iterator[Row]:
             )
             wrong = [spelled(name, code) for name in others]
             key = f"capital {code} {country}"
-            prompt = capital_asked(country, code)
+            prompt = capital_prompt(country, code)
             yield _chosen(prompt, spelled(capital, code), wrong, key, language=code)
     yield from word_choices("capital", split, seed)
 

@@ -117,7 +117,7 @@ def train_pocket(
     `step-00032` and so on; the last one is `final`. `stop_after` ends the work early (the state
     is kept), for tests. `given` are the batches of all steps, where documents other than the
     world's stream are trained on; they are taken to be what `config.corpus` is the digest of.
-    The steps are told on stderr unless `quiet`, and in the log.
+    The steps are reported on stderr unless `quiet`, and in the log.
     """
     import torch
 

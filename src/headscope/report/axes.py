@@ -78,7 +78,7 @@ def scale(
 
 
 def _said(values: Sequence[float]) -> list[str]:
-    """Each number in words; with as many digits as tell apart those that lie close together."""
+    """Each number in words; with as many digits as separate those that lie close together."""
     words = [number(value) for value in values]
     if len(set(words)) == len(words):
         return words

@@ -23,8 +23,8 @@ from headscope.shown.blocks import (
     Values,
 )
 
-#: The columns of a cell beside its value, where any cell of its column has one.
-_BESIDE = ("low", "high", "published", "difference")
+#: The columns of a cell besides its value, where any cell of its column has one.
+_EXTRA = ("low", "high", "published", "difference")
 
 
 def frames_of(shown: Shown) -> Any:
@@ -111,7 +111,7 @@ def _table(table: Table) -> Iterator[dict[str, Any]]:
         cells: dict[str, Any] = {"name": row.name}
         for at, column in enumerate(table.columns):
             cells[column] = row.cells[at].value
-            for part in _BESIDE:
+            for part in _EXTRA:
                 if any(_has(other.cells[at], part) for other in table.rows):
                     cells[f"{column} {part}"] = getattr(row.cells[at], part)
         yield cells

@@ -63,7 +63,7 @@ def dump_json(value: Any) -> str:
 
     Nothing there is unescaped by HTML, so `<`, `>` and `&` are written as JSON escapes, and with
     them line separators and the halves of surrogate pairs, which cannot be encoded. Other letters
-    stay as they are: escaped, most scripts would take three times the room.
+    stay as they are: escaped, most scripts would be three times as long.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

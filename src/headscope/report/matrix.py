@@ -18,7 +18,7 @@ SMALLEST = 0.72
 """How far a matrix may shrink on a narrow screen."""
 
 SIZE = 0.93
-"""What a cell takes of the room it has, as in the style sheet."""
+"""The share of its pitch that a cell takes, as in the style sheet."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def matrix(
 ) -> Html:
     """An SVG of cells `pitch` pixels apart, with labels to the left and on top.
 
-    Rows are `row_pitch` apart, if that is given: room for labels where columns are many. `merged`
+    Rows are `row_pitch` apart, if that is given: space for labels where columns are many. `merged`
     draws cells without their words, one path a colour, which is a tenth as long to write. `data`
-    tells the script what is said of cells: `data_words` is a pattern of row, column and the words
+    gives the script the words of cells: `data_words` is a pattern of row, column and the words
     of the cell (`head {row}.{column}: {words}`), which `data_rows` and `data_columns` name.
 
     It shrinks to the width it is given, as long as labels stay legible; then its box scrolls.
@@ -136,11 +136,11 @@ def _ticks(rows: Axis, columns: Axis, left: int, top: int, pitch: int, tall: int
         for column, name in enumerate(columns.labels)
         if name
     ]
-    beside = f"translate({left - 6} {top + SIZE * tall / 2:g})"
+    left_of = f"translate({left - 6} {top + SIZE * tall / 2:g})"
     above = f"translate({left + SIZE * pitch / 2:g} {top - 7})"
     return tag(
         "g",
-        tag("g", down, class_="down", transform=beside),
+        tag("g", down, class_="down", transform=left_of),
         tag("g", over, class_="up", transform=f"{above} rotate(-90)")
         if columns.upright
         else tag("g", over, class_="over", transform=above),

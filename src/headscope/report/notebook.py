@@ -43,7 +43,7 @@ def framed(artifact: Artifact) -> str:
 
 
 def block_of(artifact: Artifact) -> HeadTable | HeadMaps:
-    """Scores with all that is known beside them; gates, and sets as gates of 1 among 0."""
+    """Scores with all that is known of them; gates, and sets as gates of 1 among 0."""
     match artifact:
         case HeadScores():
             known = {"score": artifact.values, "low": artifact.low, "high": artifact.high}

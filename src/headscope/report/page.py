@@ -29,7 +29,7 @@ class Page:
 
     `sections` are an id, a title for the navigation (empty: not in it) and HTML; `choices` are the
     value and words of the page's one selector; `data` is what the scripts need, which `scripts`
-    name among the assets beside the one of all pages.
+    name among the assets besides the one of all pages.
     """
 
     title: str
@@ -101,16 +101,16 @@ def with_flags(words: str) -> list[Child]:
 
 
 def _finding(shown: Shown) -> Html:
-    answer, *more = shown.finding or ("Nothing was found to say.",)
+    answer, *more = shown.finding or ("This run has no finding.",)
     remedy = [" ", tag("code", shown.remedy)] if shown.remedy else None
-    sure = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
+    uncertainty = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
     cautions = [tag("li", with_flags(words)) for words in shown.cautions]
     return tag(
         "section",
         tag("h2", "Finding", id="summary-title", class_="unseen"),
         tag("p", unbroken(answer), class_="answer"),
         [tag("p", unbroken(words)) for words in more],
-        sure if shown.uncertainty else None,
+        uncertainty if shown.uncertainty else None,
         tag("ul", cautions, class_="cautions") if cautions else None,
         id="summary",
         aria_labelledby="summary-title",

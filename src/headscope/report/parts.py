@@ -59,12 +59,12 @@ def caption(title: str, note: str, *more: Child) -> Html:
 def figure(
     identifier: str | None, caption: Child, *children: Child, class_: str | None = None
 ) -> Html:
-    """A figure below the words that say what was measured and how sure it is."""
+    """A figure below the words that say what was measured and its uncertainty."""
     return tag("figure", tag("figcaption", caption), *children, id=identifier, class_=class_)
 
 
 def folded(words: str, *children: Child, **attributes: object) -> Html:
-    """What is read only where it is asked for."""
+    """What is folded until the reader opens it."""
     return tag("details", tag("summary", words), *children, **attributes)
 
 

@@ -42,7 +42,7 @@ class _AnyResult(ModelResult):
 
 
 MOST, LONG = 24, 26
-"""The most facts that stand open; characters of the longest name that stands beside its value."""
+"""The most facts that stand open; characters of the longest name on the line of its value."""
 
 
 def about_run(path: Path) -> Html:

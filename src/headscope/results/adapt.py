@@ -42,7 +42,7 @@ class AppliedGate(Record):
 class AdaptedOutput(Record):
     """What was written of one prompt: a text, or messages with `role` and `content`.
 
-    `text_as_is` is the model's own, None where it was not asked; `reference` what was hoped for;
+    `text_as_is` is the model's own, None where it was not run; `reference` the right output;
     `heads` what single heads were multiplied by, where every prompt has a gate of its own.
     """
 
@@ -59,8 +59,8 @@ class AdaptedOutput(Record):
         return self.text_as_is is not None and self.text_as_is != self.text
 
     @property
-    def asked(self) -> str:
-        """The prompt as one text, a conversation with who speaks."""
+    def prompt_text(self) -> str:
+        """The prompt as one text, a conversation with its roles."""
         if isinstance(self.prompt, str):
             return self.prompt
         return "\n".join(f"{turn['role']}: {turn['content']}" for turn in self.prompt)
@@ -71,7 +71,7 @@ class AdaptedModel(ModelResult):
     """What a model writes of so many `prompts` with a gate on it.
 
     `changed` outputs differ from the model's own, `empty` and `empty_as_is` hold nothing; None
-    where the model was not asked as it is. `outputs` are the first ones; the run holds all.
+    where the original model was not run. `outputs` are the first ones; the run holds all.
     """
 
     gate: AppliedGate

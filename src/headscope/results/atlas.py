@@ -1,4 +1,4 @@
-"""The atlas of a model: the scores of its heads, and the causal check beside them."""
+"""The atlas of a model: the scores of its heads, and their causal check."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AtlasData(DataRead):
 class AtlasResult(TranslationScores, Checked, ModelResult):
     """The scores of the only direction, or the mean over several, and of each of them.
 
-    `data` tells of each direction what heads were found and checked on, `report` is the page.
+    `data` has for each direction what heads were found and checked on, `report` is the page.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)

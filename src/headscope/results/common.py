@@ -80,7 +80,7 @@ class Checked(Record):
 
 @dataclass(frozen=True)
 class DataRead(Record):
-    """What a result tells of data that was read: how much, and how words were linked."""
+    """The data that was read: how much, and how words were linked."""
 
     examples: int | None = entry(absent=True)
     aligner: str | None = entry(absent=True)
@@ -126,7 +126,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class OneHead(Record):
-    """What is told of one head."""
+    """One head with its numbers."""
 
     layer: int
     head: int
@@ -185,24 +185,24 @@ class LanguagesOverlap(Record):
 
 
 def few_draws(written: Mapping[str, Any]) -> str | None:
-    """What a result, as JSON, must say where fewer random sets exist than draws were asked for.
+    """What a result, as JSON, must say where fewer random sets exist than draws were requested.
 
-    Results tell how many sets they drew under names that begin with `distinct_draws`.
+    Results have the numbers of sets drawn under names that begin with `distinct_draws`.
     """
-    asked = written.get("draws")
+    wanted = written.get("draws")
     lowest: dict[str, int] = {}
     for name, drawn in _distinct(written):
         kind = " from the same layers" if re.search("layer.matched|by.layer", name) else ""
         lowest[kind] = min(drawn, lowest.get(kind, drawn))
-    fewer = {
-        kind: drawn for kind, drawn in lowest.items() if isinstance(asked, int) and drawn < asked
-    }
+    if not isinstance(wanted, int):
+        return None
+    fewer = {kind: drawn for kind, drawn in lowest.items() if drawn < wanted}
     if not fewer:
         return None
     kinds = enumeration([f"{drawn or 'none'}{kind}" for kind, drawn in fewer.items()])
     return (
-        f"Fewer random sets exist than the {asked} asked for: {kinds}. All of them were used, so p "
-        f"over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
+        f"Fewer random sets exist than the {wanted} asked for: {kinds}. All of them were used, so "
+        f"p over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
     )
 
 

@@ -1,4 +1,4 @@
-"""The result of `verify failures`: kinds of failed translations, and what speaks for each."""
+"""The result of `verify failures`: kinds of failed translations, and the evidence for each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Backing:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What speaks for a kind.
+    """The evidence for a kind.
 
     `because` says in words what decided. `language`: the one identified in the output, None if
     undecided or not looked for. `chrf_source` is the chrF of the output to its source;
@@ -81,7 +81,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a case of a run with a judge; None: not asked, or no answer to read."""
+    """The verdict on a case of a run with a judge; None: no answer, or none that can be read."""
 
     judge: Verdict | None = None
 
@@ -159,7 +159,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Subject:
-    """The model and the removed heads of a run; a file of outputs does not tell them."""
+    """The model and the removed heads of a run; a file of outputs does not name them."""
 
     model: ModelFacts | None = None
     heads: tuple[str, ...] | None = None

@@ -21,11 +21,11 @@ class Quality(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRow(Quality):
-    """One checkpoint, beside the last one.
+    """One checkpoint, compared with the last.
 
     Attributes:
         name, model, revision, digest: what was loaded.
-        step, stage: of the training, None where the name tells none.
+        step, stage: of the training, None where the name has none.
         shares, above_chance: of all heads, the latter by score − chance, None where chance is not
             known at every head; `counts` and `counts_above_chance` are their numbers, in
             `counted_over` directions the mean.

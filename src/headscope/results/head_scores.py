@@ -29,7 +29,7 @@ class LayerScores(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredHeads(Record):
-    """Every head with its score, highest first, and what was counted, where that is told.
+    """Every head with its score, highest first, and what was counted, where known.
 
     `left_out` counts examples that could not be used, or those left out for each reason.
     """
@@ -42,7 +42,7 @@ class ScoredHeads(Record):
 
     @property
     def left_out_in_all(self) -> int:
-        """How many examples could not be used, for whatever reason; 0 where that is not told."""
+        """How many examples could not be used, for whatever reason; 0 where unknown."""
         left_out = self.left_out or 0
         return left_out if isinstance(left_out, int) else sum(left_out.values())
 
@@ -70,7 +70,7 @@ class HeadsResult(ScoredHeads, ModelResult, Scored):
 class ScoresResult(HeadsResult):
     """Scores on data, or of several parts, such as directions or effects, the mean and `parts`.
 
-    `data` tells of everything read its `digest`, and `path` and `examples` if it has them.
+    `data` has for everything read its `digest`, and `path` and `examples` if it has them.
     """
 
     parts: Mapping[str, ScoredHeads] | None = entry(absent=True)
@@ -123,7 +123,7 @@ class Correlation(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedHeads(ScoresResult, Checked):
-    """The result of `verify heads`; `beside` tells of each other score which run it is from."""
+    """The result of `verify heads`; `beside` names the run of each other score."""
 
     beside: Mapping[str, str] = field(default_factory=dict)
     correlations: tuple[Correlation, ...] = ()

@@ -19,7 +19,7 @@ Role = Literal["chosen", "full"]
 
 @dataclass(frozen=True, kw_only=True)
 class Level(Record):
-    """How badly text is foreseen.
+    """How badly text is predicted.
 
     `perplexity` is exp of `nll`; `published_perplexity` the mean over documents of exp of each
     one's own mean NLL.
@@ -48,10 +48,10 @@ class WithoutHeads(Level):
         of: the language, or the set, whose heads they are.
         role: the "chosen" ones, or as many by importance alone, "full".
         kind: "removed" for the heads themselves, else the kind of random heads.
-        k: how many heads were asked for, `size` how many there are.
+        k: how many heads were requested, `size` how many there are.
         draw: number of a random draw, from 0.
         heads: what is removed.
-        filled_up: of a random draw, heads that come from elsewhere than asked for.
+        filled_up: of a random draw, heads that are not from the requested pool.
         random: the change under free draws of as many heads; None where nothing was drawn.
         against_random: what these heads have over the draws; both p are small where they hurt
             more.
@@ -85,14 +85,14 @@ class LanguageText(Text):
         return [row for row in self.conditions if row.kind == "removed"]
 
     def draws(self, row: WithoutHeads, kind: str) -> list[WithoutHeads]:
-        """The random draws of one kind beside a removal."""
+        """The random draws of one kind for a removal."""
         like = (row.of, row.role, row.k, kind)
-        return [one for one in self.conditions if (one.of, one.role, one.k, one.kind) == like]
+        return [each for each in self.conditions if (each.of, each.role, each.k, each.kind) == like]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageSet(Record):
-    """The heads of a language, best first, for `k` of them asked for.
+    """The heads of a language, best first, for `k` of them requested.
 
     `chosen` are the first of the `available` specific ones, or a named set; `full` as many by
     importance alone, None where nobody ranked heads.
@@ -134,7 +134,7 @@ class OwnText(Record):
 class Answer(Record):
     """For how many `languages` the own text rises most, and more than without random heads.
 
-    Surely: the whole interval is above zero. None where no random heads were read.
+    `…_surely`: with the whole interval above zero. None where no random heads were read.
     """
 
     languages: int
@@ -172,7 +172,7 @@ class Matrix(Record):
 class TextWithoutHeads(ModelResult, Ranking, Ablation):
     """The result of `verify perplexity`, languages by their codes.
 
-    `k` are the numbers of heads asked for, `empty` the languages without heads of their own.
+    `k` are the numbers of heads requested, `empty` the languages without heads of their own.
     """
 
     k: tuple[int, ...]
@@ -190,13 +190,13 @@ class TextWithoutHeads(ModelResult, Ranking, Ablation):
 
     @property
     def ranked(self) -> bool:
-        """Whether the heads are a method's specific ones, with others as important beside them."""
-        return any(one.full is not None for one in self.sets)
+        """Whether the heads are a method's specific ones, with others as important to compare."""
+        return any(heads.full is not None for heads in self.sets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutLayer(Level):
-    """Text without all `heads` of a layer, beside as many random ones (see `WithoutHeads`)."""
+    """Text without all `heads` of a layer, and without random ones (see `WithoutHeads`)."""
 
     layer: int
     heads: int

@@ -1,4 +1,4 @@
-"""Results of `verify mask`, `verify scaling` and `verify families`: tasks asked under masks."""
+"""Results of `verify mask`, `verify scaling` and `verify families`: tasks under masks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ByMeasure = Mapping[str, Estimate]
 
 @dataclass(frozen=True)
 class MaskFacts(Record):
-    """What is told of a mask: heads it keeps and removes, the tasks and model it was trained on.
+    """A mask: heads it keeps and removes, the tasks and model it was trained on.
 
     `on` says what is gated, the outputs of heads or their queries.
     """
@@ -44,8 +44,8 @@ class MaskFacts(Record):
 
 
 @dataclass(frozen=True)
-class BesideDraws:
-    """A condition beside random masks of one kind, by measure.
+class AgainstDraws:
+    """A condition against random masks of one kind, by measure.
 
     Attributes:
         against: its difference to the mean of the draws.
@@ -108,10 +108,10 @@ class Outcome(Record):
     against_instructed: ByMeasure | None = entry(absent=True)
     against_alpha_0: ByMeasure | None = entry(name="against_α_0", absent=True)
     against_masked_and_instructed: ByMeasure | None = entry(absent=True)
-    shuffled_draws: BesideDraws | None = entry(flat="_shuffled")
-    shuffled_layer_matched_draws: BesideDraws | None = entry(flat="_shuffled_layer_matched")
-    random_draws: BesideDraws | None = entry(flat="_random")
-    random_layer_matched_draws: BesideDraws | None = entry(flat="_random_layer_matched")
+    shuffled_draws: AgainstDraws | None = entry(flat="_shuffled")
+    shuffled_layer_matched_draws: AgainstDraws | None = entry(flat="_shuffled_layer_matched")
+    random_draws: AgainstDraws | None = entry(flat="_random")
+    random_layer_matched_draws: AgainstDraws | None = entry(flat="_random_layer_matched")
     other: OtherMask | None = entry(flat="")
 
     def value(self, measure: Measure) -> float | None:
@@ -137,7 +137,7 @@ def mean_of(outcomes: Sequence[Outcome], measure: Measure) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedTask(Record):
+class TestedTask(Record):
     """A task with its conditions; the first is the one that all are compared with.
 
     `instruction` is the prompt that says what to do.
@@ -179,13 +179,13 @@ class AskedTask(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedTask(AskedTask):
-    """A task that the model is not told, with and without a mask.
+class MaskedTask(TestedTask):
+    """A task without its instruction, with and without a mask.
 
     Attributes:
         tokens: of all right outputs.
         at_start: whether an output is right only where it begins with the answer.
-        too_long: answers with more tokens than the model was let write.
+        too_long: answers with more tokens than the model was allowed to write.
         bare: the prompt without an instruction.
         unseen: whether the task is none of those that the mask was trained on, None where they
             are not known.
@@ -210,7 +210,7 @@ class MaskTests(Checked, ModelResult):
     """The result of `verify mask`.
 
     `conditions` are those of a single task, of several their means; `draws` random masks of each
-    kind were asked for, `distinct_draws` by task and kind is how many there are.
+    kind were requested, `distinct_draws` by task and kind is how many there are.
     """
 
     tasks: Mapping[str, MaskedTask]
@@ -242,7 +242,7 @@ class AlphaShare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledTask(AskedTask):
+class ScaledTask(TestedTask):
     """The instructed task with the heads outside a mask scaled by α.
 
     Attributes:
@@ -313,7 +313,7 @@ class FamilyTests(Checked, ModelResult):
 
     families: tuple[FamilyHeads, ...]
     masks: Mapping[str, MaskFacts]
-    tasks: Mapping[str, AskedTask]
+    tasks: Mapping[str, TestedTask]
     conditions: tuple[Outcome, ...]
     draws: int
     leakage: Leakage

@@ -1,4 +1,4 @@
-"""The result of `compare masks`: learned masks beside each other, and beside a base model's."""
+"""The result of `compare masks`: learned masks against each other, and a base model's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LayerShare:
 
 @dataclass(frozen=True)
 class KeyGroups:
-    """Groups of query heads, sharing keys, that a mask drops as a whole, beside random masks.
+    """Groups of query heads, sharing keys, that a mask drops as a whole, against random masks.
 
     Attributes:
         groups: how many there are.
@@ -68,7 +68,7 @@ class ComparedMask:
 
 @dataclass(frozen=True, kw_only=True)
 class BasePair(PairOverlap):
-    """A mask beside the base model's mask of its task."""
+    """A mask and the base model's mask of its task."""
 
     task: str | None
 
@@ -84,7 +84,7 @@ class MeanOverTasks:
 
 @dataclass(frozen=True)
 class BaseComparison:
-    """Masks beside the base model's; `mean` by measure, `above_chance` of the Jaccard index."""
+    """Masks against the base model's; `mean` by measure, `above_chance` of the Jaccard index."""
 
     pairs: tuple[BasePair, ...]
     mean: Mapping[str, MeanOverTasks]

@@ -83,7 +83,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """The model that all methods are about, as their runs tell."""
+    """The model that all methods are about, as their runs name it."""
 
     name: str | None
     digest: str | None

@@ -12,7 +12,7 @@ from headscope.runs import Record, Result
 
 @dataclass(frozen=True)
 class Count:
-    """Documents and their predicted tokens (None where the records do not tell them)."""
+    """Documents and their predicted tokens (None where the records lack them)."""
 
     documents: int
     tokens: int | None
@@ -33,7 +33,7 @@ class LanguageMix:
         selected: documents of the baseline with the highest scores, once each; copies of a
             selected text are selected too.
         selected_share: of the baseline, by what the plan counts; `wanted` documents or tokens were
-            asked for.
+            requested.
         threshold: the least score before the cut; None where the selection is random.
         next_score: the highest score of the baseline behind the cut; None likewise.
         cut: where the order by score and draw was cut: 32 hexadecimal digits; see

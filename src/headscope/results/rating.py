@@ -75,7 +75,7 @@ class RatedFigures:
 class RatingSummary(Record):
     """What `summary.json` of a finished run holds, languages with most documents first.
 
-    A language is an empty text where the data tells none.
+    A language is an empty text where the data has none.
     """
 
     figures: RatedFigures = entry(flat="")

@@ -1,4 +1,4 @@
-"""What removing heads does to translations and to the losses of references, beside random heads."""
+"""What removing heads does to translations and losses of references, against random heads."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Label:
         number = None if draw is None else int(draw)
         return cls(row[kind], int(row["k"]), float(row["gate"]), number, ablate)
 
-    def beside(self, other: Label) -> bool:
+    def matches(self, other: Label) -> bool:
         """Whether both are of as many heads, at one gate and of one kind of ablation."""
         return (self.k, self.gate, self.ablate) == (other.k, other.gate, other.ablate)
 
     def draws(self, labels: Sequence[Label], kind: Kind) -> list[int]:
-        """Where among `labels` the random draws of one kind stand beside this condition."""
-        return [at for at, one in enumerate(labels) if one.kind == kind and one.beside(self)]
+        """The places among `labels` of this condition's random draws of one kind."""
+        return [at for at, label in enumerate(labels) if label.kind == kind and label.matches(self)]
 
 
 BASELINE = Label("baseline", 0, 1.0)
@@ -149,8 +149,8 @@ class Tested(Estimate):
     p_draws: float | None = None
 
     @classmethod
-    def told(cls, than: Against) -> Tested:
-        """What is told of a comparison."""
+    def against(cls, than: Against) -> Tested:
+        """The difference and the tests of a comparison."""
         gap = than.difference
         return cls(gap.value, gap.low, gap.high, than.p_examples, than.p_draws)
 
@@ -181,12 +181,12 @@ class Tokens(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Condition(Measured):
-    """The model without heads: what it made, and what that is beside the model as it is.
+    """The model without heads: what it made, and the change from the model as it is.
 
     Chosen heads are tested against random ones, free and of the same layers: their chrF++, or their
-    losses where texts were not measured; `loss_…` are of losses beside texts. Later draws may have
-    losses alone. Heads are told over all directions; `filled_up` of them come from elsewhere than
-    asked for.
+    losses where texts were not measured; `loss_…` are losses where texts were measured too. Later
+    draws may have losses alone. Heads are listed over all directions alone; `filled_up` of them are
+    not from the requested pool.
     """
 
     label: Label = entry(flat="")
@@ -231,40 +231,37 @@ class Condition(Measured):
 
 def main_p(conditions: Sequence[Condition]) -> float | None:
     """p over sentences of the first chosen heads of the largest number, against free draws."""
-    tops = [one for one in conditions if one.label.kind == "top"]
-    main = max(tops, key=lambda one: one.label.k, default=None)
+    tops = (condition for condition in conditions if condition.label.kind == "top")
+    main = max(tops, key=lambda top: top.label.k, default=None)
     return None if main is None or main.free is None else main.free.p_examples
 
 
 def shared_heads(draws: Sequence[Condition]) -> int:
     """How many heads all of these draws have in common."""
-    return len(frozenset.intersection(*(frozenset(one.heads or ()) for one in draws)))
+    return len(frozenset.intersection(*(frozenset(draw.heads or ()) for draw in draws)))
 
 
 @dataclass(frozen=True)
 class Case:
-    """Chosen heads at one size, strength and kind of ablation, and the random draws beside them."""
+    """Chosen heads at one size, strength and kind of ablation, and their random draws."""
 
     top: Condition
-    beside: tuple[Condition, ...]
+    drawn: tuple[Condition, ...]
 
     def draws(self, kind: Kind) -> tuple[Condition, ...]:
         """The draws of one kind that have texts, where the chosen heads have some; else all."""
         texts = self.top.text is not None
-        return tuple(
-            one
-            for one in self.beside
-            if one.label.kind == kind and (one.text is not None or not texts)
-        )
+        drawn = (draw for draw in self.drawn if draw.label.kind == kind)
+        return tuple(draw for draw in drawn if draw.text is not None or not texts)
 
     def chrf(self, kind: Kind) -> tuple[float, ...]:
         """chrF++ of the draws of one kind, as far as it was computed."""
-        return tuple(one.chrf for one in self.draws(kind) if one.chrf is not None)
+        return tuple(draw.chrf for draw in self.draws(kind) if draw.chrf is not None)
 
     def nll(self, kind: Kind) -> tuple[float, ...]:
         """The NLL of all draws of one kind."""
-        drawn = [one for one in self.beside if one.label.kind == kind]
-        return tuple(one.nll for one in drawn if one.nll is not None)
+        drawn = (draw for draw in self.drawn if draw.label.kind == kind)
+        return tuple(draw.nll for draw in drawn if draw.nll is not None)
 
     def counted(self, kind: Kind) -> int:
         """The draws that the p-value over draws counts: of layer-matched ones each set once."""
@@ -274,7 +271,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Dose:
-    """chrF++ of chosen heads, and of the random draws beside them, at one size and strength."""
+    """chrF++ of chosen heads, and of their random draws, at one size and strength."""
 
     k: int
     gate: float
@@ -330,8 +327,8 @@ class Part(Record):
         """The chosen heads of every size, strength and kind of ablation, with their draws."""
         for top in self.conditions:
             if top.label.kind == "top":
-                beside = (one for one in self.conditions if one.label.beside(top.label))
-                yield Case(top, tuple(one for one in beside if one is not top))
+                same = (other for other in self.conditions if other.label.matches(top.label))
+                yield Case(top, tuple(other for other in same if other is not top))
 
     def case(self, k: int, gate: float, ablate: str) -> Case | None:
         """One of the `cases`; None if the chosen heads are not among the conditions."""
@@ -341,20 +338,22 @@ class Part(Record):
 
     def with_ablation(self, ablate: Ablate) -> Self:
         """This part with one kind of ablation in the labels of all conditions."""
-        labels = [replace(one.label, ablate=ablate) for one in self.conditions]
-        rows = zip(self.conditions, labels, strict=True)
-        return replace(self, conditions=tuple(replace(one, label=label) for one, label in rows))
+        conditions = tuple(
+            replace(condition, label=replace(condition.label, ablate=ablate))
+            for condition in self.conditions
+        )
+        return replace(self, conditions=conditions)
 
     def with_losses(self, other: Part) -> Self:
         """These texts, and the losses that another part has of these conditions and of others."""
-        texts = {one.label: one for one in self.conditions}
+        texts = {condition.label: condition for condition in self.conditions}
         return replace(
             self,
             reference_tokens=other.reference_tokens,
             baseline=replace(self.baseline, loss=other.baseline.loss),
             conditions=tuple(
-                texts[one.label].with_loss(one) if one.label in texts else one
-                for one in other.conditions
+                texts[loss.label].with_loss(loss) if loss.label in texts else loss
+                for loss in other.conditions
             ),
             p_value_loss=other.p_value,
         )
@@ -364,7 +363,7 @@ class Part(Record):
 class Measuring:
     """What identified languages, why measures are null, and what BLEU was cut by in each direction.
 
-    Runs of before lack the last.
+    Older runs lack the last.
     """
 
     identifier: str | None = None
@@ -416,7 +415,7 @@ class Controls(Record):
 class RemovalResult(ModelResult, Ranking, Checked, Ablation, Controls, Shown):
     """The result of `verify removal`; `heads` are those of the largest k, `ablate` the first kind.
 
-    Runs of before told no rank: what they cut, they cut by score.
+    Older runs name no rank: they cut by score.
     """
 
     k: tuple[int, ...]
@@ -432,12 +431,12 @@ class RemovalResult(ModelResult, Ranking, Checked, Ablation, Controls, Shown):
 
     @property
     def main(self) -> tuple[int, float, str]:
-        """What the page speaks of: the largest k at its first gate and kind of ablation."""
+        """The condition of the page: the largest k at its first gate and kind of ablation."""
         return max(self.k), self.gates[0], self.ablate
 
     @property
     def main_case(self) -> Case:
-        """The conditions that the page speaks of; KeyError where they are not told."""
+        """The conditions of the page; KeyError where the result lacks them."""
         case = self.case(*self.main)
         if case is None:
             raise KeyError("top")
@@ -446,11 +445,11 @@ class RemovalResult(ModelResult, Ranking, Checked, Ablation, Controls, Shown):
     @property
     def ablations(self) -> tuple[str, ...]:
         """The kinds of ablation, that of the page first."""
-        return tuple(dict.fromkeys([self.ablate, *(one.label.ablate for one in self.conditions)]))
+        return tuple(dict.fromkeys([self.ablate, *(row.label.ablate for row in self.conditions)]))
 
     def named(self) -> RemovalResult:
-        """This result, with conditions of before there were several kinds of ablation named."""
-        if any(one.label.ablate == self.ablate for one in self.conditions):
+        """This result, with the kind of ablation in conditions of older runs, which name none."""
+        if any(row.label.ablate == self.ablate for row in self.conditions):
             return self
         parts = self.directions.items()
         directions = {name: part.with_ablation(self.ablate) for name, part in parts}

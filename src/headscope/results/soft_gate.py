@@ -81,7 +81,7 @@ class Look(Record):
 class Training(Record):
     """One training: gates of the best look, which is after `best_step`, and losses of all steps.
 
-    `filled_up` counts random heads that come from elsewhere than asked for.
+    `filled_up` counts random heads that are not from the requested layers.
     """
 
     heads: tuple[GatedHead, ...]

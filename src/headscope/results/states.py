@@ -46,7 +46,7 @@ class Control(ByPlace):
 class Nearer(ByPlace):
     """How much nearer the masked model is to the instructed one than another is, by cosine.
 
-    `later_half` is the mean over the later half of the layers. Beside a shuffled mask there is p
+    `later_half` is the mean over the later half of the layers. Against a shuffled mask there is p
     over its draws and over samples.
     """
 

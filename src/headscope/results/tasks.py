@@ -52,7 +52,7 @@ class TaskCondition(ValueCondition, Measured):
     """A metric without heads; the change is that to the untouched model, paired over examples.
 
     Chosen heads are tested against random ones: both p are small where the chosen hurt more. Where
-    a metric is no mean over examples only its value and p over draws can be told.
+    a metric is no mean over examples only its value and p over draws are known.
     """
 
     heads: tuple[str, ...]
@@ -75,9 +75,9 @@ class Comparison(Record):
     conditions: tuple[ValueCondition, ...]
 
     def drawn(self, top: ValueCondition, kind: Kind = "random") -> list[float]:
-        """The values under the random draws of one kind beside chosen heads."""
-        labels = ((one.label, one.value) for one in self.conditions)
-        return [value for label, value in labels if label.kind == kind and label.beside(top.label)]
+        """The values under the random draws of one kind for chosen heads."""
+        labels = ((row.label, row.value) for row in self.conditions)
+        return [value for label, value in labels if label.kind == kind and label.matches(top.label)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Group(Comparison):
 class TasksResult(ModelResult, Ranking, Checked, Ablation, Controls):
     """The result of `verify tasks`; `heads` are those of the largest k.
 
-    Runs of before told no rank: what they cut, they cut by score.
+    Older runs name no rank: they cut by score.
     """
 
     k: tuple[int, ...]
@@ -131,4 +131,4 @@ AnyCondition = TypeVar("AnyCondition", bound=ValueCondition)
 
 def tops(conditions: Sequence[AnyCondition]) -> Iterator[AnyCondition]:
     """The conditions of chosen heads."""
-    return (one for one in conditions if one.label.kind == "top")
+    return (condition for condition in conditions if condition.label.kind == "top")

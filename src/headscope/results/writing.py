@@ -102,7 +102,7 @@ class Comparison(Record):
         return self.effects.get(kind, {}).get(measure)
 
     def draws(self, kind: str, control: str, measure: str) -> list[float]:
-        """Scores of single draws of the random heads that stand beside a chosen kind."""
+        """Scores of single draws of the random heads for a chosen kind."""
         own = f"{kind}-{control}", control
         return [
             row.scores[measure]
@@ -148,9 +148,9 @@ class HeadsOfLanguage(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OffTarget(WritingResult, Ablation):
-    """Outputs in another language than asked for, without the heads of that language.
+    """Outputs in another language than requested, without the heads of that language.
 
-    `ask` is `translate` (with the `template`) or `continue`. Languages whose heads nobody knows
+    `ask` is `translate` (with the `template`) or `continue`. Languages without known heads
     are `without_heads`. `not_measured` says why a measure is missing.
     """
 
@@ -167,7 +167,7 @@ class OffTarget(WritingResult, Ablation):
 
     @property
     def too_few(self) -> dict[str, HeadsOfLanguage]:
-        """The languages with fewer specific heads than were asked for."""
+        """The languages with fewer specific heads than requested."""
         return {code: own for code, own in self.heads.items() if own.available < own.wanted}
 
 
@@ -248,7 +248,7 @@ class Transfer(WritingResult, Ablation):
 
 @dataclass(frozen=True, kw_only=True)
 class Steering(WritingResult):
-    """Answers asked for in the languages `steer`, with their heads times each of `factors`.
+    """Answers requested in the languages `steer`, with their heads times each of `factors`.
 
     The heads of the language `away` are removed in a condition of its own; `gate` is on the model
     throughout. `ranking` is `specific` or `importance`.

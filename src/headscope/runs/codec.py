@@ -160,7 +160,7 @@ def decode(kind: Any, value: Any, where: str = "result") -> Any:
     Other names in an object than those of the fields are kept by a `Record`, else ignored. A field
     that is absent, or null where that is no value of it, takes its default. Of several dataclasses
     the one is made whose `kind` stands in the object, without kinds the one with most of its names
-    there. Whole numbers stay whole where a number is asked for.
+    there. Whole numbers stay whole where a float is expected.
 
     Raises:
         KeyError: a field without a default is absent; its place, as `result.rows[0].cells`.

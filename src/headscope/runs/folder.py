@@ -351,8 +351,8 @@ def append_record(path: Path, key: str, record: Any) -> None:
                 file.truncate(_whole_length(file.read()))
         written = file.write(line)
         if written != len(line):
-            told = f"only {written} of {len(line)} bytes could be written"
-            raise OSError(errno.ENOSPC, told, str(path))
+            why = f"only {written} of {len(line)} bytes could be written"
+            raise OSError(errno.ENOSPC, why, str(path))
 
 
 def write_shard(folder: Path, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:

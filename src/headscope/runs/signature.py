@@ -89,9 +89,9 @@ def _kept(value: Any) -> Any:
     return plain(value)
 
 
-def _counts(one: Field[Any], owner: Any) -> bool:
-    counts = one.metadata.get("signature", True)
-    return getattr(owner, one.name) is not None if counts == "given" else bool(counts)
+def _counts(part: Field[Any], owner: Any) -> bool:
+    counts = part.metadata.get("signature", True)
+    return getattr(owner, part.name) is not None if counts == "given" else bool(counts)
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -25,9 +25,9 @@ Values = tuple[tuple[float | None, ...], ...]
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of a table: ours with its 95 % interval, beside the published one.
+    """One figure of a table: ours with its 95 % interval, and the published one.
 
-    `value` is a number, a word or a text, or None where there is nothing to tell; `why` then says
+    `value` is a number, a word or a text, or None where there is none; `why` then says
     why (`not run`). `published` is the paper's figure for the table's reference model, and
     `difference` ours minus it where the two may be compared. `unit` follows the number, such as %;
     `link` is a file below the run folder that it names.
@@ -390,7 +390,7 @@ class Histograms:
 
 @dataclass(frozen=True)
 class LinkedWords:
-    """Words of a source and of a text beside it, in characters; `links` are pairs of places."""
+    """Words of a source and of a text, in characters; `links` are pairs of places."""
 
     source: tuple[tuple[int, int], ...]
     other: tuple[tuple[int, int], ...]
@@ -402,7 +402,7 @@ class Sentence:
     """A sentence, and by condition its output, its score where known, and its word links.
 
     `linked` may hold the condition `reference`, too. Where failures are sorted, sentences stand by
-    `kind`, and `evidence` says in sentences what speaks for it: words that are `made` stand in the
+    `kind`, and `evidence` says in sentences why: words that are `made` stand in the
     last output and nothing backs them, `missing` ones stand in a good translation alone.
     """
 
@@ -535,7 +535,7 @@ class Shown:
         uncertainty: what the finding rests on, in one line, and what makes it small.
         remedy: the option that reduces it, such as `--draws 99`.
         cautions: what makes the finding weak, a sentence each.
-        facts: names and words beside the title.
+        facts: names and words next to the title.
         sections: all else, in order.
     """
 
@@ -580,7 +580,7 @@ class Claim:
 class Findings:
     """What an experiment shows on this model.
 
-    `found` says it in one to three sentences with its figures, `sure` how sure that is: intervals,
+    `found` says it in one to three sentences with its figures, `sure` its uncertainty: intervals,
     controls, what was not controlled. Both are empty where nothing was run.
     """
 

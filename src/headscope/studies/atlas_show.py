@@ -121,7 +121,7 @@ def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
     if aligners := [name for name in made if name not in ("links", "given")]:
         yield f"Word links were made by {enumeration(aligners)}: their errors lower scores."
     if case is not None and result.removal is not None:
-        if case.beside:
+        if case.drawn:
             yield (
                 "No random heads of the same layers were drawn: depth may explain part of the "
                 "effect. headscope verify removal draws them."

@@ -32,7 +32,7 @@ def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences |
     title, places = "Outputs", {"baseline": 0}
     texts = [condition.label for condition in shown.conditions if condition.text is not None]
     for place, label in enumerate(texts, 1):
-        if label.beside(main):
+        if label.matches(main):
             places.setdefault(label.kind, place)
     sentences = read_sentences(run, main.k, main.gate, places, main.ablate)
     if not sentences:

@@ -25,7 +25,7 @@ from headscope.papers.published import (
     reference,
     value,
 )
-from headscope.results.mask_tests import AskedTask, Measure, Outcome
+from headscope.results.mask_tests import Measure, Outcome, TestedTask
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Figure, Reference, Row, Table
 
 NAME = "heads-up"
@@ -127,13 +127,13 @@ def partner(place: Place, other: str | None) -> str | None:
     return f"mask of {theirs}"
 
 
-def named(task: AskedTask | None, name: str) -> Outcome | None:
+def named(task: TestedTask | None, name: str) -> Outcome | None:
     """The condition of a task that is called so; None where it was not measured."""
     every = () if task is None else task.conditions
     return next((outcome for outcome in every if outcome.name == name), None)
 
 
-def outcomes(task: AskedTask | None, name: str) -> tuple[Outcome, ...]:
+def outcomes(task: TestedTask | None, name: str) -> tuple[Outcome, ...]:
     """The condition of this name, or all shuffled masks of the same size; empty without."""
     if name == "shuffled":
         return () if task is None else task.of_kind(name)
@@ -242,7 +242,7 @@ class Case:
 
 
 def case_of(
-    task: AskedTask | None, mask: str = "masked", words: Mapping[str, str] = WORDS
+    task: TestedTask | None, mask: str = "masked", words: Mapping[str, str] = WORDS
 ) -> Case | None:
     """The test of a mask with the conditions of these names, each under its words."""
     own = named(task, mask)
@@ -292,28 +292,23 @@ def as_instructed(name: str, cases: Sequence[Case], measure: Measure, task: str)
     None where a task has no such interval.
     """
     paired = [(case.mask.against_instructed or {}).get(measure) for case in cases]
-    known = [difference for difference in paired if difference is not None]
+    known = [gap for gap in paired if gap is not None]
     if not known or len(known) < len(cases):
         return []
     word, sign = MEASURES[measure]
-    better = sum(min(sign * difference.low, sign * difference.high) > 0 for difference in known)
-    worse = sum(max(sign * difference.low, sign * difference.high) < 0 for difference in known)
+    better = sum(min(sign * gap.low, sign * gap.high) > 0 for gap in known)
+    worse = sum(max(sign * gap.low, sign * gap.high) < 0 for gap in known)
     by = f"{word} better in {better} and worse in {worse} of {_all_of(cases, task)}"
     return [of_interval(name, least(known, sign), by, "paired intervals", sign=sign)]
 
 
 def least(differences: Sequence[Estimate | None], sign: int) -> Interval:
     """The bounds that lie least far on the side of `sign`; None where a difference has none."""
-    known = [
-        difference for difference in differences if difference is not None and difference.bounded
-    ]
+    known = [gap for gap in differences if gap is not None and gap.bounded]
     if not known or len(known) < len(differences):
         return {"low": None, "high": None}
     pick = min if sign > 0 else max
-    return {
-        "low": pick(difference.low for difference in known),
-        "high": pick(difference.high for difference in known),
-    }
+    return {"low": pick(gap.low for gap in known), "high": pick(gap.high for gap in known)}
 
 
 def bounds(mean: Any) -> Interval:

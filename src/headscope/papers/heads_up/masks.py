@@ -56,11 +56,11 @@ from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, S
 from headscope.papers.published import paper_model
 from headscope.results.mask import FoundMask
 from headscope.results.mask_tests import (
-    AskedTask,
     MaskTests,
     Measure,
     ScaledTask,
     ScalingTests,
+    TestedTask,
 )
 from headscope.shown.blocks import Cell, Claim, Figure, Findings, Row, Table, grid
 from headscope.studies.costs.shapes import heads_of
@@ -103,8 +103,8 @@ class Proof:
     """
 
     column: str
-    own: AskedTask | None = None
-    swapped: AskedTask | None = None
+    own: TestedTask | None = None
+    swapped: TestedTask | None = None
     other: str | None = None
     kept: int | None = None
 
@@ -119,7 +119,7 @@ class Proof:
         return outcome_cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
 
 
-def results_of(setting: Setting, task: Task, step: str) -> AskedTask | None:
+def results_of(setting: Setting, task: Task, step: str) -> TestedTask | None:
     """What the run of a step says of a task; None where it was not made."""
     result = setting.read(step, MaskTests)
     return None if result is None else result.tasks.get(task.name)
@@ -145,9 +145,8 @@ def same_task(setting: Setting, task: Task) -> str:
 
 def others_of(setting: Setting) -> tuple[str, ...]:
     """The other models whose masks fit this one's heads."""
-    return tuple(
-        model for model in setting.data.others if heads_of(model) in (None, setting.geometry)
-    )
+    fitting = (None, setting.geometry)
+    return tuple(model for model in setting.data.others if heads_of(model) in fitting)
 
 
 def _others_tested(setting: Setting, task: Task) -> tuple[str, ...]:

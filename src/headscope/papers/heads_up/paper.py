@@ -101,10 +101,8 @@ def _data(setting: Setting) -> Table:
     """Table 10: examples of each task, and its prompts."""
 
     def cells(task: Task) -> tuple[Cell, ...]:
-        mask, test = (
-            setting.read(mask_name(task), FoundMask),
-            results_of(setting, task, proof_name(task)),
-        )
+        mask = setting.read(mask_name(task), FoundMask)
+        test = results_of(setting, task, proof_name(task))
         theirs = value(NAME, "Table 10", model=ANY, row="dataset", measure="samples",
                        column=same_task(setting, task))  # fmt: skip
         if task.translation:  # of word tasks the paper gives the number of all examples

@@ -156,10 +156,7 @@ def _both_gates(setting: Setting) -> CompareImportance:
 
 def layers(setting: Setting) -> Step:
     """Every language's text without the heads of one layer at a time."""
-    draws, counts = (
-        scale(setting).layer_draws,
-        [count for count in setting.geometry.counts if count],
-    )
+    draws, counts = scale(setting).layer_draws, list(filter(None, setting.geometry.counts))
     texts = languages(setting) * (1 + len(counts) + draws * len(set(counts)))
 
     return _reading(

@@ -65,9 +65,8 @@ def _with_published(
     title: str, rows: Mapping[str, Cell], cited: Reference, note: str = "", what: str = "here"
 ) -> Table:
     """Our figures and the published ones, a row each."""
-    return Table(
-        title, (what,), tuple(Row(name, (own,)) for name, own in rows.items()), cited, note
-    )
+    made = tuple(Row(name, (own,)) for name, own in rows.items())
+    return Table(title, (what,), made, cited, note)
 
 
 def _published(
@@ -168,12 +167,12 @@ def class_claims(classes: ClassShares, own: tuple[float, float] | None, most: fl
     counted, total = classes.counts.token_alignment, classes.total
     above = classes.counts_above_chance
     chance = None if above is None else above.token_alignment
-    corrected = "" if chance is None else f", {count_words(chance)} above chance by as much"
+    by_chance = "" if chance is None else f", {count_words(chance)} above chance by as much"
     tested = "" if own is None else "intervals of single heads over sentences"
     some: bool | None = counted > 0 and chance != 0
     if some and own is not None and own[0] == 0:
         some = None
-    by = f"{count_words(counted)} of {total} score above {THRESHOLD}{corrected}"
+    by = f"{count_words(counted)} of {total} score above {THRESHOLD}{by_chance}"
     there = Claim("some heads align tokens", some, by, tested, decides=MORE_SENTENCES)
     low, high = own or (counted / total, counted / total)
     few = True if high < most else False if low >= most else None
@@ -732,9 +731,7 @@ def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
     other = ("other data", "our mixtures")
     cited = reference(NAME, "Table 1", setting.model.model, default=TRAINED, differs=other)
     columns = dict.fromkeys(
-        entry.column
-        for entry in published(NAME)
-        if (entry.table, entry.row) == ("Table 1", "baseline")
+        row.column for row in published(NAME) if (row.table, row.row) == ("Table 1", "baseline")
     )
     left = ", ".join(name for name in columns if name != COLUMN)
     note = (
@@ -815,11 +812,7 @@ def _side(change: Difference) -> int:
 
 
 def _difference(difference: Difference | None, digits: int) -> Cell:
-    return (
-        cell(None)
-        if difference is None
-        else cell(difference.value, difference.low, difference.high, digits=digits)
-    )
+    return cell(None) if difference is None else Cell.of(difference, digits)
 
 
 def _power(found: TraterResult) -> str:
@@ -827,10 +820,9 @@ def _power(found: TraterResult) -> str:
     if not found.power:
         return ""
     each = "; ".join(
-        f"{mixture.kind} {mixture.change:+.1f} chrF++, power {mixture.power:.2f}"
-        for mixture in found.power
+        f"{case.kind} {case.change:+.1f} chrF++, power {case.power:.2f}" for case in found.power
     )
-    enough = all(mixture.enough for mixture in found.power)
+    enough = all(case.enough for case in found.power)
     return (
         "At the share that the paper selects as many trainings would be expected to show "
         f"{each}, along the flatter and the steeper side of the trained mixtures: "

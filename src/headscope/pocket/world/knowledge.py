@@ -1,4 +1,4 @@
-"""What the pocket world knows beside its grammar: invented countries, people, word tasks.
+"""What the pocket world knows besides its grammar: invented countries, people, word tasks.
 
 Everything here is an *item* (a task, a language, an input) with one answer. Items are split like
 sentences, by hash, so that a held-out item was never answered in training in that language.
@@ -26,7 +26,7 @@ _CYRILLIC = str.maketrans(
 
 @dataclass(frozen=True)
 class Relation:
-    """How a fact is stated and asked for in one language: `{a}` has the value `{b}`."""
+    """Statement and question of a fact in one language: `{a}` has the value `{b}`."""
 
     statement: str
     question: str

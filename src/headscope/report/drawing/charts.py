@@ -49,7 +49,7 @@ MARKED, SPOKEN = 16, 100
 SAID = 24
 """How many single points of a bar are said in words; of more, the lowest and the highest are."""
 
-OPEN, BESIDE = 12, 4
+OPEN, IN_COLUMN = 12, 4
 """So many groups of bars stand open; up to so many fit one of two columns of a printed page."""
 
 PANELS = 8
@@ -256,7 +256,7 @@ def draw_bars(identifier: str, block: Bars) -> Drawn:
         "Rings are single draws, their bar the mean." if draws else None,
         f"{count(missing, 'bar', 'bars')} not run." if missing else None,
     )
-    across = "across" if not single and len(drawn) > BESIDE else None
+    across = "across" if not single and len(drawn) > IN_COLUMN else None
     return Drawn(figure(identifier, words, *shown, class_=across))
 
 

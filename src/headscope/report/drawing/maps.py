@@ -149,8 +149,8 @@ def draw_head_maps(identifier: str, block: HeadMaps) -> Drawn:
     signed = any(each.signs for each in block.maps)
     small = not signed and (len(block.maps) > LARGE or sum(map(len, rows)) > HEADS)
     width = max(map(len, rows))
-    room = 180 if small else 720 if len(block.maps) == 1 else 300
-    pitch = max(SIGNED if signed else 4 if small else 9, min(28, room // max(1, width)))
+    most = 180 if small else 720 if len(block.maps) == 1 else 300
+    pitch = max(SIGNED if signed else 4 if small else 9, min(28, most // max(1, width)))
     drawn = {each.name: _head_map(block, each, (low, high), pitch, small) for each in block.maps}
     words = caption(
         block.title,

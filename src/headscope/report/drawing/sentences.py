@@ -116,7 +116,7 @@ def _body(shown: Browser, block: Sentences) -> list[Child]:
 
 
 def _by_kind(shown: Browser, block: Sentences) -> Iterator[Child]:
-    """The sentences of each kind, with what speaks for it; the first kind is open."""
+    """The sentences of each kind, with its evidence; the first kind is open."""
     if block.note:
         yield tag("p", sentence_of(block.note), class_="note")
     yield legend(("made", "nothing backs it"), ("lost", "missing in the last output"))
@@ -255,15 +255,15 @@ def by_loss(
 
 
 def _fitting(sentences: Sequence[Sentence], sizes: Sequence[int]) -> set[int]:
-    """The places of the sentences that fit: one of each direction by turns, while there is room."""
+    """The places of the sentences that fit: one of each direction by turns, up to `BYTES`."""
     by_direction: dict[str, list[int]] = {}
     for place, sentence in enumerate(sentences):
         by_direction.setdefault(sentence.direction, []).append(place)
-    kept, room = list[int](), BYTES
+    kept, left = list[int](), BYTES
     for turn in range(max(map(len, by_direction.values()))):
         round_ = [places[turn] for places in by_direction.values() if turn < len(places)]
-        room -= sum(sizes[place] for place in round_)
-        if room < 0 and kept:
+        left -= sum(sizes[place] for place in round_)
+        if left < 0 and kept:
             break
         kept += round_
     return set(kept)
@@ -323,9 +323,9 @@ def bigram_similarity(text: str, other: str) -> float:
 
     Case and the amount of white space are ignored. It needs no tokenizer and suits every script.
     """
-    one, two = _bigrams(text), _bigrams(other)
-    size = one.total() + two.total()
-    return 2 * (one & two).total() / size if size else 1.0
+    bigrams, others = _bigrams(text), _bigrams(other)
+    size = bigrams.total() + others.total()
+    return 2 * (bigrams & others).total() / size if size else 1.0
 
 
 def _bigrams(text: str) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Tables: values with their intervals, and a published value with the difference beside ours."""
+"""Tables: values with their intervals, with a published value and the difference to ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def draw_table(identifier: str, block: Table) -> Drawn:
         return scroll(title, table(title, ["", *header], cells, said, class_=look))
 
     ours = [any(cell.value is not None for cell in row.cells) for row in block.rows]
-    every = ours.count(False) == 1  # a single row takes no more room than the words for it
+    every = ours.count(False) == 1  # a single row takes no more space than the words for it
     shown = [row for row, own in zip(block.rows, ours, strict=True) if own or every]
     rest = [row for row, own in zip(block.rows, ours, strict=True) if not (own or every)]
     without = ", without figures of ours" if rest else ""
@@ -153,8 +153,8 @@ def _source(block: Table) -> list[Child]:
     if block.reference is None:
         return []
     where = ", ".join(part for part in (block.reference.source, block.reference.model) if part)
-    beside = any(cell.published is not None for row in block.rows for cell in row.cells)
-    words: list[Child] = ["Theirs: " if beside else "The paper has no figures for these cells: "]
+    cited = any(cell.published is not None for row in block.rows for cell in row.cells)
+    words: list[Child] = ["Theirs: " if cited else "The paper has no figures for these cells: "]
     words.append(bdi(where))
     if not block.reference.comparable:
         words += ["; ", tag("b", block.reference.why or "not comparable", class_="against")]

@@ -236,7 +236,7 @@ def _outputs(outputs: Sequence[AdaptedOutput], prompts: int) -> Table:
     gated = any(output.heads is not None for output in outputs)
     rows = []
     for output in outputs:
-        texts = [output.asked, *([output.text_as_is] if compared else []), output.text]
+        texts = [output.prompt_text, *([output.text_as_is] if compared else []), output.text]
         texts += [output.reference] if referenced else []
         texts += ["yes" if output.changed else "no"] if compared else []
         factors = (output.heads or {}).items()

@@ -10,7 +10,7 @@ from typing import Literal
 
 from headscope.estimates import Against, Draws, Estimate
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import AskedTask, BesideDraws, Measure, Outcome, mean_of
+from headscope.results.mask_tests import AgainstDraws, Measure, Outcome, TestedTask, mean_of
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, Row, Table, grid
 from headscope.shown.words import count
@@ -50,7 +50,7 @@ UNITS: Mapping[Measure, Scale] = {
 }
 
 
-def conditions_of(task: AskedTask) -> Conditions:
+def conditions_of(task: TestedTask) -> Conditions:
     """The conditions of a task in words, random draws of a kind under one name."""
     found: dict[str, tuple[Outcome, ...]] = {}
     for each in task.undrawn:
@@ -60,7 +60,7 @@ def conditions_of(task: AskedTask) -> Conditions:
 
 
 def compared_by(
-    task: AskedTask,
+    task: TestedTask,
     outcome: Outcome,
     measure: Measure = "nll",
     kind: Literal["shuffled", "random"] = "shuffled",
@@ -92,7 +92,7 @@ def compared_by(
 
 def _against(outcome: Outcome, kind: str, measure: Measure, draws: int) -> Against | None:
     """A condition against its random draws of a kind; None where there are none."""
-    beside: BesideDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
+    beside: AgainstDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
     if beside is None or measure not in beside.against:
         return None
     distinct = draws if beside.distinct_draws is None else beside.distinct_draws
@@ -168,7 +168,7 @@ def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
     return UNITS[measure].cell(_level(outcomes, measure))
 
 
-def few_examples(tasks: Mapping[str, AskedTask]) -> list[str]:
+def few_examples(tasks: Mapping[str, TestedTask]) -> list[str]:
     """A caution where tasks have few examples."""
     return few_parts({name: task.examples for name, task in tasks.items()}, "held-out examples")
 
@@ -185,7 +185,7 @@ def trained_on_caution(leakage: Leakage, whose: str) -> list[str]:
     return []
 
 
-def outputs_table(path: Path, name: str, task: AskedTask) -> list[Table]:
+def outputs_table(path: Path, name: str, task: TestedTask) -> list[Table]:
     """The first examples with the outputs of all conditions that were not drawn; none without."""
     named = {outcome.name: words for words, (outcome, *_) in conditions_of(task).items()}
     shown = {row.name: named[row.name] for row in task.undrawn}

@@ -411,8 +411,8 @@ def draws_table(case: Case) -> Table:
     columns: dict[str, Callable[[Condition], Cell | float | str | None]] = {
         "chrF++": lambda draw: Cell(draw.chrf, digits=2)
     }
-    if any(draw.nll is not None for draw in case.beside):
+    if any(draw.nll is not None for draw in case.drawn):
         columns["NLL"] = lambda draw: draw.nll
     columns["heads"] = lambda draw: " ".join(draw.heads or ())
-    rows = [(f"{DRAWN[draw.label.kind]}, {draw.label.draw}", draw) for draw in case.beside]
+    rows = [(f"{DRAWN[draw.label.kind]}, {draw.label.draw}", draw) for draw in case.drawn]
     return table_of("Random draws", rows, columns)

@@ -65,7 +65,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
             Section("Effect", bars),
             Section("Measures", [texts_table(result), *not_measured(result)], brief=True),
         ]
-    if any(one.beside for one in result.cases):
+    if any(one.drawn for one in result.cases):
         sections.append(Section("Tests", [tests_table(result, measures)], brief=True))
     if result.reference_tokens is not None:
         blocks = losses(result, result.reference_tokens)
@@ -77,7 +77,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
             shown, lead = direction_blocks(result, result.main)
             sections.append(Section("Directions", shown, lead))
     heads = HeadSets(f"Heads {done}, best first", {"selected": named_places(result.heads)})
-    drawn = [draws_table(case)] if case.beside else []
+    drawn = [draws_table(case)] if case.drawn else []
     sections.append(Section("Heads", [heads, *drawn]))
     if texts:
         outputs = sentences_of(run, result, case.top.label, done)

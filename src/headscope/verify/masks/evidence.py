@@ -29,7 +29,7 @@ from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.results.common import Bounds
 from headscope.results.mask_tests import (
-    BesideDraws,
+    AgainstDraws,
     ByMeasure,
     Measure,
     OtherMask,
@@ -213,13 +213,13 @@ def _measured(trial: Trial, *places: int) -> bool:
 
 def _against(
     trials: Mapping[Measure, Trial], at: int, draws: Sequence[int], harmful: bool
-) -> BesideDraws:
+) -> AgainstDraws:
     against = {}
     for name, trial in trials.items():
         if _measured(trial, at, *draws):
             side: Side = "lower" if MEASURES[name].higher == harmful else "higher"
             against[name] = trial.against(at, draws, side, swaps=name != "perplexity")
-    return BesideDraws(
+    return AgainstDraws(
         against={name: each.difference for name, each in against.items()},
         p_draws={name: each.p_draws for name, each in against.items()},
         p_examples={

@@ -260,4 +260,6 @@ def _levels(trials: Mapping[str, Trial], at: int) -> dict[str, Any]:
 def _classes(trials: Mapping[str, Trial], at: int, draws: Sequence[int]) -> TokenKinds:
     """A condition beside random draws on tokens of each kind, and on the difference of two."""
     names = [*(f"nll_{kind}" for kind in CLASSES), LINKED_MINUS_UNLINKED]
-    return TokenKinds(*(Tested.told(trials[name].against(at, draws, "higher")) for name in names))
+    return TokenKinds(
+        *(Tested.against(trials[name].against(at, draws, "higher")) for name in names)
+    )
