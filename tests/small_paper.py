@@ -59,7 +59,7 @@ BROKEN = Step("broken", "a broken one", fails, WORK)
 BEHIND = Step("behind", "behind it", runs("behind", lambda _: 1.0), WORK, after=("broken",))
 
 
-def tell(*names: str) -> Callable[[Setting], Findings]:
+def show(*names: str) -> Callable[[Setting], Findings]:
     def told(setting: Setting) -> Findings:
         cells = []
         for name in names:
@@ -79,7 +79,7 @@ def tell(*names: str) -> Callable[[Setting], Findings]:
 
 def experiment(name: str, elements: tuple[str, ...], *steps: Step) -> Experiment:
     names = [step.name for step in steps]
-    return Experiment(name, elements, f"about {name}", lambda _: steps, tell(*names))
+    return Experiment(name, elements, f"about {name}", lambda _: steps, show(*names))
 
 
 def data_missing(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -101,7 +101,7 @@ PAPER = Paper(
         experiment("table-2", ("Table 2",), FIRST, LONG, AFTER),
         experiment("table-3", ("Table 3",), TRAINED),
         experiment("table-4", ("Table 4",), BROKEN, BEHIND, FIRST),
-        Experiment("table-5", ("Table 5", "Figure 28"), "missing", data_missing, tell()),
+        Experiment("table-5", ("Table 5", "Figure 28"), "missing", data_missing, show()),
     ),
     answer,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headscope.cli.repeat import ASKED, _fingerprint
+from headscope.cli.repeat import REPEATS, _fingerprint
 from headscope.settings import build, options_in
 from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
@@ -74,7 +74,7 @@ def another_file(place: Path) -> None:
 
 
 def damaged(place: Path) -> None:
-    next((place / "runs").glob("*/" + ASKED)).write_text("[", "utf-8")
+    next((place / "runs").glob("*/" + REPEATS)).write_text("[", "utf-8")
 
 
 def unfinished(place: Path) -> None:

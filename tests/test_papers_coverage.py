@@ -120,7 +120,7 @@ def test_nothing_run_is_nothing_told(paper: str, model: str, tmp_path: Path) -> 
     found = paper_named(paper)
     data = replace(FILES, questions=("de=q.json",), statements=("en-de=t.jsonl",))
     setting = setting_of(tmp_path, model, data=data)
-    shown = {one.name: one.tell(setting) for one in found.experiments}
+    shown = {one.name: one.show(setting) for one in found.experiments}
     assert all(one == Findings() for one in shown.values())
     assert found.answer(setting, shown) == ("", "")
 

@@ -210,7 +210,7 @@ def test_the_hybrid_is_of_the_paper_s_tasks_without_the_unseen_one(llama: Settin
 
 
 def test_settings_of_a_large_model_are_those_of_table_11(llama: Setting, pocket: Setting) -> None:
-    told = EXPERIMENTS["table-9"].tell(llama)
+    told = EXPERIMENTS["table-9"].show(llama)
     training = table_of(told, "The training")
     assert len(training.rows) == 10
     for line in training.rows:
@@ -224,7 +224,7 @@ def test_settings_of_a_large_model_are_those_of_table_11(llama: Setting, pocket:
     assert cells(model, "heads") == (Cell(1024, published=1024.0, digits=0),)
     assert cells(model, "parameters")[0].why == "known once a mask was tested"
     assert "paper's settings" in told.found
-    told = EXPERIMENTS["table-9"].tell(pocket)
+    told = EXPERIMENTS["table-9"].show(pocket)
     training = table_of(told, "The training")
     assert [one.value for one in cells(training, "steps")] == [600, 600]
     assert [one.published for one in cells(training, "steps")] == [6190, 6250]

@@ -86,7 +86,7 @@ def test_word_tasks_under_the_mask_of_another_model(
 ) -> None:
     setting = with_(llama, model=model, others=(other,))
     swapped(setting, other.rpartition("/")[2], 0.5)
-    told = EXPERIMENTS["table-2"].tell(setting)
+    told = EXPERIMENTS["table-2"].show(setting)
     main = table_of(told, "Masks of word tasks")
     found = cell(main, "antonym", OTHER)
     assert (found.value, found.published) == (0.5, table_2)
@@ -104,7 +104,7 @@ def test_masks_beside_those_of_another_model(
     llama: Setting, other: str, theirs: tuple[float | None, ...]
 ) -> None:
     setting = with_(llama, others=(other,))
-    told = EXPERIMENTS["table-5"].tell(setting)
+    told = EXPERIMENTS["table-5"].show(setting)
     (table,) = told.tables
     (line,) = [one.cells for one in table.rows if one.name == "antonym"]
     assert line[0].published == 834
@@ -114,7 +114,7 @@ def test_masks_beside_those_of_another_model(
 
 def test_translations_under_a_mask_that_the_paper_does_not_have(llama: Setting) -> None:
     for other, theirs in ((BASE, 1.612), (QWEN, None)):
-        told = EXPERIMENTS["table-1"].tell(with_(llama, others=(other,)))
+        told = EXPERIMENTS["table-1"].show(with_(llama, others=(other,)))
         main = table_of(told, "Masks of directions")
         assert cell(main, "en-de", "NLL, mask of another model").published == theirs
         assert cell(main, "en-de", "NLL, mask").published == 0.580
@@ -136,7 +136,7 @@ def test_a_name_does_not_make_data_the_papers(llama: Setting, tmp_path: Path) ->
 def test_masks_of_directions_are_not_the_papers_by_word_tasks_alone(llama: Setting) -> None:
     setting = with_(llama, pairs=("en-zh=mine.tsv",), tasks=())
     for name in ("table-5", "figure-6"):
-        for table in EXPERIMENTS[name].tell(setting).tables:
+        for table in EXPERIMENTS[name].show(setting).tables:
             assert table.reference is None or not table.reference.comparable
 
 
@@ -151,7 +151,7 @@ def test_word_tasks_of_the_papers_inputs_are_compared(
     )
     monkeypatch.setattr(cells_module, "paper_tasks", lambda: {"antonym": known})
     setting = with_(llama, pairs=(), tasks=(str(task),))
-    (table,) = [one for one in EXPERIMENTS["table-2"].tell(setting).tables if one.reference][:1]
+    (table,) = [one for one in EXPERIMENTS["table-2"].show(setting).tables if one.reference][:1]
     assert table.reference is not None and table.reference.comparable
     steered = replace(setting, steering=Steering(limit=20))
     assert "limit 20" in why(steered, "table-2")
@@ -171,7 +171,7 @@ def test_the_papers_instructions_are_asked_of_its_tasks(llama: Setting, tmp_path
 
 def why(setting: Setting, experiment: str, at: int = 0) -> str:
     """Why the experiment's table, the first with a reference or a later one, is not compared."""
-    tables = EXPERIMENTS[experiment].tell(setting).tables
+    tables = EXPERIMENTS[experiment].show(setting).tables
     reference = [table.reference for table in tables if table.reference is not None][at]
     assert not reference.comparable
     return reference.why
@@ -226,7 +226,7 @@ def test_no_difference_to_the_paper_s_hybrid_is_told(
     monkeypatch.setattr(cells_module, "_of_paper", lambda task: True)
     conditions = [row("masked", "accuracy", 0.7), row("hybrid", "accuracy", 0.5)]
     put(llama, "shots-antonym-masked", {"tasks": {"antonym": {"conditions": conditions}}})
-    (table,) = EXPERIMENTS["table-3"].tell(llama).tables
+    (table,) = EXPERIMENTS["table-3"].show(llama).tables
     at = table.columns.index("antonym")
     by = {one["name"]: one["cells"][at] for one in _table(table)["rows"]}
     assert by["mask, 5-shot"]["difference"] == pytest.approx(0.7 - 0.73)
@@ -244,7 +244,7 @@ def test_no_difference_to_the_paper_s_hybrid_is_told(
 def test_settings_are_cited_where_they_are_printed(
     llama: Setting, model: str, shape: str, steps: tuple[int, int]
 ) -> None:
-    told = EXPERIMENTS["table-9"].tell(with_(llama, model=model))
+    told = EXPERIMENTS["table-9"].show(with_(llama, model=model))
     table = table_of(told, "The model")
     assert table.reference is not None and table.reference.model == shape
     training = table_of(told, "The training")
@@ -259,5 +259,5 @@ def test_inputs_of_sizes_are_the_papers_from_english_alone(llama: Setting) -> No
     for step, task in (("printed-en-de", "en-de"), ("proof-zh-en", "zh-en")):
         put(setting, step, {})
         put_samples(setting, step, task, [("as is", "I", "R", "O")] * 2)
-    note = table_of(EXPERIMENTS["table-4"].tell(setting), "Outputs for one sentence").note
+    note = table_of(EXPERIMENTS["table-4"].show(setting), "Outputs for one sentence").note
     assert "from English (Table 4)" in note and "zh-en: I" in note

@@ -36,7 +36,7 @@ from headscope.papers.heads_up.masks import without_instruction, words_of
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import SWITCH, sign_test
 from headscope.papers.paper import Setting
-from headscope.results.mask_tests import TestedTask
+from headscope.results.mask_tests import TaskOutcomes
 from headscope.runs.codec import decode
 from headscope.shown.blocks import Bars, Findings, Heatmap, Section, Shown, Table
 
@@ -58,14 +58,14 @@ def llama(tmp_path: Path) -> Setting:
 
 
 def found_in(setting: Setting, name: str) -> Findings:
-    return EXPERIMENTS[name].tell(setting)
+    return EXPERIMENTS[name].show(setting)
 
 
 def test_nothing_is_found_where_nothing_was_run(pocket: Setting) -> None:
     for name, one in EXPERIMENTS.items():
         if name in ("table-7", "table-43", "table-9"):
             continue
-        found = one.tell(pocket)
+        found = one.show(pocket)
         assert found.found == "" and found.sure == "", name
         shown = [cell for table in found.tables for line in table.rows for cell in line.cells]
         # Sizes of the model are known before anything is run.
@@ -185,7 +185,7 @@ def test_table_3_without_and_with_masks_behind_examples(pocket: Setting) -> None
 def case(*values: float, measure: str = "nll", without: str = "") -> Any:
     """A task's case: as is, instructed, masked, random; without one of them."""
     made = [one for one in conditions(measure, values) if one["name"] != without]  # type: ignore[arg-type]
-    task = decode(TestedTask, whole(TestedTask, {"conditions": made, "examples": 100}))
+    task = decode(TaskOutcomes, whole(TaskOutcomes, {"conditions": made, "examples": 100}))
     return case_of(task)
 
 

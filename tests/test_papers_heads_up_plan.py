@@ -167,13 +167,13 @@ def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
     places = (("table-2", "Masks of word tasks"), ("table-9", "The data"))
     for setting, own in ((pocket, False), (llama, True)):
         for name, title in places:
-            note = table_of(EXPERIMENTS[name].tell(setting), title).note
+            note = table_of(EXPERIMENTS[name].show(setting), title).note
             assert ("paper are its own" in note) == own and "are the paper's" not in note
     (folder,) = llama.data.tasks
     for name in paper_tasks():
         (Path(folder) / f"{name}.json").write_text("[]", "utf-8")
     assert (
-        "mixes 34 tasks, that of the paper 32" in EXPERIMENTS["table-3"].tell(llama).tables[0].note
+        "mixes 34 tasks, that of the paper 32" in EXPERIMENTS["table-3"].show(llama).tables[0].note
     )
 
 
@@ -188,7 +188,7 @@ def test_draws_reach_every_control(llama: Setting) -> None:
             one.name for one in steps(steered, name) if one.work.tokens > work[one.name].tokens
         ]
         assert any(not one.startswith("mask-") for one in changed), name
-    assert "mean of 107 draws" in EXPERIMENTS["table-6"].tell(steered).tables[0].note
+    assert "mean of 107 draws" in EXPERIMENTS["table-6"].show(steered).tables[0].note
 
 
 def test_too_few_steps_are_told_before_anything_is_run(llama: Setting, tmp_path: Path) -> None:

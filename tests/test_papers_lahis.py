@@ -93,7 +93,7 @@ def finish(one: Setting, step: str, result: Result | dict[str, Any]) -> None:
 
 
 def tell(one: Setting, name: str) -> Findings:
-    return experiment("lahis", name).tell(one)
+    return experiment("lahis", name).show(one)
 
 
 # What there is
@@ -853,7 +853,7 @@ def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:
     one = setting(tmp_path, geometry=TWO_LAYERS)
     finish(one, "heads", heads_result())
     finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.065}))
-    found, sure = PAPER.answer(one, {each.name: each.tell(one) for each in PAPER.experiments})
+    found, sure = PAPER.answer(one, {each.name: each.show(one) for each in PAPER.experiments})
     assert [line.partition(" (")[0] for line in found.splitlines()] == [
         "Open:", "\u2013 Text in de needs the heads specific to it",
         "\u2013 Text in en needs the heads specific to it",
@@ -883,7 +883,7 @@ def told_of_all(folder: Path, p_draws: float = 0.05, p_examples: float = 0.001) 
     }
     for step, result in results.items():
         finish(one, step, result)
-    return {each.name: each.tell(one) for each in PAPER.experiments}
+    return {each.name: each.show(one) for each in PAPER.experiments}
 
 
 def test_no_interval_holds_without_p_over_draws(tmp_path: Path) -> None:

@@ -775,7 +775,7 @@ def test_the_stored_trainings_stand_beside_table_1(bundled: Setting) -> None:
     stored = files("headscope.papers") / "data" / "stored" / "trater-pocket.json"
     bundled.kept("trater").parent.mkdir(parents=True)
     bundled.kept("trater").write_text(stored.read_text("utf-8"), "utf-8")
-    shown = experiment(NAME, "table-1").tell(bundled)
+    shown = experiment(NAME, "table-1").show(bundled)
     cells = {row.name.partition(":")[0]: row.cells[0] for row in shown.tables[0].rows}
     assert cells["remove"].published == 41.33 and cells["remove random"].published is None
     assert shown.found and [claim["name"] for claim in shown.more["claims"]]

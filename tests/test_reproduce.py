@@ -415,7 +415,7 @@ def test_what_failed_is_told_of_the_elements_that_need_it_by_what_it_needed(
         tuple(own),
         "about it",
         lambda _: steps,
-        small_paper.tell("first"),
+        small_paper.show("first"),
         lambda setting, element, steps: own[element],
     )
     only(monkeypatch, experiments=(one,))

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from headscope.cli.output import emit, hide_loading_bars, note, progress, tell
+from headscope.cli.output import emit, hide_loading_bars, note, print_result, progress
 from headscope.cli.repeat import finished, remember
 from headscope.errors import InputError
 from headscope.settings import Option, build, options_in, plain_type
@@ -74,7 +74,7 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         return
     settings = build(study.settings, given)
     if (before := finished(study, settings, given)) is not None:
-        tell(study, before, given["json"])
+        print_result(study, before, given["json"])
         _check(study, before)
         return
     takes = inspect.signature(study.run).parameters
@@ -88,7 +88,7 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
     if isinstance(result, Result) and not result.seconds:
         result = replace(result, seconds=time.monotonic() - began)
     remember(study, settings, result)
-    tell(study, result, given["json"])
+    print_result(study, result, given["json"])
     _check(study, result)
 
 

@@ -37,7 +37,7 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
     _print(dump_json(encode(result)) if as_json else text)
 
 
-def tell(study: Study, result: Any, as_json: bool) -> None:
+def print_result(study: Study, result: Any, as_json: bool) -> None:
     """Print the result of a study: as one JSON object, or what it shows."""
     if study.show is None:
         text = study.text(result)

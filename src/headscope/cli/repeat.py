@@ -1,7 +1,7 @@
 """A finished command that is given again is answered from its run folder, and little is imported.
 
 What a run computes follows from its signature, but working that out reads a model's configuration
-and data. So a finished run also keeps under which settings it was asked for, with the state (size,
+and data. So a finished run also keeps the settings of its commands, with the state (size,
 times, number) of every file that they name. Where all of that is the same, so is the answer.
 Otherwise, and for every text that may stand for something else than a file here (a name of the Hub,
 a pattern, a task by its name), the command goes its usual way.
@@ -22,10 +22,10 @@ from headscope.heads.store import installed_version, write_bytes
 from headscope.studies.study import RUN_FOLDER, Study
 
 #: In a run folder: fingerprints of the commands that it answers, the last ones first.
-ASKED = "asked.json"
+REPEATS = "asked.json"
 _MOST = 16
 #: Files that come and go in a run folder and say nothing about its run.
-_PASSING = {ASKED, "report.html", ".lock"}
+_PASSING = {REPEATS, "report.html", ".lock"}
 #: A folder of more files is not looked through.
 _MOST_FILES = 4096
 #: Texts that are no more than they say: words, codes, numbers, lists of heads.
@@ -42,7 +42,7 @@ def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
         return None
     out = given.get("out")
     for folder in [Path(out)] if out else sorted(Path("runs").glob("*")):
-        if key not in _asked(folder) or not (folder / "DONE.json").is_file():
+        if key not in _kept(folder) or not (folder / "DONE.json").is_file():
             continue
         from headscope.runs.reading import result_of
 
@@ -56,18 +56,18 @@ def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
 
 
 def remember(study: Study, settings: Any, result: Any) -> None:
-    """Note in the folder of a finished run what it was asked for."""
+    """Keep in the folder of a finished run the fingerprint of its command."""
     run = getattr(result, "run", None)
     if run is None or not (Path(run) / "DONE.json").is_file() or not os.access(run, os.W_OK):
         return
     key = _fingerprint(study, settings)
-    known = _asked(Path(run))
+    known = _kept(Path(run))
     if key is not None and key not in known:
-        write_bytes(Path(run) / ASKED, json.dumps([key, *known][:_MOST]).encode())
+        write_bytes(Path(run) / REPEATS, json.dumps([key, *known][:_MOST]).encode())
 
 
-def _asked(folder: Path) -> list[str]:
-    file = folder / ASKED
+def _kept(folder: Path) -> list[str]:
+    file = folder / REPEATS
     if not file.is_file():
         return []
     try:
@@ -78,7 +78,7 @@ def _asked(folder: Path) -> list[str]:
 
 
 def _fingerprint(study: Study, settings: Any) -> str | None:
-    """SHA-256 of settings and of what they name; None if that is not to be told from files."""
+    """SHA-256 of settings and of what they name; None if files do not decide that."""
     if study.out is not RUN_FOLDER or study.result is None:
         return None
     state: list[Any] = [installed_version(), study.run.__module__, repr(settings)]

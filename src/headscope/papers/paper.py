@@ -309,7 +309,7 @@ class Experiment:
         elements: the paper's tables and figures that it stands for, such as `Table 1`.
         title: what it is about, in our words.
         steps: the runs it needs, in an order in which they can be run, or why it cannot be run.
-        tell: what the finished steps show; the others are shown as not run.
+        show: what the finished steps show; the others are shown as not run.
         needs: which of the steps one of the elements needs (None: all of them), or what is missing
             for it although the experiment can be run. Without it every element needs all steps.
         apart: whether it is another experiment than the paper's, run and shown only where it is
@@ -320,7 +320,7 @@ class Experiment:
     elements: tuple[str, ...]
     title: str
     steps: Callable[[Setting], Steps]
-    tell: Callable[[Setting], Findings]
+    show: Callable[[Setting], Findings]
     needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
     apart: bool = False
 

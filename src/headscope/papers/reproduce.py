@@ -339,7 +339,7 @@ def describe(
         experiment = each.experiment
         state, why, give = _state(each, experiment.name in requested, failed)
         if state in ("run", "part", "stored"):
-            findings_of[experiment.name] = experiment.tell(setting)
+            findings_of[experiment.name] = experiment.show(setting)
         findings = findings_of.get(experiment.name, Findings())
         rows.append(
             {

@@ -46,16 +46,16 @@ def of_run(
     """
 
     def reading(
-        tell: Callable[[Setting, AnyResult, Findings], Findings],
+        show: Callable[[Setting, AnyResult, Findings], Findings],
     ) -> Callable[[Setting], Findings]:
-        @wraps(tell)
+        @wraps(show)
         def findings(setting: Setting) -> Findings:
             name = step if isinstance(step, str) else step(setting)
             result = setting.read(name, kind)
             if result is None:
                 return Findings()
             shown = shown_by(setting, name, *sections) if sections else Findings()
-            return tell(setting, result, shown)
+            return show(setting, result, shown)
 
         return findings
 

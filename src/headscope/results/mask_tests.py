@@ -137,7 +137,7 @@ def mean_of(outcomes: Sequence[Outcome], measure: Measure) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestedTask(Record):
+class TaskOutcomes(Record):
     """A task with its conditions; the first is the one that all are compared with.
 
     `instruction` is the prompt that says what to do.
@@ -179,7 +179,7 @@ class TestedTask(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedTask(TestedTask):
+class MaskedTask(TaskOutcomes):
     """A task without its instruction, with and without a mask.
 
     Attributes:
@@ -242,7 +242,7 @@ class AlphaShare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledTask(TestedTask):
+class ScaledTask(TaskOutcomes):
     """The instructed task with the heads outside a mask scaled by α.
 
     Attributes:
@@ -313,7 +313,7 @@ class FamilyTests(Checked, ModelResult):
 
     families: tuple[FamilyHeads, ...]
     masks: Mapping[str, MaskFacts]
-    tasks: Mapping[str, TestedTask]
+    tasks: Mapping[str, TaskOutcomes]
     conditions: tuple[Outcome, ...]
     draws: int
     leakage: Leakage

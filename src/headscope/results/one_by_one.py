@@ -72,7 +72,7 @@ class Removed(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walk(Record):
+class Trajectory(Record):
     """All steps, and the first at which the target is the likeliest token, and no longer is."""
 
     baseline: Untouched
@@ -87,10 +87,10 @@ class Walk(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walks(Walk):
+class MeanTrajectory(Trajectory):
     """Means over directions, and where there are several, each of them."""
 
-    directions: Mapping[str, Walk] | None = entry(absent=True)
+    directions: Mapping[str, Trajectory] | None = entry(absent=True)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class FirstSteps(Record):
 
 @dataclass(frozen=True)
 class RandomOrder(Record):
-    """Walks of all prompts in one random order: means and medians by step."""
+    """All prompts in one random order: means and medians by step."""
 
     heads: tuple[str, ...]
     target_rank: tuple[float, ...]
@@ -159,7 +159,7 @@ class Example(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneByOneResult(ModelResult, Ranking, Ablation, Walks):
+class OneByOneResult(ModelResult, Ranking, Ablation, MeanTrajectory):
     """The result of `verify one-by-one`; runs of 0.1.0 lack some of it."""
 
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

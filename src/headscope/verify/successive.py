@@ -24,7 +24,7 @@ import numpy as np
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head
 from headscope.results import one_by_one as results
-from headscope.results.one_by_one import Removed, State, Untouched, Walks
+from headscope.results.one_by_one import MeanTrajectory, Removed, State, Untouched
 
 if TYPE_CHECKING:
     import torch
@@ -344,7 +344,7 @@ class Seen:
 
 def describe(
     lm: LanguageModel, groups: Mapping[str, Sequence[Seen]], order: Sequence[Head]
-) -> Walks:
+) -> MeanTrajectory:
     """A walk over all prompts and, of several directions, each.
 
     Ranks are whole numbers for one prompt and else means over a direction's sentences, then over
@@ -353,22 +353,22 @@ def describe(
     everyone = [one for many in groups.values() for one in many]
     shown = _tokens(lm, everyone[0]) if len(everyone) == 1 else {}
     if len(groups) == 1:
-        return _walk(Walks, _direction(everyone), order, **shown)
+        return _walk(MeanTrajectory, _direction(everyone), order, **shown)
     directions = {name: _direction(many) for name, many in groups.items()}
     rows = [
         _over_directions(states, [one.steps[step].target_rank for one in everyone])
         for step, states in enumerate(zip(*directions.values(), strict=True))
     ]
-    parts = {name: _walk(results.Walk, states, order) for name, states in directions.items()}
-    return replace(_walk(Walks, rows, order, **shown), directions=parts)
+    parts = {name: _walk(results.Trajectory, states, order) for name, states in directions.items()}
+    return replace(_walk(MeanTrajectory, rows, order, **shown), directions=parts)
 
 
-AnyWalk = TypeVar("AnyWalk", bound=results.Walk)
+AnyTrajectory = TypeVar("AnyTrajectory", bound=results.Trajectory)
 
 
 def _walk(
-    kind: type[AnyWalk], states: Sequence[State], order: Sequence[Head], **shown: Any
-) -> AnyWalk:
+    kind: type[AnyTrajectory], states: Sequence[State], order: Sequence[Head], **shown: Any
+) -> AnyTrajectory:
     steps = [
         Removed(**vars(state), step=step, layer=head.layer, head=head.head)
         for step, (head, state) in enumerate(zip(order, states[1:], strict=True), 1)

@@ -25,7 +25,7 @@ from headscope.papers.published import (
     reference,
     value,
 )
-from headscope.results.mask_tests import Measure, Outcome, TestedTask
+from headscope.results.mask_tests import Measure, Outcome, TaskOutcomes
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Figure, Reference, Row, Table
 
 NAME = "heads-up"
@@ -127,13 +127,13 @@ def partner(place: Place, other: str | None) -> str | None:
     return f"mask of {theirs}"
 
 
-def named(task: TestedTask | None, name: str) -> Outcome | None:
+def named(task: TaskOutcomes | None, name: str) -> Outcome | None:
     """The condition of a task that is called so; None where it was not measured."""
     every = () if task is None else task.conditions
     return next((outcome for outcome in every if outcome.name == name), None)
 
 
-def outcomes(task: TestedTask | None, name: str) -> tuple[Outcome, ...]:
+def outcomes(task: TaskOutcomes | None, name: str) -> tuple[Outcome, ...]:
     """The condition of this name, or all shuffled masks of the same size; empty without."""
     if name == "shuffled":
         return () if task is None else task.of_kind(name)
@@ -242,7 +242,7 @@ class Case:
 
 
 def case_of(
-    task: TestedTask | None, mask: str = "masked", words: Mapping[str, str] = WORDS
+    task: TaskOutcomes | None, mask: str = "masked", words: Mapping[str, str] = WORDS
 ) -> Case | None:
     """The test of a mask with the conditions of these names, each under its words."""
     own = named(task, mask)

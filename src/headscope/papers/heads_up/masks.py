@@ -60,7 +60,7 @@ from headscope.results.mask_tests import (
     Measure,
     ScaledTask,
     ScalingTests,
-    TestedTask,
+    TaskOutcomes,
 )
 from headscope.shown.blocks import Cell, Claim, Figure, Findings, Row, Table, grid
 from headscope.studies.costs.shapes import heads_of
@@ -103,8 +103,8 @@ class Proof:
     """
 
     column: str
-    own: TestedTask | None = None
-    swapped: TestedTask | None = None
+    own: TaskOutcomes | None = None
+    swapped: TaskOutcomes | None = None
     other: str | None = None
     kept: int | None = None
 
@@ -119,7 +119,7 @@ class Proof:
         return outcome_cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
 
 
-def results_of(setting: Setting, task: Task, step: str) -> TestedTask | None:
+def results_of(setting: Setting, task: Task, step: str) -> TaskOutcomes | None:
     """What the run of a step says of a task; None where it was not made."""
     result = setting.read(step, MaskTests)
     return None if result is None else result.tasks.get(task.name)

@@ -95,35 +95,35 @@ EXPERIMENTS = (
         ("attn_matrix.py",),
         "Importance of every head for each language",
         _of_documents(lambda setting: ()),
-        told.tell_importance,
+        told.show_importance,
     ),
     Experiment(
         "language-heads",
         ("language_heads.py",),
         "Heads specific to a language, general heads, and their layers",
         _of_documents(lambda setting: ()),
-        told.tell_sets,
+        told.show_sets,
     ),
     Experiment(
         "ppl",
         ("multilingual_exps.py ppl",),
         "A language's text without its heads, without random ones, and as it is",
         _of_documents(lambda setting: (runs.perplexity(setting),)),
-        told.tell_perplexity,
+        told.show_perplexity,
     ),
     Experiment(
         "ppl-cross",
         ("multilingual_exps.py ppl-cross",),
         "Heads of one language, text of another",
         _of_documents(_cross),
-        told.tell_cross,
+        told.show_cross,
     ),
     Experiment(
         "general-head",
         ("multilingual_exps.py general_head",),
         "Summaries without general heads",
         _of_documents(_general),
-        told.tell_general,
+        told.show_general,
         lambda setting, element, steps: REPEATED if setting.pocket else None,
     ),
     Experiment(
@@ -131,7 +131,7 @@ EXPERIMENTS = (
         ("multilingual_exps.py off_target_lan",),
         "Text in another language, without the language's heads",
         _of_documents(_off_target),
-        told.tell_off_target,
+        told.show_off_target,
     ),
     Experiment(
         "mitigation",
@@ -140,14 +140,14 @@ EXPERIMENTS = (
         _of_documents(
             lambda setting: (runs.mitigation(setting),) if astray(setting)[1] else ASTRAY
         ),
-        told.tell_mitigation,
+        told.show_mitigation,
     ),
     Experiment(
         "attn-transfer",
         ("multilingual_exps.py attn_transfer",),
         "Which of two contradicting statements is believed, with a language turned up or down",
         _of_documents(_transfer),
-        told.tell_transfer,
+        told.show_transfer,
     ),
     Experiment(
         "head-mask",
@@ -158,21 +158,21 @@ EXPERIMENTS = (
                 runs.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
             )
         ),
-        told.tell_gates,
+        told.show_gates,
     ),
     Experiment(
         "layers",
         (),
         "A language's text without whole layers, and where important heads lie",
         _of_documents(lambda setting: (runs.layers(setting),)),
-        told.tell_layers,
+        told.show_layers,
     ),
     Experiment(
         "moving-gate",
         (),
         "Heads by the gate that the published code moves, and those by the gate that stays",
         _of_documents(runs.moving),
-        told.tell_moving,
+        told.show_moving,
     ),
 )
 

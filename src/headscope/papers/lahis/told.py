@@ -70,13 +70,13 @@ def _step(name: str) -> Callable[[Setting], str]:
 # Heads of languages
 
 
-def tell_importance(setting: Setting) -> Findings:
+def show_importance(setting: Setting) -> Findings:
     """Importance of every head, and how alike halves of the documents are."""
     return shown_by(setting, HEADS, "Languages and their heads", "Where the heads are")
 
 
 @of_run(HEADS, LahisResult, "General heads", "By layer")
-def tell_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
+def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
     """General and specific heads, and the layers they lie in."""
     return _claimed(shown, *set_claims(found))
 
@@ -102,7 +102,7 @@ def set_claims(found: LahisResult) -> list[Claim]:
 
 
 @of_run(_step(LOSSES), TextWithoutHeads, "Each language", "Single draws", "Loss and perplexity")
-def tell_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
+def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
     claims = [
         _needed(code, row, int(found.data[code]["examples"]))
@@ -126,7 +126,7 @@ def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
 
 
 @of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Random heads and texts")
-def tell_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
+def show_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Heads of one language, text of another."""
     matrix = next((matrix for matrix in found.matrices if matrix.role == "chosen"), None)
     if matrix is None:
@@ -175,7 +175,7 @@ def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
     "Layers and random heads",
     "Where important heads lie",
 )
-def tell_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> Findings:
+def show_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> Findings:
     """Each language's text without whole layers, and where its important heads lie."""
     worst = {
         code: max(text.layers, key=lambda row: row.change.value).layer
@@ -185,7 +185,7 @@ def tell_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> 
     return replace(shown, sure=f"{shown.sure} {large}", more={"worst": worst})
 
 
-def tell_moving(setting: Setting) -> Findings:
+def show_moving(setting: Setting) -> Findings:
     """How far both gates take the same heads, and what these cost each language's text."""
     step = step_name(setting, LOSSES_MOVING)
     found = setting.result(step_name(setting, "gates"))
@@ -236,7 +236,7 @@ BELIEVED = {
 
 
 @of_run(_step("summaries"), Summaries, *WRITTEN, "Other measures")
-def tell_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
+def show_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
     repeats = found.task == "repeat"
     claim = written_claim(
@@ -255,7 +255,7 @@ def tell_general(setting: Setting, found: Summaries, shown: Findings) -> Finding
     return replace(shown, sure=f"{shown.sure} {no_summaries}") if repeats else shown
 
 
-def tell_off_target(setting: Setting) -> Findings:
+def show_off_target(setting: Setting) -> Findings:
     """Whether the model leaves a language without its heads."""
     parts, claims = [], []
     for ask, title in (("translate", "translations"), ("continue", "continued documents")):
@@ -280,7 +280,7 @@ def tell_off_target(setting: Setting) -> Findings:
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
-def tell_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findings:
+def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findings:
     """Whether fewer answers are in the wrong language with the heads of either language changed."""
     if found.away is None or "off_target" in found.not_measured:
         return Findings()
@@ -307,7 +307,7 @@ def tell_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
     return _claimed(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
 
 
-def tell_transfer(setting: Setting) -> Findings:
+def show_transfer(setting: Setting) -> Findings:
     """Which of two contradicting statements is believed, with a language turned up or down."""
     given = codes(setting.data.statements)
     parts, claims = [], []
@@ -363,7 +363,7 @@ def written_claim(
 # Trained gates
 
 
-def tell_gates(setting: Setting) -> Findings:
+def show_gates(setting: Setting) -> Findings:
     """Trained gates against random heads trained alike, and against the same heads removed."""
     parts: list[Findings] = []
     claims, rows = [], []

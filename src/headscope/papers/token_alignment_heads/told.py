@@ -82,7 +82,7 @@ def _figure(table: str, row: str, column: str, measure: str = "share", model: st
 # Figure 2
 
 
-def tell_links(setting: Setting) -> Findings:
+def show_links(setting: Setting) -> Findings:
     """One sentence with its links, and how many words have one."""
     found = setting.result("links")
     if found is None or found["example"] is None:
@@ -118,7 +118,7 @@ def tell_links(setting: Setting) -> Findings:
 
 
 @of_run("classes", ClassesResult, "Shares of heads", "Classes")
-def tell_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Findings:
+def show_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Findings:
     """Which share of the heads aligns tokens."""
     first, scores = found.models[0], setting.read("scores", TranslationResult)
     own = None if scores is None else bounds(scores)
@@ -181,7 +181,7 @@ def class_claims(classes: ClassShares, own: tuple[float, float] | None, most: fl
     return [there, Claim(name, few, by, tested, decides=MORE_SENTENCES)]
 
 
-def tell_positions(setting: Setting) -> Findings:
+def show_positions(setting: Setting) -> Findings:
     """In which layers these heads lie, also of other models."""
     profile = (setting.result("scores") or {}).get("layer_profile")
     if profile is None:
@@ -222,7 +222,7 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 
 
 @of_run("overlap", OverlapResult, "Groups of directions", "Map of the overlap")
-def tell_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
+def show_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
     theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
     least = _figure(
@@ -294,7 +294,7 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 
 
 @of_run("formation", FormationResult, "Checkpoints", "Over training")
-def tell_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
+def show_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
     rows = found.checkpoints
     peak, last = max(rows, key=lambda row: row.shares.token_alignment), rows[-1]
@@ -352,7 +352,7 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 
 
 @of_run("removal", RemovalResult, "Effect", "Measures", "Tests", "Loss")
-def tell_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
+def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
     tables = [*shown.tables]
     if "text" in found.measures:
@@ -445,7 +445,7 @@ def example(setting: Setting) -> list[Table]:
 
 
 @of_run("failures", FailuresResult, "First cases of each kind", "Kinds of failure")
-def tell_failures(setting: Setting, found: FailuresResult, shown: Findings) -> Findings:
+def show_failures(setting: Setting, found: FailuresResult, shown: Findings) -> Findings:
     """How translations fail without these heads."""
     rows = {}
     for kind in ("no translation", "missing details", "hallucination", "other"):
@@ -483,7 +483,7 @@ def failure_claim(counts: Mapping[Kind, int], total: int) -> list[Claim]:
 # Figures 9 and 19 to 21
 
 
-def tell_tasks(setting: Setting) -> Findings:
+def show_tasks(setting: Setting) -> Findings:
     """What other tasks lose without these heads, also in other models."""
     parts = [_tasks_of(setting)]
     parts += [titled(_tasks_of(setting.of(name)), name) for name in other_models(setting)]
@@ -539,7 +539,7 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
 
 
 @of_run("scores", TranslationResult)
-def tell_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> Findings:
+def show_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> Findings:
     """Whether these heads look at the words on which a prompt turns."""
     scores = {head.place: head.score or 0.0 for head in scored.heads}
     k = count_of(top(setting), setting.geometry.total)
@@ -620,7 +620,7 @@ def key_word_claim(plain: Sequence[bool]) -> list[Claim]:
 
 
 @of_run("rated", RatedCorpus, "Scores by language")
-def tell_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
+def show_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     """Which texts need these heads."""
     rows, share = rated_documents(setting.at("rated")), selected_share(setting)
     theirs, best = published_selection(), best_documents(rows, share)
@@ -716,7 +716,7 @@ COLUMN = "flores_chrF++"
 
 
 @of_run("trater", TraterResult)
-def tell_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findings:
+def show_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findings:
     """What models learn from texts that need these heads."""
     conditions = {condition.kind: condition for condition in found.conditions}
     rows = {

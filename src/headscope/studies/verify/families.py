@@ -14,7 +14,7 @@ from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome, TestedTask
+from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome, TaskOutcomes
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
@@ -108,7 +108,7 @@ def verify_families(
             # Families may be of the same heads, and then so are their draws.
             records = ask_all(lm, question, planned, config.asking, run, progress, config.write)
             numbers = [statistics(sides.test, record) for record in records]
-            shown[name] = TestedTask(
+            shown[name] = TaskOutcomes(
                 examples=len(sides.test.examples),
                 language=sides.test.language,
                 translation=sides.test.is_translation,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from headscope.estimates import Against, Draws, Estimate
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import AgainstDraws, Measure, Outcome, TestedTask, mean_of
+from headscope.results.mask_tests import AgainstDraws, Measure, Outcome, TaskOutcomes, mean_of
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, Row, Table, grid
 from headscope.shown.words import count
@@ -50,7 +50,7 @@ UNITS: Mapping[Measure, Scale] = {
 }
 
 
-def conditions_of(task: TestedTask) -> Conditions:
+def conditions_of(task: TaskOutcomes) -> Conditions:
     """The conditions of a task in words, random draws of a kind under one name."""
     found: dict[str, tuple[Outcome, ...]] = {}
     for each in task.undrawn:
@@ -60,7 +60,7 @@ def conditions_of(task: TestedTask) -> Conditions:
 
 
 def compared_by(
-    task: TestedTask,
+    task: TaskOutcomes,
     outcome: Outcome,
     measure: Measure = "nll",
     kind: Literal["shuffled", "random"] = "shuffled",
@@ -168,7 +168,7 @@ def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
     return UNITS[measure].cell(_level(outcomes, measure))
 
 
-def few_examples(tasks: Mapping[str, TestedTask]) -> list[str]:
+def few_examples(tasks: Mapping[str, TaskOutcomes]) -> list[str]:
     """A caution where tasks have few examples."""
     return few_parts({name: task.examples for name, task in tasks.items()}, "held-out examples")
 
@@ -185,7 +185,7 @@ def trained_on_caution(leakage: Leakage, whose: str) -> list[str]:
     return []
 
 
-def outputs_table(path: Path, name: str, task: TestedTask) -> list[Table]:
+def outputs_table(path: Path, name: str, task: TaskOutcomes) -> list[Table]:
     """The first examples with the outputs of all conditions that were not drawn; none without."""
     named = {outcome.name: words for words, (outcome, *_) in conditions_of(task).items()}
     shown = {row.name: named[row.name] for row in task.undrawn}
