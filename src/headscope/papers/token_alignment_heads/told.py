@@ -1,4 +1,4 @@
-"""What the experiments show: blocks of their studies, published figures beside ours, claims."""
+"""What the experiments show: blocks of their studies, published figures with ours, claims."""
 
 from __future__ import annotations
 
