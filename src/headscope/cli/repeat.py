@@ -18,7 +18,6 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.heads.store import installed_version, write_bytes
 from headscope.studies.study import RUN_FOLDER, Study
 
 #: In a run folder: fingerprints of the commands that it answers, the last ones first.
@@ -57,6 +56,8 @@ def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
 
 def remember(study: Study, settings: Any, result: Any) -> None:
     """Keep in the folder of a finished run the fingerprint of its command."""
+    from headscope.heads.store import write_bytes
+
     run = getattr(result, "run", None)
     if run is None or not (Path(run) / "DONE.json").is_file() or not os.access(run, os.W_OK):
         return
@@ -79,6 +80,8 @@ def _kept(folder: Path) -> list[str]:
 
 def _fingerprint(study: Study, settings: Any) -> str | None:
     """SHA-256 of settings and of what they name; None if files do not decide that."""
+    from headscope.heads.store import installed_version
+
     if study.out is not RUN_FOLDER or study.result is None:
         return None
     state: list[Any] = [installed_version(), study.run.__module__, repr(settings)]
