@@ -2,9 +2,10 @@
 
 What a run computes follows from its signature, but working that out reads a model's configuration
 and data. So a finished run also keeps the settings of its commands, with the state (size,
-times, number) of every file that they name. Where all of that is the same, so is the answer.
-Otherwise, and for every text that may stand for something else than a file here (a name of the Hub,
-a pattern, a task by its name), the command goes its usual way.
+times, number) of every file that they name and the sizes of its own files. Where all of that is the
+same, so is the answer. Otherwise, and for every text that may stand for something else than a file
+here (a name of the Hub, a pattern, a task by its name) or names a file that names others (a task in
+YAML), the command goes its usual way.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headscope.studies.study import RUN_FOLDER, Study
 
 #: In a run folder: fingerprints of the commands that it answers, the last ones first.
-REPEATS = "asked.json"
+REPEATS = "commands.json"
 _MOST = 16
 #: Files that come and go in a run folder and say nothing about its run.
 _PASSING = {REPEATS, "report.html", ".lock"}
@@ -32,6 +34,8 @@ _WORDS = re.compile(r"[a-z]+(-[a-z]+)*|[a-z]{2,3}([-_][A-Za-z]+)*|[\d.,%]+")
 #: Fields in which a word, too, may name something elsewhere; what is bundled is part of a version.
 _NAMING = re.compile(r"model|models|tokenizer|checkpoints|task|tasks|benchmarks|.*data")
 _BUNDLED = "pocket"
+#: Endings of files whose content names further files.
+_NAME_OTHERS = {".yaml", ".yml"}
 
 
 def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
@@ -41,7 +45,8 @@ def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
         return None
     out = given.get("out")
     for folder in [Path(out)] if out else sorted(Path("runs").glob("*")):
-        if key not in _kept(folder) or not (folder / "DONE.json").is_file():
+        known = _kept(folder) if (folder / "DONE.json").is_file() else []
+        if not known or _with_files(key, folder) not in known:
             continue
         from headscope.runs.reading import result_of
 
@@ -61,7 +66,8 @@ def remember(study: Study, settings: Any, result: Any) -> None:
     run = getattr(result, "run", None)
     if run is None or not (Path(run) / "DONE.json").is_file() or not os.access(run, os.W_OK):
         return
-    key = _fingerprint(study, settings)
+    settings_key = _fingerprint(study, settings)
+    key = None if settings_key is None else _with_files(settings_key, Path(run))
     known = _kept(Path(run))
     if key is not None and key not in known:
         write_bytes(Path(run) / REPEATS, json.dumps([key, *known][:_MOST]).encode())
@@ -78,6 +84,15 @@ def _kept(folder: Path) -> list[str]:
     return [key for key in known if isinstance(key, str)] if isinstance(known, list) else []
 
 
+def _with_files(key: str, folder: Path) -> str | None:
+    """A fingerprint that also stands for the names and sizes of the files of a run folder."""
+    rows = _files(folder)
+    if rows is None:
+        return None
+    sizes = [[str(file.relative_to(folder)), file.stat().st_size] for file in rows]
+    return hashlib.sha256(json.dumps([key, sizes]).encode()).hexdigest()
+
+
 def _fingerprint(study: Study, settings: Any) -> str | None:
     """SHA-256 of settings and of what they name; None if files do not decide that."""
     from headscope.heads.store import installed_version
@@ -88,31 +103,40 @@ def _fingerprint(study: Study, settings: Any) -> str | None:
     # What --dtype auto means depends on the device.
     state += [os.environ.get("CUDA_VISIBLE_DEVICES"), os.path.exists("/dev/nvidiactl")]
     for field, text in _texts(settings):
+        if Path(text).suffix in _NAME_OTHERS:
+            return None
         left, _, right = text.rpartition("=")  # PAIR=FILE
         found = _state(text) or (_state(right) if _WORDS.fullmatch(left) else None)
         word = text == _BUNDLED if _NAMING.fullmatch(field) else _WORDS.fullmatch(text)
-        if not (found or word) or len(found or ()) > _MOST_FILES:
+        if not (found or word):
             return None
         state.append(found)
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
 def _state(name: str) -> list[Any] | None:
-    """Size, times and number of a file, or of all files of a folder; None: there is none."""
+    """Size, times and number of a file, or of all files of a folder; None: there is none, or more
+    than are looked through."""
     try:
         path = Path(name).resolve()
-        if not path.exists():
-            return None
+        files = _files(path) if path.exists() else None
     except (OSError, ValueError):  # no name of a file
         return None
-    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    if files is None:
+        return None
     rows: list[Any] = [str(path)]
-    for file in files[: _MOST_FILES + 1]:
-        if file.is_file() and file.name not in _PASSING:
-            known = file.stat()
-            times = known.st_mtime_ns, known.st_ctime_ns
-            rows.append([str(file), known.st_size, *times, known.st_ino])
+    for file in files:
+        known = file.stat()
+        rows.append([str(file), known.st_size, known.st_mtime_ns, known.st_ctime_ns, known.st_ino])
     return rows
+
+
+def _files(place: Path) -> list[Path] | None:
+    """A file, or all files of a folder that say something; None where there are too many."""
+    found = [place] if place.is_file() else list(islice(place.rglob("*"), _MOST_FILES + 1))
+    if len(found) > _MOST_FILES:
+        return None
+    return sorted(file for file in found if file.is_file() and file.name not in _PASSING)
 
 
 def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
