@@ -332,7 +332,7 @@ def _read_flores(
 
 
 def _files(folder: Path, split: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     splits = set()
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         for path in sorted(place.iterdir()):
@@ -340,13 +340,13 @@ def _files(folder: Path, split: str) -> dict[str, Path]:
             if match and is_known(match[1]):
                 splits.add(match[2])
                 if match[2] == split:
-                    found.setdefault(match[1], path)
-    if not found:
+                    files.setdefault(match[1], path)
+    if not files:
         raise InputError(
             f"{folder} has no files of the split {split!r}; found: {', '.join(sorted(splits))}; "
             "name one with --split"
         )
-    return found
+    return files
 
 
 def _choose(folder: Path, files: dict[str, Path], code: str, split: str) -> Path:

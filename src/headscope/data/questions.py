@@ -96,21 +96,21 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     if not data.strip():
         raise InputError(f"{path} is empty; give a file with at least one question")
     digest = hashlib.sha256(data).hexdigest()
-    found: list[Question] = []
+    questions: list[Question] = []
     unanswerable = 0
     for question in _questions(path, data):
         if question is None:
             unanswerable += 1
             continue
-        found.append(question)
-        if len(found) == limit:
+        questions.append(question)
+        if len(questions) == limit:
             break
-    if not found:
+    if not questions:
         raise InputError(
             f"{path} holds no question with an answer; give a SQuAD file, or records with context, "
             "question and answers"
         )
-    return QuestionFile(tuple(found), unanswerable, str(path), digest)
+    return QuestionFile(tuple(questions), unanswerable, str(path), digest)
 
 
 def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
@@ -270,15 +270,15 @@ class QuestionTemplate:
         A question without a context leaves out the line it would stand on.
         """
         words = " ".join(question.question.split())
-        said = question.context if context is None else context
+        passage = question.context if context is None else context
         text = self.text
         if text is None:
             code = (question.language or "en").split("-")[0].split("_")[0]
             before, answer = WORDINGS.get(code, WORDINGS["en"])
             text = f"{{context}}\n{before} {{question}}\n{answer}"
-            if not said:
+            if not passage:
                 text = text.removeprefix("{context}\n")
-        values = {"context": said, "question": words}
+        values = {"context": passage, "question": words}
         return "".join(
             literal + ("" if name is None else values[name]) for literal, name in self._parts(text)
         )

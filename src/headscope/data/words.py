@@ -228,11 +228,11 @@ def words_of(text: str) -> tuple[str, ...]:
             stretches[-1] = start, unit.end
         else:
             stretches.append((unit.start, unit.end))
-    found: list[str] = []
+    words: list[str] = []
     for start, end in stretches:
         stretch = text[start:end]
-        found += WordBreaker(stretch, "und") if is_unspaced(stretch[0]) else [stretch]
-    return tuple(found)
+        words += WordBreaker(stretch, "und") if is_unspaced(stretch[0]) else [stretch]
+    return tuple(words)
 
 
 @dataclass(frozen=True)

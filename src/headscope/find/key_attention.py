@@ -58,7 +58,7 @@ def locate_words(prompt: str, names: Sequence[str]) -> list[KeyWord]:
     if not names:
         raise InputError("no key words were given; name words of the prompt with --word")
     edges = _edges(prompt)
-    found = []
+    words = []
     for name in dict.fromkeys(names):
         text = name.strip()
         spans = _occurrences(prompt, text, edges)
@@ -75,8 +75,8 @@ def locate_words(prompt: str, names: Sequence[str]) -> list[KeyWord]:
             spans = every[number - 1 : number]
         if not spans:
             raise InputError(_missing(prompt, name, text))
-        found.append(KeyWord(name, tuple(spans)))
-    return found
+        words.append(KeyWord(name, tuple(spans)))
+    return words
 
 
 def _edges(prompt: str) -> list[bool]:
@@ -386,5 +386,5 @@ def _attention(
     rows = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     rows[0, list(text.rows)] = True
     request = WeightRequest(torch.from_numpy(keys.astype(np.int64))[None], heads, rows)
-    found = weights_in(lm, batch, request)
-    return found.weights.cpu().numpy(), found.uniform.cpu().numpy()
+    attended = weights_in(lm, batch, request)
+    return attended.weights.cpu().numpy(), attended.uniform.cpu().numpy()

@@ -133,9 +133,9 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
 
     Warns once where one of them fails; `tries` says what may help.
     """
-    failed = {name: one for name, one in judged.items() if not one.works}
+    failed = {name: check for name, check in judged.items() if not check.works}
     if failed:
-        reasons = "; ".join(f"{name}: {', '.join(one.reasons)}" for name, one in failed.items())
+        reasons = "; ".join(f"{name}: {', '.join(check.reasons)}" for name, check in failed.items())
         warnings.warn(
             Caution(
                 f"the model does not do this task as it is ({reasons}), so what follows says "

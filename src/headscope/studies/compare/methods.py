@@ -110,7 +110,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     about = {"model": model, "weights": weights}
 
     def compute(run: Run) -> MethodsResult:
-        named = {column.name: one for column, one in zip(columns, sets, strict=True)}
+        named = {column.name: heads for column, heads in zip(columns, sets, strict=True)}
         scores = {
             column.name: column.artifact.scores
             for column in columns
@@ -123,14 +123,14 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
         comparison = Comparison(
             k=k,
             **about_rank(*sets),
-            columns=tuple(_column(column, one) for column, one in zip(columns, sets, strict=True)),
+            columns=tuple(map(_column, columns, sets)),
             methods=tuple(
                 MethodHeads(
                     name,
-                    len(one),
+                    len(union),
                     tuple(str(row.place) for row in rows if row.selected_by == (name,)),
                 )
-                for name, one in unions.items()
+                for name, union in unions.items()
             ),
             shared=tuple(str(row.place) for row in rows if len(row.selected_by) == len(unions)),
             agreement=tuple(agreement(columns, sets)),

@@ -116,7 +116,7 @@ def verify_attention(
 def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
     """Every example's prompts, bare (False) and, where there is an instruction, instructed."""
     ways = (False,) if task.instruction is None else (False, True)
-    return {way: [place_candidates(lm, task, one, way) for one in task.examples] for way in ways}
+    return {way: [place_candidates(lm, task, item, way) for item in task.examples] for way in ways}
 
 
 def _task(

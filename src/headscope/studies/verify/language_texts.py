@@ -128,7 +128,7 @@ def set_apart(
     if not choice.data and model == POCKET:
         limited = dataclasses.replace(choice, limit=REFERENCES)
         train = read_languages(limited, model, "train", seed)
-        texts = [one.text for file in train.values() for one in file.documents]
+        texts = [document.text for file in train.values() for document in file.documents]
         return dict(files), Reference("documents of the pocket model's train split", tuple(texts))
     texts, kept = [], {}
     for name, file in files.items():

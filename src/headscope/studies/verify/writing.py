@@ -41,7 +41,7 @@ EXAMPLES = 12
 def run_languages(spec: str) -> list[str]:
     """The languages that a run holds heads of, by name; empty for any other set."""
     place = _folder(spec)
-    return [] if place is None else sorted(one.parent.name for one in place.glob("*/config.json"))
+    return [] if place is None else sorted(path.parent.name for path in place.glob("*/config.json"))
 
 
 def writing_heads(
@@ -66,8 +66,8 @@ def writing_heads(
 def _folder(spec: str) -> Path | None:
     """Where a run keeps the heads specific to each language."""
     place = place_of(spec)
-    found = None if place is None else place / SPECIFIC
-    return found if found is not None and found.is_dir() else None
+    folder = None if place is None else place / SPECIFIC
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def arms_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
@@ -118,10 +118,10 @@ def fitted(
     Returns the prompt and whether the text was cut. Raises `InputError`, beginning with `place`,
     if not even a prompt without text leaves the room.
     """
-    room = lm.context_length - limit
+    longest = lm.context_length - limit
 
     def fits(length: int) -> bool:
-        return len(lm.encode(render(text[:length]))) <= room
+        return len(lm.encode(render(text[:length]))) <= longest
 
     if fits(len(text)):
         return render(text), False

@@ -173,8 +173,8 @@ def _reachable(path: str) -> Iterator[None]:
     except PermissionError:
         raise InputError(f"{path} may not be read; check its permissions") from None
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} cannot be reached ({said}); check the place") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} cannot be reached ({reason}); check the place") from error
 
 
 def _open_place(path: str) -> tuple[Any, str]:

@@ -356,17 +356,17 @@ class Tally:
 
 def add_up(plan: Plan, rejects: Path, progress: Callable[[int, int], None] | None = None) -> Tally:
     """Add up the finished chunks in the order of the corpus and write the file of rejects."""
-    tally = Tally()
+    totals = Tally()
     chunks = list(plan.chunks())
     with writing(rejects) as file:
         for number, chunk in enumerate(chunks):
             if progress:
                 progress(number, len(chunks))
-            tally.add(plan.counts(chunk))
+            totals.add(plan.counts(chunk))
             file.write(plan.rejects(chunk))
     if progress:
         progress(len(chunks), len(chunks))
-    return tally
+    return totals
 
 
 def _histogram(fine: Mapping[int, int], low: int, high: int) -> ScoreHistogram:

@@ -161,11 +161,11 @@ def _survey_dataset(file: CorpusFile, columns: Columns, *_: object) -> CorpusFil
 
 
 def _check_columns(
-    file: CorpusFile, found: Collection[str], every: Collection[str], columns: Columns
+    file: CorpusFile, fields: Collection[str], every: Collection[str], columns: Columns
 ) -> None:
     """InputError if a file cannot be rated as a whole.
 
-    That is if none of the fields ``found`` in any of its records holds the text, or if all its
+    That is if none of the ``fields`` in any of its records holds the text, or if all its
     records have fields (``every``) that rating would add.
     """
     for name in ADDED:
@@ -175,9 +175,9 @@ def _check_columns(
                 "give the corpus as it was before it was rated"
             )
     text = columns.text
-    if text not in found and text.partition(".")[0] not in found:
+    if text not in fields and text.partition(".")[0] not in fields:
         raise InputError(
-            f"{file.path} has no field {text!r}; found: {', '.join(found) or 'none'}; name the "
+            f"{file.path} has no field {text!r}; found: {', '.join(fields) or 'none'}; name the "
             "right one with --text-column"
         )
 
@@ -235,9 +235,9 @@ def _rows(file: CorpusFile, table: Any, begin: int, wanted: Wanted) -> Iterator[
         yield Record(file, place + 1, place, value, row=table.slice(at, 1))
 
 
-def _check_size(file: CorpusFile, found: int) -> None:
-    if found < file.records:
+def _check_size(file: CorpusFile, records: int) -> None:
+    if records < file.records:
         raise InputError(
             f"{file.path} changed while it was rated: it held {file.records} records and now holds "
-            f"{found}; give another --out and start again"
+            f"{records}; give another --out and start again"
         )

@@ -92,8 +92,8 @@ class Record:
 
     def field(self, column: str) -> Any:
         """A field, or None if it is not there."""
-        found = cell_of(self.value, column)
-        return None if found is ABSENT else found
+        cell = cell_of(self.value, column)
+        return None if cell is ABSENT else cell
 
     def identity(self, columns: Columns) -> str | int | float:
         """What names the record: its id, else its file and line."""
@@ -106,10 +106,10 @@ class Record:
 
     def language(self, columns: Columns) -> str:
         """Its language, else that of its file, else the empty text."""
-        found = cell_of(self.value, columns.language)
-        if found is ABSENT:
+        cell = cell_of(self.value, columns.language)
+        if cell is ABSENT:
             return self.file.language or ""
-        return valid_unicode(found) if isinstance(found, str) else ""
+        return valid_unicode(cell) if isinstance(cell, str) else ""
 
     def why_not(self, columns: Columns) -> str | None:
         """Why the record cannot be rated; None if it can be handed to the model."""
@@ -170,9 +170,9 @@ def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
         problem = f"it is not valid UTF-8 at byte {error.start + 1}"
     except (ValueError, RecursionError) as error:
         # Beside ill-formed JSON: nested too deeply, or a number of too many digits.
-        said = getattr(error, "msg", str(error).partition(";")[0])
+        reason = getattr(error, "msg", str(error).partition(";")[0])
         at = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
-        problem = f"it is not valid JSON: {said}{at}"
+        problem = f"it is not valid JSON: {reason}{at}"
     return Record(file, line, place, value, raw, problem=problem)
 
 
@@ -198,9 +198,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (date, time)):

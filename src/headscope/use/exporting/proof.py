@@ -102,23 +102,23 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportPro
     `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
     more than rounding explains.
     """
-    found = _logits(model, reference.tokens)
+    logits = _logits(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
     if reference.folded is not None:
         share = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF)
-        off = _difference(found, reference.folded)
+        off = _difference(logits, reference.folded)
     else:
         share = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in (reference.dtype, rounded))
-        off = _difference(found, reference.gated)
+        off = _difference(logits, reference.gated)
     same = [
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
-        for mine, theirs in zip(found, reference.gated, strict=True)
+        for mine, theirs in zip(logits, reference.gated, strict=True)
     ]
     positions = sum(map(len, reference.tokens))
     allowed = share * largest
     proof = ExportProof(
-        largest_difference=_difference(found, reference.gated),
-        untouched_difference=_difference(found, reference.untouched),
+        largest_difference=_difference(logits, reference.gated),
+        untouched_difference=_difference(logits, reference.untouched),
         largest_logit=largest,
         same_choice=sum(same) / positions,
         positions=positions,
@@ -195,12 +195,12 @@ def let_go() -> None:
 
 
 def _logits(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
-    found = []
+    logits = []
     with evaluating(model), torch.no_grad():
         for ids in tokens:
             inputs = forward_inputs(model, collate([list(ids)], 0))
-            found.append(model(**inputs).logits[0].float().cpu())
-    return tuple(found)
+            logits.append(model(**inputs).logits[0].float().cpu())
+    return tuple(logits)
 
 
 def _folded(

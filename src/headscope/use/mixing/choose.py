@@ -372,10 +372,10 @@ class _Records:
 
     def before(self, cuts: Cuts, order: str) -> Mask:
         """Which of all records stand before the cut of their language."""
-        found = np.zeros(len(self.index), bool)
+        taken = np.zeros(len(self.index), bool)
         for block in self.index.blocks():
-            found[block.rows] = cuts.before(self.places(block, order))
-        return found
+            taken[block.rows] = cuts.before(self.places(block, order))
+        return taken
 
 
 @dataclass(frozen=True)

@@ -194,12 +194,12 @@ def _documents_near(index: Index, plan: MixPlan, choice: Choice) -> list[_Near]:
                 new = [(-sign * block.score[at], block.start + at, block.score[at]) for at in best]
                 known = ends.get((language, place), [])
                 ends[language, place] = sorted([*known, *new])[:most]  # of equal scores the first
-    found: dict[int, _Near] = {}
+    near: dict[int, _Near] = {}
     for language in range(len(index.languages)):
         for place in places:
             for _, row, score in ends.get((language, place), ()):
-                found.setdefault(row, _Near(row, language, float(score), place))
-    return list(found.values())
+                near.setdefault(row, _Near(row, language, float(score), place))
+    return list(near.values())
 
 
 def _summary(
@@ -246,11 +246,11 @@ def _histograms(index: Index, choice: Choice) -> list[_Bins]:
             here = based & (block.language == language)
             for at, some in enumerate((here, here & chosen)):
                 counts[language, at] += np.histogram(block.score[some], edges[language])[0]
-    found: list[_Bins] = [((), (), ())] * size
+    bins: list[_Bins] = [((), (), ())] * size
     for at, bounds in edges.items():
         whole, selected = counts[at].tolist()
-        found[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
-    return found
+        bins[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
+    return bins
 
 
 @dataclass(frozen=True)

@@ -374,20 +374,20 @@ def language_heads(
     if folder is not None:
         check_finished(folder)
         wanted = default_count(geometry) if k is None else count_of(k, geometry.total)
-        found = [
+        kept = [
             heads
             for language in ([own] if own else languages)
             if (heads := _of_language(folder, language, wanted, geometry, by)) is not None
         ]
         held = sorted(path.name for path in (folder / SPECIFIC).glob("*/"))
-        if held and not found:
-            asked = f"{own} is" if own else f"the documents are in {', '.join(languages)},"
+        if held and not kept:
+            given = f"{own} is" if own else f"the documents are in {', '.join(languages)},"
             raise InputError(
-                f"{spec}: holds heads of {', '.join(held)}; {asked} none of these, so name one of "
+                f"{spec}: holds heads of {', '.join(held)}; {given} none of these, so name one of "
                 "them, and give documents in it"
             )
-        if found:
-            return found
+        if kept:
+            return kept
     named = resolve_heads(spec, k, geometry, default=default_count(geometry), by=by)
     if not len(named):
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")

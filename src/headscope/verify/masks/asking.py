@@ -367,7 +367,7 @@ def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False)
         for group, count in zip(groups, lost, strict=True):
             yield from stream.sample(group, count)
 
-    found = distinct_sets(
+    sets = distinct_sets(
         Choices(groups, [tuple(lost)]),
         draw,
         draws,
@@ -375,6 +375,6 @@ def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False)
         without=[frozenset(mask.removed)],
     )
     return [
-        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, one).removed())
-        for number, one in enumerate(found)
+        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, chosen).removed())
+        for number, chosen in enumerate(sets)
     ]

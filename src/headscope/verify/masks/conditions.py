@@ -232,24 +232,24 @@ def families(
         if name in (ALL, UNUSED):
             raise InputError(f"a family of your own cannot be called {name!r}; name it otherwise")
         groups[name] = tuple(named)
-    found = [
+    grouped = [
         Family(name, tasks, functools.reduce(operator.and_, (masks[task].kept for task in tasks)))
         for name, tasks in groups.items()
     ]
     used = np.any([mask.kept.mask() for mask in masks.values()], axis=0)
-    geometry = found[0].heads.geometry
+    geometry = grouped[0].heads.geometry
     unused = HeadSet.from_mask(geometry, ~used & geometry.mask())
-    return [*found, Family(UNUSED, tuple(masks), unused)]
+    return [*grouped, Family(UNUSED, tuple(masks), unused)]
 
 
-def family_conditions(found: Sequence[Family], draws: int, seed: int = 0) -> list[Condition]:
+def family_conditions(grouped: Sequence[Family], draws: int, seed: int = 0) -> list[Condition]:
     """The instructed model as it is, without the heads of each family, and without as many others.
 
     Random heads come from outside the family's, free and of the same layers; where the family has
     more than half of all heads, from all heads. Families without heads, or with all, are left out.
     """
     planned = [Condition("instructed", "instructed", instructed=True)]
-    for family in found:
+    for family in grouped:
         total = family.heads.geometry.total
         if not 0 < len(family.heads) < total:
             continue
