@@ -23,7 +23,7 @@ from headscope.measure.ranking import rank_correlations
 from headscope.measure.statistics import counted, counted_mean, overlap
 
 Floats = NDArray[np.float64]
-#: Resamples of the sentences, and splits of them into halves.
+#: Resamples of the sentences or documents, and splits of sentences into halves.
 RESAMPLES, SPLITS = 1000, 100
 #: The share of resamples in which a head has to be chosen to count as firmly chosen.
 FIRM = 0.95
@@ -221,10 +221,6 @@ def _overlap(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, float]:
 def _mean_overlap(pairs: Sequence[tuple[NDArray[np.bool_], ...]]) -> dict[str, float]:
     overlaps = [_overlap(a, b) for a, b in pairs]
     return {name: fmean(each[name] for each in overlaps) for name in ("jaccard", "expected")}
-
-
-#: Resamples of documents behind the interval of a rank correlation.
-RESAMPLES = 1000
 
 
 def importance_agreement(

@@ -24,7 +24,7 @@ from headscope.estimates import Mean
 from headscope.measure import bootstrap_interval
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
-from headscope.results.states import Control, Nearer, Pair, Rank, SharedTop, StatesFound
+from headscope.results.states import Nearer, Pair, Rank, SharedTop, StateControl, StatesFound
 
 if TYPE_CHECKING:
     import torch
@@ -202,7 +202,7 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> StatesFound:
             p_examples=against.p_examples,
         )
         controls.append(
-            Control(
+            StateControl(
                 kind=name,
                 draws=len(drawn),
                 distinct_draws=against.distinct,

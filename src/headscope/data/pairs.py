@@ -23,7 +23,7 @@ from headscope.data.languages import (
     language_tag,
     settled_direction,
 )
-from headscope.data.rows import Field, kind_of, read_rows, text_cell
+from headscope.data.rows import Field, kind_of, read_fields, text_cell
 from headscope.data.tables import ABSENT, is_dataset
 from headscope.errors import InputError, naming
 from headscope.settings import Settings
@@ -201,7 +201,7 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     first = Field(source.source_column, sentence)
     second = Field(source.target_column, sentence)
     links = Field(source.links_column or "links", _links, ABSENT if source.links_column else None)
-    rows, digest = read_rows(
+    rows, digest = read_fields(
         source.data, (first, second, links), source.limit, dataset=dataset, split=source.split
     )
     pairs = [

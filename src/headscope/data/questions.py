@@ -31,7 +31,7 @@ from headscope.data.files import (
 )
 from headscope.data.languages import language_name
 from headscope.data.prompts import template_parts, unescaped
-from headscope.data.rows import ID, Field, check_unicode, read_rows
+from headscope.data.rows import ID, Field, check_unicode, read_fields
 from headscope.errors import InputError, naming
 
 _FORM = "give a SQuAD file, or one JSON object a line"
@@ -332,7 +332,7 @@ def read_needles(
     Raises:
         InputError: naming file and line of an empty needle, question or haystack.
     """
-    rows, _ = read_rows(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
+    rows, _ = read_fields(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
     needles = []
     for at, row in enumerate(rows):
         needle, question, haystack = row[NEEDLE], row[QUESTION], row[HAYSTACK]

@@ -171,7 +171,7 @@ class SoftGate(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedGates:
     """A gate and how it came about.
 
     Attributes:
@@ -216,7 +216,7 @@ def train_soft_gate(
     run: Run | None = None,
     name: str = "gate",
     progress: Callable[[int, int], None] | None = None,
-) -> Trained:
+) -> TrainedGates:
     """Train the gates of `heads`, everything else frozen; `seed` decides the order of the pairs.
 
     With a run every look is kept in it under `name`, and a training that was stopped goes on at the
@@ -256,7 +256,7 @@ def train_soft_gate(
         state.write(run, name)
         if progress:
             progress(state.descent.steps, len(steps))
-    return Trained(
+    return TrainedGates(
         Gate(lm.geometry, make(torch.from_numpy(state.best)).numpy()),
         min(state.checks, key=lambda check: (check[1], check[0]))[0],
         state.descent.losses,

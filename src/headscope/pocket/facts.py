@@ -37,8 +37,8 @@ from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.sampling import Split
 from headscope.pocket.world.sentences import of_kind
 
-Kind = Literal["translated", "one-language", "two-languages", "any"]
-KINDS: tuple[Kind, ...] = ("translated", "one-language", "two-languages", "any")
+QuestionKind = Literal["translated", "one-language", "two-languages", "any"]
+KINDS: tuple[QuestionKind, ...] = ("translated", "one-language", "two-languages", "any")
 #: The prompt that the bundled model was trained with.
 TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
 #: As in training: the share of contexts with a sentence between the two facts.
@@ -50,7 +50,11 @@ ENGLISH = "en"
 
 
 def sample_questions(
-    split: Split, n: int, seed: int, kind: Kind = "translated", languages: tuple[str, ...] = CODES
+    split: Split,
+    n: int,
+    seed: int,
+    kind: QuestionKind = "translated",
+    languages: tuple[str, ...] = CODES,
 ) -> QuestionFile:
     """The first `n` questions drawn with `seed`; the facts that answer them are of `split`.
 
@@ -85,7 +89,7 @@ def possible_answers(question: Question) -> tuple[str, ...]:
 
 
 def _draw(
-    rng: random.Random, split: Split, kind: Kind, languages: tuple[str, ...], number: int
+    rng: random.Random, split: Split, kind: QuestionKind, languages: tuple[str, ...], number: int
 ) -> Question:
     relation, name, value = rng.choice(_facts(split))
     code = rng.choice(languages)

@@ -115,7 +115,7 @@ class Opened:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredCheckpoint:
     """A checkpoint with the result of its run, its scores and its translations by direction."""
 
     opened: Opened
@@ -190,7 +190,7 @@ def formation(
     }
 
     def compute(run: Run) -> FormationResult:
-        measured: list[Measured] = []
+        measured: list[MeasuredCheckpoint] = []
         for number, each in enumerate(opened):
             # Early checkpoints are not expected to translate; the last one is.
             rules = config.baseline if each is opened[-1] else None
@@ -276,7 +276,7 @@ def _measure(
     run: Run,
     progress: Progress | None,
     rules: Rules | None,
-) -> Measured:
+) -> MeasuredCheckpoint:
     """Scores and translations of one checkpoint, in a run of its own that is finished once."""
     settings = {
         "score": config.score,
@@ -329,11 +329,11 @@ def _measure(
 
     result = carry_out(CHECKPOINT, place, settings, inputs, compute)
     outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]
-    return Measured(opened, result, read_scores(place), outputs)
+    return MeasuredCheckpoint(opened, result, read_scores(place), outputs)
 
 
 def series(
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredCheckpoint],
     checked_on: Mapping[str, PairFile],
     k: Amount,
     config: Formation,
@@ -413,7 +413,7 @@ def quality(
 
 
 def translations(
-    checked_on: Mapping[str, PairFile], measured: Sequence[Measured]
+    checked_on: Mapping[str, PairFile], measured: Sequence[MeasuredCheckpoint]
 ) -> Iterator[dict[str, str]]:
     """Every translation of every checkpoint."""
     for checkpoint in measured:

@@ -20,7 +20,7 @@ from headscope.find.trained_gates import (
     Answers,
     AskedQuestion,
     SoftGate,
-    Trained,
+    TrainedGates,
     answer,
     ask,
     scored,
@@ -182,7 +182,7 @@ def find_soft_gate(
     }
 
     def compute(run: Run) -> SoftGateResult:
-        made: dict[str, Trained] = {}
+        made: dict[str, TrainedGates] = {}
         pairs = [
             [asked(part, sides.path) for part in sides.draw(config.questions, seed)]
             for seed in seeds
@@ -265,7 +265,7 @@ def _conditions(
     geometry: Geometry,
     heads: HeadSet,
     sets: Mapping[str, Sequence[Draw]],
-    made: Mapping[str, Trained],
+    made: Mapping[str, TrainedGates],
 ) -> dict[str, Gate]:
     """The gate of every condition by name; names end in the number of a seed, if there are some."""
     gates = {"untouched-0": Gate.identity(geometry), "removed-0": heads.removed()}
@@ -301,7 +301,7 @@ def _answers(
 
 
 def _seed(
-    made: Mapping[str, Trained], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
+    made: Mapping[str, TrainedGates], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
 ) -> Seed:
     """What became of one seed's heads, by kind."""
     trainings: dict[str, Any] = {
@@ -314,7 +314,7 @@ def _seed(
 def _write_gates(
     run: Run,
     heads: HeadSet,
-    made: Mapping[str, Trained],
+    made: Mapping[str, TrainedGates],
     seeds: Sequence[int],
     training: SoftGate,
 ) -> tuple[int, HeadScores]:
@@ -443,7 +443,7 @@ def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArr
     return sums
 
 
-def _training(trained: Trained, draw: Draw) -> Training:
+def _training(trained: TrainedGates, draw: Draw) -> Training:
     return Training(
         heads=tuple(GatedHead(head.layer, head.head, trained.gate[head]) for head in draw.heads),
         filled_up=draw.filled_up,
@@ -455,7 +455,7 @@ def _training(trained: Trained, draw: Draw) -> Training:
     )
 
 
-def _gain(trained: Trained) -> float:
+def _gain(trained: TrainedGates) -> float:
     losses = [loss for _, loss in trained.checks]
     return losses[0] - min(losses)
 

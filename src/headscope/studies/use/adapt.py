@@ -15,7 +15,7 @@ from headscope.heads.adaptation import Adaptation
 from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
-from headscope.results.writing import MEAN, Comparison, Effect, Steering
+from headscope.results.writing import MEAN, Effect, Steering, WritingEffects
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Nested, Option, Settings
@@ -394,7 +394,7 @@ def _by_factor(result: Steering) -> list[Section]:
 
 
 def _lines(
-    title: str, part: Comparison, curve: Mapping[float, Effect], measure: str, scale: Scale
+    title: str, part: WritingEffects, curve: Mapping[float, Effect], measure: str, scale: Scale
 ) -> Lines:
     """The measure by factor: selected heads with intervals, random ones with all their draws."""
     neutral = next(iter(curve.values())).baseline

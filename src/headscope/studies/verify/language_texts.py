@@ -25,9 +25,9 @@ from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (
-    Condition,
     Documents,
     LanguageRemoval,
+    TextCondition,
     read_texts,
 )
 from headscope.verify.languages.evidence import TextTrial, text_trials
@@ -142,7 +142,7 @@ def measured(
     lm: LanguageModel,
     run: Run,
     documents: Mapping[str, Documents],
-    planned: Sequence[Condition],
+    planned: Sequence[TextCondition],
     removal: LanguageRemoval,
     reference: Reference,
     progress: Progress | None,

@@ -16,7 +16,7 @@ from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
+from headscope.results.tasks import Task, TaskGroup, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import Works, about_baseline
@@ -27,7 +27,7 @@ from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import show
 from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, summarise
-from headscope.verify.other_tasks.library import GROUPS, Example, LoadedTask, load_tasks
+from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedTask, load_tasks
 from headscope.verify.translation import Condition, Removal, conditions
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _check(
     return about_baseline(judged, "--shots N, a larger model or an easier task")
 
 
-def _answer(example: Example) -> str:
+def _answer(example: HarnessExample) -> str:
     """The right choice; tasks give it as a text or by its number."""
     at = int(example.target) if example.target.isdecimal() else len(example.choices)
     return example.choices[at] if at < len(example.choices) else example.target
@@ -275,13 +275,13 @@ def _describe(
     return tasks
 
 
-def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
+def _groups(tasks: Mapping[str, Task]) -> dict[str, TaskGroup]:
     """Plain means over the tasks of each group, of tasks that share one metric."""
     members: dict[str, list[str]] = {}
     for name, task in tasks.items():
         for group in task.groups:
             members.setdefault(group, []).append(name)
-    groups: dict[str, Group] = {}
+    groups: dict[str, TaskGroup] = {}
     for group, names in members.items():
         metrics = sorted({tasks[name].metric for name in names})
         for metric in metrics:
@@ -289,7 +289,7 @@ def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
             if len(same) < 2:
                 continue
             columns = zip(*(task.conditions for task in same.values()), strict=True)
-            groups[group if len(metrics) == 1 else f"{group} ({metric})"] = Group(
+            groups[group if len(metrics) == 1 else f"{group} ({metric})"] = TaskGroup(
                 metric=metric,
                 tasks=tuple(same),
                 baseline=Value(value=fmean(task.baseline.value for task in same.values())),

@@ -13,8 +13,7 @@ from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
 from headscope.results.common import Ablation
-from headscope.results.writing import MEAN, WritingResult
-from headscope.results.writing import Comparison as Comparable
+from headscope.results.writing import MEAN, WritingEffects, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table, p_cell
@@ -265,7 +264,7 @@ class Writing:
         )
 
 
-def _compared(part: Comparable, kind: str, measure: str, scale: Scale) -> Compared | None:
+def _compared(part: WritingEffects, kind: str, measure: str, scale: Scale) -> Compared | None:
     """A chosen kind by a measure; None where that was not measured."""
     effect = part.effect(kind, measure)
     if effect is None:
@@ -285,7 +284,7 @@ def _compared(part: Comparable, kind: str, measure: str, scale: Scale) -> Compar
     )
 
 
-def said(part: Comparable, what: str, kind: str, measure: str, scale: Scale) -> list[str]:
+def said(part: WritingEffects, what: str, kind: str, measure: str, scale: Scale) -> list[str]:
     """An effect in words: selected, original and random heads, with intervals and tests."""
     row = _compared(part, kind, measure, scale)
     return [] if row is None else Comparison({kind: row}, "prompts").said(kind, what)

@@ -70,7 +70,7 @@ class Columns(Settings):
 
 
 @dataclass(frozen=True)
-class Record:
+class RawRecord:
     """A record of a corpus: line or row `line` of `file`, from 1, with `place` records before it.
 
     `value` has its fields; None if the line holds none. `raw` is its line, of JSON Lines, and `row`
@@ -158,7 +158,7 @@ class Record:
         return json.dumps(_plain(self.value), ensure_ascii=False, allow_nan=False)
 
 
-def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
+def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> RawRecord:
     """The record on a line of JSON Lines; one with a problem where it holds none."""
     value, problem = None, None
     raw = data.decode("utf-8", "backslashreplace")
@@ -173,7 +173,7 @@ def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
         reason = getattr(error, "msg", str(error).partition(";")[0])
         at = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
         problem = f"it is not valid JSON: {reason}{at}"
-    return Record(file, line, place, value, raw, problem=problem)
+    return RawRecord(file, line, place, value, raw, problem=problem)
 
 
 def valid_unicode(text: str) -> str:
@@ -241,7 +241,7 @@ class Written(Settings):
         return ".parquet" if self.format == "parquet" else JSONL_ENDINGS[self.compression]
 
     def encode(
-        self, rated: Sequence[tuple[Record, Rated]], example: Record, columns: Columns
+        self, rated: Sequence[tuple[RawRecord, Rated]], example: RawRecord, columns: Columns
     ) -> bytes:
         """The file of a chunk; ``example`` is any record of it, since none of it may be rated.
 
@@ -265,7 +265,7 @@ class Written(Settings):
 
 
 def _table(
-    pa: Any, rated: Sequence[tuple[Record, Rated]], example: Record, columns: Columns
+    pa: Any, rated: Sequence[tuple[RawRecord, Rated]], example: RawRecord, columns: Columns
 ) -> Any:
     records = [record for record, _ in rated]
     if example.row is not None:

@@ -52,7 +52,7 @@ _MARGIN = 1.1
 
 
 @dataclass(frozen=True)
-class Reference:
+class ProofReference:
     """Logits of the model itself, float32 on the CPU, one (T, V) tensor a text.
 
     `gated` under the gate, `untouched` without; `tokens` the ids, which the export reads too;
@@ -78,7 +78,7 @@ class Reference:
         feed_forward: NDArray[np.float32] | None = None,
         texts: Sequence[str] = TEXTS,
         rounded: torch.dtype | None = None,
-    ) -> Reference:
+    ) -> ProofReference:
         """Run a loaded model on the texts, each by itself, with and without the gate.
 
         `rounded` is the dtype of a checkpoint's folded weights; None for an adapter.
@@ -96,7 +96,7 @@ class Reference:
         return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded)
 
 
-def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportProof:
+def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> ExportProof:
     """Compare an export with the gated model.
 
     `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
@@ -136,7 +136,7 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportPro
     return proof
 
 
-def read_checkpoint(folder: Path, reference: Reference, device_map: str | None = None) -> Any:
+def read_checkpoint(folder: Path, reference: ProofReference, device_map: str | None = None) -> Any:
     """Load a checkpoint by plain `transformers`, in the reference's dtype and on its device.
 
     With a `device_map` it is placed by that instead.

@@ -36,7 +36,7 @@ from headscope.results.mask_tests import (
     Outcome,
     mean_of,
 )
-from headscope.verify.masks.asking import Condition, Kind, Record
+from headscope.verify.masks.asking import Masking, MaskKind, MaskRecord
 
 Floats = NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
     return values
 
 
-def statistics(task: Task, record: Record) -> dict[str, Floats]:
+def statistics(task: Task, record: MaskRecord) -> dict[str, Floats]:
     """The statistics of every example by measure, each (examples, features)."""
     nll, tokens = (np.asarray(each, dtype=np.float64) for each in (record.nll, record.tokens))
     both = np.stack([nll, tokens], axis=1)
@@ -140,7 +140,7 @@ def statistics(task: Task, record: Record) -> dict[str, Floats]:
 
 
 def describe(
-    conditions: Sequence[Condition],
+    conditions: Sequence[Masking],
     numbers: Sequence[Mapping[str, Floats]],
     seed: int = 0,
     beside: Sequence[str] = (),
@@ -249,9 +249,9 @@ def together(tasks: Sequence[Sequence[Outcome]]) -> tuple[Outcome, ...]:
     return tuple(outcomes)
 
 
-def _draws_for(condition: Condition, conditions: Sequence[Condition]) -> dict[Kind, list[int]]:
+def _draws_for(condition: Masking, conditions: Sequence[Masking]) -> dict[MaskKind, list[int]]:
     """Where the random masks stand that a condition is compared with, by kind."""
-    places: dict[Kind, list[int]] = {}
+    places: dict[MaskKind, list[int]] = {}
     for place, other in enumerate(conditions):
         alike = other.instructed == condition.instructed
         if other.draw is not None and alike and other.of in (None, condition.name):

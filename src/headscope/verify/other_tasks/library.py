@@ -65,7 +65,7 @@ SETUP_ERRORS = (AssertionError, AttributeError, ImportError, LookupError, TypeEr
 
 
 @dataclass(frozen=True)
-class Example:
+class HarnessExample:
     """One item as the model reads it; `choices` is empty where the answer is generated."""
 
     id: int
@@ -91,7 +91,7 @@ class LoadedTask:
     name: str
     groups: tuple[str, ...]
     task: Any
-    examples: tuple[Example, ...]
+    examples: tuple[HarnessExample, ...]
     digest: str
     shots: int
     chance: float | None
@@ -238,7 +238,7 @@ def _told(value: Any) -> Any:
     return inspect.getsource(value) if inspect.isfunction(value) else str(value)
 
 
-def _example(task: Any, number: int, instances: Sequence[Any]) -> Example:
+def _example(task: Any, number: int, instances: Sequence[Any]) -> HarnessExample:
     doc = instances[0].doc
     calls = [instance.args for instance in instances]
     texts = 2 if task.OUTPUT_TYPE in ("loglikelihood", "multiple_choice") else 1
@@ -254,7 +254,7 @@ def _example(task: Any, number: int, instances: Sequence[Any]) -> Example:
         count = len(task.doc_to_choice(doc)) if task.OUTPUT_TYPE == "multiple_choice" else 0
     choices = tuple(args[1] for args in calls[:count])
     fields = tuple(value for value in doc.values() if isinstance(value, str))
-    return Example(number, str(calls[0][0]), choices, str(target), fields)
+    return HarnessExample(number, str(calls[0][0]), choices, str(target), fields)
 
 
 @contextlib.contextmanager
