@@ -29,7 +29,7 @@ from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate
 from headscope.lm.losses import frozen, row_losses
 from headscope.lm.prompting import Answered
-from headscope.pocket.facts import KINDS, TEMPLATE, Kind
+from headscope.pocket.facts import KINDS, TEMPLATE, QuestionKind
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.first_order import FindFirstOrder, find_first_order
@@ -102,7 +102,7 @@ def found(runs: Path, names: list[str], update: Any) -> dict[str, Path]:
 
 
 def choice(
-    runs: dict[str, Path], kind: Kind, template: QuestionTemplate, update: Any
+    runs: dict[str, Path], kind: QuestionKind, template: QuestionTemplate, update: Any
 ) -> dict[str, dict[str, Any]]:
     """For the heads of every search, what trained gates do on facts of dev.
 

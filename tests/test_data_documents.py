@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.documents import DocumentFile, DocumentSource, digest_of, read_documents
-from headscope.data.rows import ID, Field, language_code, open_rows, read_rows, text_cell
+from headscope.data.rows import ID, Field, language_code, open_rows, read_fields, text_cell
 from headscope.errors import InputError
 from headscope.studies.documents import DocumentsChoice, read_languages
 
@@ -260,18 +260,18 @@ def in_every_format(folder: Path, rows: list[dict[str, str]]) -> list[Path]:
 def test_fields_mean_the_same_in_every_format(tmp_path: Path) -> None:
     for path in in_every_format(tmp_path, ROWS):
         fields, dataset = (TEXT, LANGUAGE, ID), path.is_dir()
-        rows, _ = read_rows(path, fields, dataset=dataset)
+        rows, _ = read_fields(path, fields, dataset=dataset)
         assert [(row[TEXT], row[LANGUAGE]) for row in rows] == [("one", "de"), ("two", "fr")]
         assert [row.id for row in rows] == (["2", "3"] if path.suffix == ".tsv" else ["1", "2"])
         with open_rows(path, fields, dataset=dataset) as lazily:
             assert list(lazily) == rows
-        assert read_rows(path, fields, 1, dataset=dataset)[0] == rows[:1]
+        assert read_fields(path, fields, 1, dataset=dataset)[0] == rows[:1]
 
 
 def test_a_missing_column_is_refused_unless_there_is_a_default(tmp_path: Path) -> None:
     for path in in_every_format(tmp_path, [{"text": "one"}]):
-        rows, _ = read_rows(path, (TEXT, LANGUAGE), dataset=path.is_dir())
+        rows, _ = read_fields(path, (TEXT, LANGUAGE), dataset=path.is_dir())
         assert rows[0][LANGUAGE] == "en"
         required = Field("language", language_code)
         with pytest.raises(InputError, match=r"no column 'language'; found: text"):
-            read_rows(path, (TEXT, required), dataset=path.is_dir())
+            read_fields(path, (TEXT, required), dataset=path.is_dir())

@@ -23,7 +23,7 @@ from headscope.papers.registry import paper_named
 from headscope.runs import Signature, open_run
 from headscope.runs.signature import configuration
 from headscope.studies.compare.checkpoints import Checkpoint
-from headscope.studies.compare.formation import Formation, Measured, Opened, series
+from headscope.studies.compare.formation import Formation, MeasuredCheckpoint, Opened, series
 from headscope.studies.models import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
@@ -154,7 +154,7 @@ def test_top_sets_of_checkpoints_are_cut_by_the_rank(rank: Rank, best: str) -> N
     values = np.where(last.values == 0.9, 0.9, 0)
     first = HeadScores(last.geometry, values, last.method, extra={"chance": np.zeros((2, 4))})
     measured = [
-        Measured(
+        MeasuredCheckpoint(
             Opened(Checkpoint(name, ModelChoice()), last.geometry, {"model": name}, "float32"),
             {},
             {"mean": scores},

@@ -44,13 +44,13 @@ from headscope.results.soft_gate import (
     Training,
 )
 from headscope.results.writing import (
-    Comparison,
     Control,
     Effect,
     LensExample,
     OffTarget,
     Summaries,
     Transfer,
+    WritingEffects,
     WritingResult,
     Written,
 )
@@ -598,8 +598,8 @@ def effect(
 def written(kinds: dict[str, dict[str, Effect]], **groups: int) -> dict[str, Any]:
     """What all results of writing hold: the same effects in every group of so many prompts."""
 
-    def part(prompts: int) -> Comparison:
-        return Comparison(
+    def part(prompts: int) -> WritingEffects:
+        return WritingEffects(
             prompts=prompts, conditions=(), effects=kinds, baseline={"off_target": 0.3},
             written=(Written("baseline", None, {"en": 5, "none": 1}),),
         )  # fmt: skip

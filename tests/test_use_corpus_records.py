@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.use.corpus.files import CorpusFile
-from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, Record, Written, parse_line
+from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, RawRecord, Written, parse_line
 from headscope.use.rating import Rated
 
 FILE = CorpusFile("c", "c.jsonl", "jsonl")
@@ -102,7 +102,7 @@ def test_lines_of_one_kind_become_columns(records: list[dict[str, Any]]) -> None
     for number, one in enumerate(records, 1):
         types.add(one, number)
     file = CorpusFile("c", "c.jsonl", "jsonl", types=types.schema())
-    some = [(Record(file, n, n - 1, one), RATED) for n, one in enumerate(records, 1)]
+    some = [(RawRecord(file, n, n - 1, one), RATED) for n, one in enumerate(records, 1)]
     data = Written("parquet").encode(some, some[0][0], Columns())
     found = pq.read_table(io.BytesIO(data)).to_pylist()
     fields = [name for name in columns if any(name in one for one in records)]
@@ -154,7 +154,7 @@ def table() -> pa.Table:
     )
 
 
-def read(source: pa.Table, path: Path) -> list[tuple[Record, Rated]]:
+def read(source: pa.Table, path: Path) -> list[tuple[RawRecord, Rated]]:
     from headscope.use.corpus.reading import read_records, survey
 
     pq.write_table(source, path)

@@ -29,7 +29,7 @@ from headscope.studies.use.export import UseExport, use_export
 from headscope.studies.use.gates import GateChoice
 from headscope.use.exporting import checkpoint, fold_checkpoint, proof
 from headscope.use.exporting.card import Base, Export, export_card, read_base
-from headscope.use.exporting.proof import Reference, compare, room_for
+from headscope.use.exporting.proof import ProofReference, compare, room_for
 from headscope.use.exporting.tensors import (
     checkpoint_files,
     dequantised_tensors,
@@ -281,7 +281,7 @@ def front_matter(text: str) -> dict[str, Any]:
 def test_an_export_that_differs_by_more_than_rounding_is_no_proof(sharded: Path) -> None:
     real = LanguageModel.wrap(loaded(sharded), tokenizer(), check=False)
     gate = removed(real)
-    reference = Reference.of(real, gate, texts=("a text", ""))
+    reference = ProofReference.of(real, gate, texts=("a text", ""))
     with pytest.raises(InputError, match="differs from the gated one by up to"):
         compare(reference, real.model, torch.float32)  # without the gate
     with real.gated(gate):
@@ -299,14 +299,14 @@ def test_what_a_checkpoint_has_to_be_is_known_before_it_is_read(
     real = LanguageModel.wrap(loaded(tmp_path / "model", dtype), tokenizer(), check=False)
     before = {key: one.clone() for key, one in real.model.state_dict().items()}
     gate = gate_of(real.geometry, (0.9, 1.0, 0.97))
-    reference = Reference.of(real, gate, texts=("a text",), rounded=torch.bfloat16)
+    reference = ProofReference.of(real, gate, texts=("a text",), rounded=torch.bfloat16)
     assert all(torch.equal(before[key], one) for key, one in real.model.state_dict().items())
     fold_checkpoint(hollow(tmp_path / "model"), gate, tmp_path / "out")
     compared = compare(reference, loaded(tmp_path / "out", dtype), torch.bfloat16)
     assert 0 < compared.largest_difference < compared.untouched_difference
     # Weights that were finer than they are said to be are not rounded a second time.
     fine = LanguageModel.wrap(build(name), tokenizer(), check=False)
-    assert Reference.of(fine, gate, texts=("a text",), rounded=torch.bfloat16).folded is None
+    assert ProofReference.of(fine, gate, texts=("a text",), rounded=torch.bfloat16).folded is None
 
 
 def test_a_model_that_does_not_fit_is_told_before_it_is_loaded(

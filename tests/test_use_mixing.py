@@ -18,7 +18,7 @@ from headscope.errors import InputError
 from headscope.use.mixing import Manifest, MixPlan, mix, verify_manifest
 from headscope.use.mixing import choose as cutting
 from headscope.use.mixing import index as indexing
-from headscope.use.mixing.choose import Choice, choose
+from headscope.use.mixing.choose import DocumentChoice, choose
 from headscope.use.mixing.index import build_index
 from headscope.use.mixing.reading import rated_files
 from mixing_helpers import corpora, corpus, of_language, repeats, times, weight, write, written
@@ -27,14 +27,14 @@ KINDS = ("baseline", "remove", "enhance")
 LANGUAGES = ("en", "de", "is")
 
 
-def chosen(folder: Path, records: Sequence[Mapping[str, Any]], plan: MixPlan) -> Choice:
+def chosen(folder: Path, records: Sequence[Mapping[str, Any]], plan: MixPlan) -> DocumentChoice:
     """What a plan chooses of records, in their order."""
     file = write(folder / "rated.jsonl", records)
     index = build_index(folder / f"index-{plan.kind}", rated_files([file]), plan)
     return choose(index, plan, folder / f"texts-{plan.kind}")
 
 
-def attempted(folder: Path, records: Sequence[Any], plan: MixPlan) -> Choice | str:
+def attempted(folder: Path, records: Sequence[Any], plan: MixPlan) -> DocumentChoice | str:
     """The same, or what is said where the records do not allow it."""
     try:
         return chosen(folder, records, plan)
@@ -67,7 +67,7 @@ def test_the_laws_of_the_three_kinds(
         found = {"baseline": chosen(Path(name), records, plans["baseline"])}
         for kind in ("remove", "enhance"):
             made = attempted(Path(name), records, plans[kind])
-            if isinstance(made, Choice):
+            if isinstance(made, DocumentChoice):
                 found[kind] = made
             else:
                 assert "nothing would be left" in made or "2 times the" in made
@@ -104,7 +104,7 @@ def test_the_laws_of_the_three_kinds(
 
 
 def check_budgets(
-    records: Sequence[Mapping[str, Any]], choice: Choice, baseline: Sequence[Any], by: str
+    records: Sequence[Mapping[str, Any]], choice: DocumentChoice, baseline: Sequence[Any], by: str
 ) -> None:
     """Every language has the baseline's budget times the factor, up to half a document."""
     largest = max(one["tokens"] for one in records) if by == "tokens" else 1
@@ -116,7 +116,7 @@ def check_budgets(
 
 def check_removed(
     records: Sequence[Mapping[str, Any]],
-    choice: Choice,
+    choice: DocumentChoice,
     baseline: Sequence[Any],
     texts: set[str],
     by: str,

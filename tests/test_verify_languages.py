@@ -16,10 +16,10 @@ from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.language_texts import Answer, LayerCount
 from headscope.runs import encode
 from headscope.verify.languages.conditions import (
-    Condition,
     LanguageHeads,
     LanguageRemoval,
     Text,
+    TextCondition,
     default_count,
     language_heads,
     layer_heads,
@@ -115,7 +115,7 @@ def test_heads_of_other_languages_or_models_are_refused(tmp_path: Path) -> None:
 # What is removed
 
 
-def planned_for_two(draws: int = 4, layer_matched: bool = True) -> list[Condition]:
+def planned_for_two(draws: int = 4, layer_matched: bool = True) -> list[TextCondition]:
     sized = [
         LanguageHeads("en", 2, heads("0.0,2.1"), heads("0.0,0.1"), 2),
         LanguageHeads("de", 2, heads("0.2,2.3"), heads("0.0,2.3"), 2),
@@ -213,7 +213,7 @@ def test_shares_of_layers_add_up(chosen: set[Head]) -> None:
 def read(made: dict[str, Text], seed: int = 0) -> dict[str, TextTrial]:
     """Texts under conditions of which nothing else is asked."""
     rows = len(next(iter(made.values())).nll)
-    nothing = Condition("", "chosen", "baseline", 0, None, heads(""), 0, tuple(made))
+    nothing = TextCondition("", "chosen", "baseline", 0, None, heads(""), 0, tuple(made))
     return text_trials([nothing] * rows, made, seed)
 
 
@@ -251,16 +251,16 @@ def test_translations_of_each_other_are_drawn_alike() -> None:
     np.testing.assert_array_equal(drawn["tr"], drawn["en"])
 
 
-def cross() -> tuple[list[Condition], dict[str, Text]]:
+def cross() -> tuple[list[TextCondition], dict[str, Text]]:
     """Heads of `en` cost en 0.4 and de 0.1; those of `de` de 0.2 and en 0.3; random ones 0.05,
     but one draw costs en 0.5 and de nothing. Every document is alike."""
     both = ("en", "de")
     rises = {"en": [0.0, 0.4, 0.05, 0.5, 0.3, 0.05, 0.5], "de": [0.0, 0.1, 0.05, 0, 0.2, 0.05, 0]}
-    planned = [Condition("", "chosen", "baseline", 0, None, heads(""), 0, both)]
+    planned = [TextCondition("", "chosen", "baseline", 0, None, heads(""), 0, both)]
     for name, own in (("en", "0.0"), ("de", "0.2")):
-        planned.append(Condition(name, "chosen", "removed", 1, None, heads(own), 0, both))
+        planned.append(TextCondition(name, "chosen", "removed", 1, None, heads(own), 0, both))
         planned += [
-            Condition(name, "chosen", "random", 1, draw, heads(other), 0, both)
+            TextCondition(name, "chosen", "random", 1, draw, heads(other), 0, both)
             for draw, other in enumerate(("2.0", "2.1"))
         ]
     tokens = np.array([4, 6, 10, 3])
@@ -309,8 +309,8 @@ def test_the_largest_other_is_found_anew_in_every_draw() -> None:
         )
     every = tuple(made)
     planned = [
-        Condition("", "chosen", "baseline", 0, None, heads(""), 0, every),
-        Condition("en", "chosen", "removed", 1, None, heads("0.0"), 0, every),
+        TextCondition("", "chosen", "baseline", 0, None, heads(""), 0, every),
+        TextCondition("en", "chosen", "removed", 1, None, heads("0.0"), 0, every),
     ]
     trials = text_trials(planned, made)
     (told,) = matrices(planned, trials)

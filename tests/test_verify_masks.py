@@ -23,7 +23,7 @@ from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.results.mask_tests import Outcome, mean_of
 from headscope.runs import decode, encode
-from headscope.verify.masks import Asking, Condition, Mask, Record, ask, asked, read_mask
+from headscope.verify.masks import Asking, Mask, Masking, MaskRecord, ask, asked, read_mask
 from headscope.verify.masks.asking import shuffled
 from headscope.verify.masks.conditions import (
     best_alpha,
@@ -152,9 +152,9 @@ def test_losses_under_a_mask_are_those_of_a_model_without_these_heads(name: str)
     lm = lm_helpers.wrapped(name)
     gone = Mask(HeadSet(lm.geometry, (Head(0, 1), Head(1, 0))).removed(), name="m")
     question = asked(task())
-    plain = ask(lm, question, Condition("as-is", "as is"), Asking())
-    told = ask(lm, question, Condition("instructed", "i", None, True), Asking(), write=False)
-    masked = ask(lm, question, Condition("masked", "m", gone), Asking(3))
+    plain = ask(lm, question, Masking("as-is", "as is"), Asking())
+    told = ask(lm, question, Masking("instructed", "i", None, True), Asking(), write=False)
+    masked = ask(lm, question, Masking("masked", "m", gone), Asking(3))
     assert told.texts == ()
     examples = task().examples
     for record, prompts in (
@@ -184,7 +184,7 @@ def test_a_loss_that_is_no_number_names_its_example() -> None:
     with pytest.raises(
         InputError, match=r"f, example 1 \(line 1\): its loss under 'as is' is no finite number"
     ):
-        ask(lm, asked(task()), Condition("as-is", "as is"), Asking())
+        ask(lm, asked(task()), Masking("as-is", "as is"), Asking())
 
 
 # Evidence
@@ -194,16 +194,17 @@ def test_values_and_differences_equal_plain_means() -> None:
     geometry = Geometry((2, 2))
     gone = mask_without(geometry, (0, 0))
     planned = [
-        Condition("as-is", "as is"),
-        Condition("instructed", "instructed", instructed=True),
-        Condition("masked", "masked", gone),
-        *(Condition("shuffled", f"shuffled {n}", gone, draw=n) for n in range(3)),
-        Condition("removed", "harm", gone, harmful=True),
+        Masking("as-is", "as is"),
+        Masking("instructed", "instructed", instructed=True),
+        Masking("masked", "masked", gone),
+        *(Masking("shuffled", f"shuffled {n}", gone, draw=n) for n in range(3)),
+        Masking("removed", "harm", gone, harmful=True),
     ]
     random = np.random.default_rng(0)
     tokens = (3, 1, 2)
     records = [
-        Record(tuple(random.uniform(1, 5, 3) * tokens), tokens, ("ba", "no", "a")) for _ in planned
+        MaskRecord(tuple(random.uniform(1, 5, 3) * tokens), tokens, ("ba", "no", "a"))
+        for _ in planned
     ]
     numbers = [statistics(task(), record) for record in records]
     rows = describe(planned, numbers, beside=("instructed",))

@@ -106,11 +106,11 @@ def _fingerprint(study: Study, settings: Any) -> str | None:
         if Path(text).suffix in _NAME_OTHERS:
             return None
         left, _, right = text.rpartition("=")  # PAIR=FILE
-        found = _state(text) or (_state(right) if _WORDS.fullmatch(left) else None)
+        stamp = _state(text) or (_state(right) if _WORDS.fullmatch(left) else None)
         word = text == _BUNDLED if _NAMING.fullmatch(field) else _WORDS.fullmatch(text)
-        if not (found or word):
+        if not (stamp or word):
             return None
-        state.append(found)
+        state.append(stamp)
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
@@ -133,10 +133,10 @@ def _state(name: str) -> list[Any] | None:
 
 def _files(place: Path) -> list[Path] | None:
     """A file, or all files of a folder that say something; None where there are too many."""
-    found = [place] if place.is_file() else list(islice(place.rglob("*"), _MOST_FILES + 1))
-    if len(found) > _MOST_FILES:
+    files = [place] if place.is_file() else list(islice(place.rglob("*"), _MOST_FILES + 1))
+    if len(files) > _MOST_FILES:
         return None
-    return sorted(file for file in found if file.is_file() and file.name not in _PASSING)
+    return sorted(file for file in files if file.is_file() and file.name not in _PASSING)
 
 
 def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from headscope.measure.ranking import rank_correlations
 from headscope.measure.statistics import counted, counted_mean, overlap
 
 Floats = NDArray[np.float64]
-#: Resamples of the sentences, and splits of them into halves.
+#: Resamples of the sentences or documents, and splits of sentences into halves.
 RESAMPLES, SPLITS = 1000, 100
 #: The share of resamples in which a head has to be chosen to count as firmly chosen.
 FIRM = 0.95
@@ -87,17 +87,17 @@ def stability(parts: Sequence[HeadScores], choice: Choice, seed: int = 0) -> dic
         for one); each with `expected`, the mean for random sets of these sizes.
     """
     rows = [_known(part) for part in parts]
-    means = np.stack([one.mean(axis=0) for one in rows])
+    means = np.stack([part.mean(axis=0) for part in rows])
     chosen = choice.of(means.mean(axis=0))
     often = choice.of(resampled_scores(parts, seed)).mean(axis=0)
     halves = []
     for split in range(SPLITS):
         sides = np.zeros((2, means.shape[1]))
-        for one in rows:
-            order = np.random.default_rng([seed, len(one), split]).permutation(len(one))
-            half = len(one) // 2
-            sides[0] += one[order[:half]].mean(axis=0) if half else one.mean(axis=0)
-            sides[1] += one[order[half:]].mean(axis=0)
+        for part in rows:
+            order = np.random.default_rng([seed, len(part), split]).permutation(len(part))
+            half = len(part) // 2
+            sides[0] += part[order[:half]].mean(axis=0) if half else part.mean(axis=0)
+            sides[1] += part[order[half:]].mean(axis=0)
         halves.append(tuple(choice.of(sides / len(rows))))
     ways = list(combinations(choice.of(means), 2))
     return {
@@ -129,53 +129,53 @@ def links_agreement(
     first = next(iter(own.values()))
     mask = first.geometry.mask()
     above, best = Choice(threshold), Choice(k=k)
-    rows = {way: sentence_scores(one) for way, one in own.items()}
+    rows = {way: sentence_scores(part) for way, part in own.items()}
     chosen = [best.of(_half_mean(rows.values(), half)) for half in (0, 1)]
 
     def mean(scores: Mapping[str, HeadScores]) -> Floats:
-        return np.asarray(np.mean([one.values[mask] for one in scores.values()], axis=0))
+        return np.asarray(np.mean([part.values[mask] for part in scores.values()], axis=0))
 
     base = mean(own)
-    found = {}
+    by_links = {}
     for name, scores in others.items():
         values = mean(scores)
         theirs = {way: sentence_scores(scores[way]) for way in own}
-        found[name] = {
+        by_links[name] = {
             "heads": int(above.of(values).sum()),
             "above": _overlap(above.of(base), above.of(values)),
             "best": _overlap(best.of(base), best.of(values)),
             "furthest": float(np.abs(values - base).max()),
             "difference": _difference(rows, theirs, chosen, seed),
         }
-    fits = [one for one in others.values()
-            if next(iter(one.values())).config.get("aligner") == "eflomal"]  # fmt: skip
+    fits = [fit for fit in others.values()
+            if next(iter(fit.values())).config.get("aligner") == "eflomal"]  # fmt: skip
     ranges = [
         np.ptp([fit[way].values[mask] for fit in fits], axis=0).max() if fits else 0.0
         for way in own
     ]
     return {
         "heads": int(above.of(base).sum()),
-        "links": found,
+        "links": by_links,
         "spread": float(np.ptp([mean(fit) for fit in fits], axis=0).max()) if fits else 0.0,
         "spread_direction": float(max(ranges)),
     }
 
 
 def scores_agreement(
-    one: Mapping[str, HeadScores], other: Mapping[str, HeadScores], k: Amount, seed: int = 0
+    first: Mapping[str, HeadScores], other: Mapping[str, HeadScores], k: Amount, seed: int = 0
 ) -> dict[str, Any]:
     """Two scores of the same heads, of one or several directions each.
 
     Returns:
         The overlap of their `k` best heads by score (`size`, `shared`, `jaccard`, `expected`,
         `p_value`), and the rank correlation over all heads and within layers (see
-        `rank_correlations`), with intervals over the sentences of `one`.
+        `rank_correlations`), with intervals over the sentences of `first`.
     """
-    mask = next(iter(one.values())).geometry.mask()
+    mask = next(iter(first.values())).geometry.mask()
     values = [np.mean([part.values[mask] for part in side.values()], axis=0)
-              for side in (one, other)]  # fmt: skip
+              for side in (first, other)]  # fmt: skip
     best = [Choice(k=k).of(value) for value in values]
-    layers, drawn = np.nonzero(mask)[0], resampled_scores(list(one.values()), seed)
+    layers, drawn = np.nonzero(mask)[0], resampled_scores(list(first.values()), seed)
     return {
         "size": int(best[0].sum()),
         "shared": int((best[0] & best[1]).sum()),
@@ -202,7 +202,7 @@ def _difference(
     """Other links' score minus own links', of the heads chosen on the half not looked at."""
     parts = []
     for way, half in product(own, (0, 1)):
-        sides = [one[way][half::2][:, chosen[1 - half]].mean(axis=1) for one in (other, own)]
+        sides = [side[way][half::2][:, chosen[1 - half]].mean(axis=1) for side in (other, own)]
         known = np.isfinite(sides).all(axis=0)
         parts.append([counted(side[known]) for side in sides])
     if not all(len(side) for side, _ in parts):
@@ -211,24 +211,20 @@ def _difference(
     return bootstrap_difference(theirs, ours, counted_mean, seed=seed).record()
 
 
-def _overlap(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> dict[str, float]:
-    found = overlap(np.flatnonzero(one).tolist(), np.flatnonzero(other).tolist(), len(one))
+def _overlap(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, float]:
+    common = overlap(np.flatnonzero(a).tolist(), np.flatnonzero(b).tolist(), len(a))
     return {
-        "jaccard": found.jaccard, "expected": found.expected_exact, "p_value": found.p_value
+        "jaccard": common.jaccard, "expected": common.expected_exact, "p_value": common.p_value
     }  # fmt: skip
 
 
 def _mean_overlap(pairs: Sequence[tuple[NDArray[np.bool_], ...]]) -> dict[str, float]:
-    found = [_overlap(one, other) for one, other in pairs]
-    return {name: fmean(one[name] for one in found) for name in ("jaccard", "expected")}
-
-
-#: Resamples of documents behind the interval of a rank correlation.
-RESAMPLES = 1000
+    overlaps = [_overlap(a, b) for a, b in pairs]
+    return {name: fmean(each[name] for each in overlaps) for name in ("jaccard", "expected")}
 
 
 def importance_agreement(
-    one: HeadScores, other: HeadScores, share: float, seed: int = 0
+    first: HeadScores, other: HeadScores, share: float, seed: int = 0
 ) -> dict[str, Any]:
     """Overlap of the important heads of two importance scores, and rank correlation of all heads.
 
@@ -239,22 +235,22 @@ def importance_agreement(
     `p_within_layers`, with documents drawn anew alike for both. Raises `InputError` if the scores
     are not of the same number of documents.
     """
-    mask = one.geometry.mask()
-    both = [score.statistics["products"][:, mask] for score in (one, other)]
+    mask = first.geometry.mask()
+    both = [score.statistics["products"][:, mask] for score in (first, other)]
     if both[0].shape != both[1].shape:
         raise InputError(
             f"one score is of {len(both[0])} documents and the other of {len(both[1])}; score both "
             "on the same"
         )
-    values = [score.values[mask] for score in (one, other)]
+    values = [score.values[mask] for score in (first, other)]
     chosen = [set(np.nonzero(each > np.quantile(each, share))[0].tolist()) for each in values]
-    found = overlap(chosen[0], chosen[1], one.geometry.total)
+    common = overlap(chosen[0], chosen[1], first.geometry.total)
     return {
         "important": [len(heads) for heads in chosen],
-        "shared": found.intersection,
-        "jaccard": found.jaccard,
-        "expected_exact": found.expected_exact,
-        "p_value": found.p_value,
+        "shared": common.intersection,
+        "jaccard": common.jaccard,
+        "expected_exact": common.expected_exact,
+        "p_value": common.p_value,
         **rank_correlations(
             values[0],
             values[1],

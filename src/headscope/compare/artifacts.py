@@ -98,21 +98,21 @@ def read_artifacts(
     spec names nothing that can be compared, or a list comes without any artifact that tells a
     geometry.
     """
-    found: list[Artifact | str] = []
+    items: list[Artifact | str] = []
     for spec in specs:
-        found += _read_folder(spec, mean_only) if not _is_list(spec) else [spec]
-    told = next((one.geometry for one in found if isinstance(one, Artifact)), geometry)
+        items += _read_folder(spec, mean_only) if not _is_list(spec) else [spec]
+    known = next((item.geometry for item in items if isinstance(item, Artifact)), geometry)
     read: list[Artifact] = []
-    for one in found:
-        if isinstance(one, Artifact):
-            read.append(one)
-        elif told is None:
+    for item in items:
+        if isinstance(item, Artifact):
+            read.append(item)
+        elif known is None:
             raise InputError(
-                f"{one}: a list of heads does not say how many heads its model has; name a run or "
+                f"{item}: a list of heads does not say how many heads its model has; name a run or "
                 "saved scores of that model beside it, or give --geometry LAYERSxHEADS"
             )
         else:
-            read.append(_read_list(one, told))
+            read.append(_read_list(item, known))
     return _with_own_names(read, by_direction=not mean_only)
 
 
@@ -155,15 +155,15 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
     scores = read_scores(path)
     if wanted is not None:
         return [_picked(path, name, scores, wanted)]
-    several = [one for one in scores if one != MEAN]
+    several = [direction for direction in scores if direction != MEAN]
     if len(scores) > 1 and several:
         if mean_only:
             return [replace(_picked(path, name, scores, MEAN), name=name)]
-        return [_picked(path, name, scores, one) for one in several]
+        return [_picked(path, name, scores, direction) for direction in several]
     heads = saved_heads(path)
     if scores:
-        (one,) = scores.values()
-        return [Artifact(name, str(path), one.geometry, one, heads, _direction(one))]
+        (only,) = scores.values()
+        return [Artifact(name, str(path), only.geometry, only, heads, _direction(only))]
     if heads is None:
         raise InputError(
             f"{path}: holds no scores, no heads and no gate; name a run that found heads"
@@ -172,16 +172,16 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
 
 
 def _picked(path: Path, name: str, scores: dict[str, HeadScores], wanted: str) -> Artifact:
-    one = scores.get(wanted)
-    if one is None and len(scores) == 1 and _direction(scores.get(MEAN)) == wanted:
-        one = scores[MEAN]
-    if one is None:
+    part = scores.get(wanted)
+    if part is None and len(scores) == 1 and _direction(scores.get(MEAN)) == wanted:
+        part = scores[MEAN]
+    if part is None:
         known = ", ".join(_direction(s) or n for n, s in scores.items()) or "none"
         raise InputError(f"{path}: holds no scores named {wanted!r}; known: {known}")
-    shown = MEAN if wanted == MEAN and len(scores) > 1 else _direction(one) or wanted
+    shown = MEAN if wanted == MEAN and len(scores) > 1 else _direction(part) or wanted
     direction = None if shown == MEAN else shown
     # Written as on the command line.
-    return Artifact(f"{name}:{wanted}", f"{path}:{wanted}", one.geometry, one, None, direction)
+    return Artifact(f"{name}:{wanted}", f"{path}:{wanted}", part.geometry, part, None, direction)
 
 
 def saved_heads(path: Path) -> HeadSet | None:
@@ -202,17 +202,17 @@ def _direction(scores: HeadScores | None) -> str | None:
 def _with_own_names(artifacts: Sequence[Artifact], by_direction: bool) -> list[Artifact]:
     """The shortest names that differ: a direction alone, a folder, its place, then a number."""
     candidates = [
-        [*([one.direction or one.name] if by_direction else []), one.name, one.place]
-        for one in artifacts
+        [*([item.direction or item.name] if by_direction else []), item.name, item.place]
+        for item in artifacts
     ]
     levels = range(len(candidates[0]) if candidates else 0)
     own = (n for n in levels if len({names[n] for names in candidates}) == len(candidates))
     level = next(own, -1)
     named: list[Artifact] = []
     taken: dict[str, int] = {}
-    for one, names in zip(artifacts, candidates, strict=True):
+    for artifact, names in zip(artifacts, candidates, strict=True):
         name = names[level]
         taken[name] = taken.get(name, 0) + 1
         numbered = name if taken[name] == 1 else f"{name} ({taken[name]})"
-        named.append(replace(one, name=numbered))
+        named.append(replace(artifact, name=numbered))
     return named

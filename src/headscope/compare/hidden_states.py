@@ -24,7 +24,7 @@ from headscope.estimates import Mean
 from headscope.measure import bootstrap_interval
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
-from headscope.results.states import Control, Nearer, Pair, Rank, SharedTop, StatesFound
+from headscope.results.states import Nearer, Pair, Rank, SharedTop, StateControl, StatesFound
 
 if TYPE_CHECKING:
     import torch
@@ -97,34 +97,34 @@ def observe(
     if top < 1:
         raise InputError(f"top is {top}; the lens shows at least 1 token")
     bare = [sample.bare for sample in samples]
-    told = [sample.instructed for sample in samples]
+    instructed = [sample.instructed for sample in samples]
 
     def under(masking: Adaptation | None, rows: Sequence[Sequence[int]]) -> States:
         with contextlib.nullcontext() if masking is None else lm.adapted(masking):
-            found = states(lm, rows, batch_tokens=batch_tokens)
-        _check_finite(found, samples)
-        return found
+            seen_states = states(lm, rows, batch_tokens=batch_tokens)
+        _check_finite(seen_states, samples)
+        return seen_states
 
     seen = {
         "as is": under(None, bare),
-        "instructed": under(None, told),
+        "instructed": under(None, instructed),
         "masked": under(mask, bare),
-        "masked, instructed": under(mask, told),
+        "masked, instructed": under(mask, instructed),
     }
-    found: Tensors = {"cosines": np.stack([cosines(seen[a], seen[b]) for a, b in PAIRS])}
-    nothing = np.zeros((0, *found["cosines"].shape[1:]), dtype=np.float32)
+    arrays: Tensors = {"cosines": np.stack([cosines(seen[a], seen[b]) for a, b in PAIRS])}
+    nothing = np.zeros((0, *arrays["cosines"].shape[1:]), dtype=np.float32)
     for name in CONTROLS:
-        rows = [cosines(under(one, bare), seen[_REFERENCE]) for one in controls.get(name, ())]
-        found[name] = np.stack(rows) if rows else nothing
+        rows = [cosines(under(gate, bare), seen[_REFERENCE]) for gate in controls.get(name, ())]
+        arrays[name] = np.stack(rows) if rows else nothing
     targets = torch.tensor([sample.target for sample in samples])
-    found |= _through_the_lens(lm, [seen[name] for name in CONDITIONS], targets, top)
-    return found
+    arrays |= _through_the_lens(lm, [seen[name] for name in CONDITIONS], targets, top)
+    return arrays
 
 
-def _check_finite(found: States, samples: Sequence[Sample]) -> None:
+def _check_finite(seen: States, samples: Sequence[Sample]) -> None:
     import torch
 
-    fine = torch.isfinite(found.after_layer).flatten(1).all(dim=1)
+    fine = torch.isfinite(seen.after_layer).flatten(1).all(dim=1)
     if not bool(fine.all()):
         first = int((~fine).nonzero()[0])
         raise InputError(
@@ -133,19 +133,19 @@ def _check_finite(found: States, samples: Sequence[Sample]) -> None:
         )
 
 
-def cosines(one: States, other: States) -> NDArray[np.float32]:
+def cosines(first: States, other: States) -> NDArray[np.float32]:
     """The cosine of two models' states, float32 (n, 2, L): after attention, after the layer."""
     import torch
 
     both = [
         torch.cosine_similarity(a.double(), b.double(), dim=-1)
         for a, b in (
-            (one.after_attention, other.after_attention),
-            (one.after_layer, other.after_layer),
+            (first.after_attention, other.after_attention),
+            (first.after_layer, other.after_layer),
         )
     ]
-    found: NDArray[np.float32] = torch.stack(both, dim=1).float().numpy()
-    return found
+    similarity: NDArray[np.float32] = torch.stack(both, dim=1).float().numpy()
+    return similarity
 
 
 def _through_the_lens(
@@ -156,8 +156,8 @@ def _through_the_lens(
     from headscope.lm.lens import lens, token_ranks
 
     tokens, logits, ranks = [], [], []
-    for one in seen:
-        stream = torch.cat([one.embedding[:, None], one.after_layer], dim=1)
+    for part in seen:
+        stream = torch.cat([part.embedding[:, None], part.after_layer], dim=1)
         best = lens(lm, stream, top)
         wanted = targets[:, None, None].expand(*stream.shape[:-1], 1)
         tokens.append(best.tokens.int().numpy())
@@ -193,7 +193,7 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> StatesFound:
         drawn = tensors[name].astype(np.float64)
         if not len(drawn):
             continue
-        values = [counted(_later(one)) for one in (masked, *drawn)]
+        values = [counted(_later(condition)) for condition in (masked, *drawn)]
         trial = Trial([Group(values, sets=range(len(values)))])
         against = trial.against(0, range(1, len(values)), "higher")
         nearer[name] = replace(
@@ -202,7 +202,7 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> StatesFound:
             p_examples=against.p_examples,
         )
         controls.append(
-            Control(
+            StateControl(
                 kind=name,
                 draws=len(drawn),
                 distinct_draws=against.distinct,
@@ -243,8 +243,8 @@ def _rows(values: Floats) -> tuple[Mean, ...]:
 
 def _later(values: Floats) -> Floats:
     """Of (n, 2, L) the mean over the later half of the layers, after the layer: (n,)."""
-    found: Floats = values[:, 1, values.shape[2] // 2 :].mean(axis=1)
-    return found
+    later: Floats = values[:, 1, values.shape[2] // 2 :].mean(axis=1)
+    return later
 
 
 def _nearer(difference: Floats) -> Nearer:
@@ -259,8 +259,8 @@ def _shared(tokens: NDArray[Any]) -> tuple[SharedTop, ...]:
     at = {name: number for number, name in enumerate(CONDITIONS)}
     rows = []
     for a, b in _SHARED:
-        one, other = tokens[at[a]], tokens[at[b]]
-        same = (one[..., :, None] == other[..., None, :]).any(axis=-1).mean(axis=-1)
+        first, other = tokens[at[a]], tokens[at[b]]
+        same = (first[..., :, None] == other[..., None, :]).any(axis=-1).mean(axis=-1)
         rows.append(SharedTop(a, b, _rows(same)))
     return tuple(rows)
 

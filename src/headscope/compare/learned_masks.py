@@ -66,8 +66,8 @@ def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
     A mask is called by its task where no other has the same one, else by its folder. Raises
     `InputError` if a spec is no finished run of a learned mask.
     """
-    found = read_artifacts(specs, mean_only=True)
-    read = [_read(one) for one in found]
+    artifacts = read_artifacts(specs, mean_only=True)
+    read = [_read(artifact) for artifact in artifacts]
     tasks = [mask.task for mask in read]
     if len(set(tasks)) == len(tasks):
         names = [task or mask.name for task, mask in zip(tasks, read, strict=True)]
@@ -75,28 +75,28 @@ def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
     return read
 
 
-def _read(one: Artifact) -> LearnedMask:
-    result = read_object(Path(one.place) / "result.json")
-    if one.scores is None or one.heads is None or "selected" not in result:
+def _read(artifact: Artifact) -> LearnedMask:
+    result = read_object(Path(artifact.place) / "result.json")
+    if artifact.scores is None or artifact.heads is None or "selected" not in result:
         raise InputError(
-            f"{one.place}: holds no learned mask; name runs of `headscope find mask` (sets of "
+            f"{artifact.place}: holds no learned mask; name runs of `headscope find mask` (sets of "
             "heads are compared by `headscope compare overlap`)"
         )
-    check_geometry(one.heads, one.scores.geometry, one.place)
-    told = result.get("model")
-    model = told if isinstance(told, Mapping) else {"name": told}
+    check_geometry(artifact.heads, artifact.scores.geometry, artifact.place)
+    named = result.get("model")
+    model = named if isinstance(named, Mapping) else {"name": named}
     groups = model.get("key_value_heads")
-    known = isinstance(groups, list) and all(isinstance(one, int) for one in groups)
+    known = isinstance(groups, list) and all(isinstance(group, int) for group in groups)
     return LearnedMask(
-        one.name,
-        one.place,
+        artifact.name,
+        artifact.place,
         _text(result.get("task")),
         _text(result.get("start")),
-        one.heads,
-        one.scores,
+        artifact.heads,
+        artifact.scores,
         _text(model.get("name")),
         tuple(groups) if isinstance(groups, list) and known else None,
-        one.digest,
+        artifact.digest,
     )
 
 
@@ -195,12 +195,12 @@ def _at_least(sizes: Sequence[int], kept: int, dropped: int) -> float:
                     at = (j + i, t + i * size)
                     more[at] = more.get(at, 0) + count * comb(number, i)
         ways = more
-    found = 0
+    favourable = 0
     for (j, t), count in ways.items():
         if j >= dropped:
             sign = -1 if (j - dropped) % 2 else 1
-            found += sign * comb(j - 1, dropped - 1) * count * comb(total - t, kept)
-    return found / comb(total, kept)
+            favourable += sign * comb(j - 1, dropped - 1) * count * comb(total - t, kept)
+    return favourable / comb(total, kept)
 
 
 def _sizes(geometry: Geometry, key_heads: Sequence[int]) -> list[int]:

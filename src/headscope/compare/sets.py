@@ -45,11 +45,11 @@ def overlaps(
     ways = {name: (directions or {}).get(name, name) for name in sets}
     rows = []
     for a, b in combinations(sets, 2):
-        one, other = sets[a], sets[b]
-        check_geometry(other, one.geometry, f"{b} (compared with {a})")
-        found = overlap(set(one), set(other), one.geometry.total)
-        given_b = found.intersection / len(other) if len(other) else None
-        given_a = found.intersection / len(one) if len(one) else None
+        first, other = sets[a], sets[b]
+        check_geometry(other, first.geometry, f"{b} (compared with {a})")
+        common = overlap(set(first), set(other), first.geometry.total)
+        given_b = common.intersection / len(other) if len(other) else None
+        given_a = common.intersection / len(first) if len(first) else None
         correlation = (
             rank_correlation(ranked[a], ranked[b]) if a in ranked and b in ranked else None
         )
@@ -57,12 +57,12 @@ def overlaps(
             PairOverlap(
                 a,
                 b,
-                found.jaccard,
-                found.expected,
-                found.expected_exact,
-                found.p_value,
-                found.intersection,
-                len(one),
+                common.jaccard,
+                common.expected,
+                common.expected_exact,
+                common.p_value,
+                common.intersection,
+                len(first),
                 len(other),
                 given_b,
                 Conditional(given_a, given_b),
@@ -81,8 +81,8 @@ def rank_correlation(a: HeadScores, b: HeadScores) -> float | None:
     """
     check_geometry(b, a.geometry, "the other scores")
     mask = a.geometry.mask()
-    one, other = (centred(mid_ranks(scores.values[mask])) for scores in (a, b))
-    return known(float(np.clip(correlation(one, other), -1.0, 1.0)))
+    first, other = (centred(mid_ranks(scores.values[mask])) for scores in (a, b))
+    return known(float(np.clip(correlation(first, other), -1.0, 1.0)))
 
 
 def group_overlaps(
@@ -137,12 +137,12 @@ def _within(pairs: Sequence[PairOverlap], names: Collection[str]) -> list[PairOv
 def _relation(a: str | None, b: str | None) -> str | None:
     if not a or not b or not _is_way(a) or not _is_way(b):
         return None
-    one, other = parse_direction(a), parse_direction(b)
-    source = same_language(one.source, other.source)
-    target = same_language(one.target, other.target)
+    first, other = parse_direction(a), parse_direction(b)
+    source = same_language(first.source, other.source)
+    target = same_language(first.target, other.target)
     if source and target:
         return "same direction"
-    crossed = same_language(one.source, other.target), same_language(one.target, other.source)
+    crossed = same_language(first.source, other.target), same_language(first.target, other.source)
     if all(crossed):
         return "opposite"
     return "same source" if source else "same target" if target else "other"
@@ -158,11 +158,11 @@ def _is_way(name: str) -> bool:
 
 def _languages(codes: Sequence[str]) -> list[str]:
     """The languages in order, each by the spelling that comes first."""
-    found: list[str] = []
+    languages: list[str] = []
     for code in codes:
-        if not any(same_language(code, one) for one in found):
-            found.append(code)
-    return found
+        if not any(same_language(code, language) for language in languages):
+            languages.append(code)
+    return languages
 
 
 def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0.0) -> ClassShares:

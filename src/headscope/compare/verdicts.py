@@ -84,11 +84,11 @@ def read_methods(
         ((column.artifact.place, column.artifact.geometry) for column in firsts),
         "methods are compared on one model",
     )
-    for one in firsts:
-        other = next((c for cs in runs for c in cs if c.weights not in (None, one.weights)), None)
-        if one.weights is not None and other is not None:
+    for first in firsts:
+        other = next((c for cs in runs for c in cs if c.weights not in (None, first.weights)), None)
+        if first.weights is not None and other is not None:
             raise InputError(
-                f"{one.artifact.place} was found in weights {one.weights[:12]}…, but "
+                f"{first.artifact.place} was found in weights {first.weights[:12]}…, but "
                 f"{other.artifact.place} in {str(other.weights)[:12]}…; methods are compared on "
                 "one model: run both on the same"
             )
@@ -124,10 +124,10 @@ def agreement(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> list[
     unions = selections(columns, sets)
     counts = np.zeros(len(unions) + 1, dtype=np.int64)
     for head in geometry.heads():
-        counts[sum(head in one for one in unions.values())] += 1
+        counts[sum(head in union for union in unions.values())] += 1
     chances = np.array([1.0])
-    for one in unions.values():
-        share = len(one) / geometry.total
+    for union in unions.values():
+        share = len(union) / geometry.total
         chances = np.convolve(chances, [1 - share, share])
     return [
         Agreement(number, int(count), float(chance) * geometry.total)
@@ -137,10 +137,10 @@ def agreement(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> list[
 
 def selections(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> dict[str, HeadSet]:
     """What each method selects in any of its columns, by method."""
-    found: dict[str, HeadSet] = {}
-    for column, one in zip(columns, sets, strict=True):
-        found[column.method] = found[column.method] | one if column.method in found else one
-    return found
+    union: dict[str, HeadSet] = {}
+    for column, heads in zip(columns, sets, strict=True):
+        union[column.method] = union[column.method] | heads if column.method in union else heads
+    return union
 
 
 def _read(path: Path, every_part: bool) -> list[MethodColumn]:
@@ -165,17 +165,17 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     columns = []
 
     def add(label: str, part: str | None, chosen: HeadSet | None) -> None:
-        one = scores.get(part or MEAN)
-        geometry = one.geometry if one is not None else chosen.geometry if chosen else None
+        ranked = scores.get(part or MEAN)
+        geometry = ranked.geometry if ranked is not None else chosen.geometry if chosen else None
         if geometry is None:
             raise InputError(
                 f"{path}: holds no scores, no heads and no gate; name a run that found heads"
             )
         noted = weights
-        for origin in (one, chosen):
+        for origin in (ranked, chosen):
             noted = noted or (None if origin is None else origin.origin.provenance.get("weights"))
         place = str(path) if part is None else f"{path}:{part}"
-        artifact = Artifact(label, place, geometry, one, chosen)
+        artifact = Artifact(label, place, geometry, ranked, chosen)
         columns.append(MethodColumn(label, method, artifact, noted, signature, name))
 
     parts = [part for part in scores if part != MEAN]
@@ -193,7 +193,7 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
 def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn]:
     """Columns with the run's folder in their names where two runs are of one method."""
     methods = [columns[0].method for columns in runs]
-    found: list[MethodColumn] = []
+    named: list[MethodColumn] = []
     taken: dict[str, int] = {}
     for columns in runs:
         method = columns[0].method
@@ -206,8 +206,8 @@ def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn
         for column in columns:
             name = own + column.name.removeprefix(method)
             artifact = replace(column.artifact, name=name)
-            found.append(replace(column, name=name, method=own, artifact=artifact))
-    return found
+            named.append(replace(column, name=name, method=own, artifact=artifact))
+    return named
 
 
 def _ranks(column: MethodColumn, by: Rank) -> dict[Head, int]:

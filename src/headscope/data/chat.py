@@ -163,12 +163,12 @@ class Chat:
         for attempt in range(tries):
             if attempt:
                 self.count("retries")
-            found = read(self._request(messages, response_format, what))
-            if found is not None:
+            value = read(self._request(messages, response_format, what))
+            if value is not None:
                 self.count("answered")
                 if path is not None:
-                    write_text_atomically(path, json.dumps(plain(found)) + "\n")
-                return found
+                    write_text_atomically(path, json.dumps(plain(value)) + "\n")
+                return value
         return None
 
     def _request(

@@ -133,7 +133,7 @@ def _check(source: DocumentSource) -> None:
 @dataclass
 class _Shelf:
     source: DocumentSource
-    found: dict[str | None, list[Document]] = field(default_factory=dict)
+    documents: dict[str | None, list[Document]] = field(default_factory=dict)
     spelt: dict[str, str | None] = field(default_factory=dict)
 
     def put(self, document: Document) -> None:
@@ -144,14 +144,14 @@ class _Shelf:
             key = self.spelt[key]
             if key is None:
                 return
-        kept = self.found.setdefault(key, [])
+        kept = self.documents.setdefault(key, [])
         if self.source.limit is None or len(kept) < self.source.limit:
             kept.append(Document(document.id, document.text, key, document.line))
 
     def _key(self, code: str) -> str | None:
         """The first spelling of a language, or the one asked for; None if it is not wanted."""
         wanted = self.source.languages
-        for known in wanted or self.found:
+        for known in wanted or self.documents:
             if known is not None and same_language(known, code):
                 return known
         return None if wanted and self.source.language is None else code
@@ -160,25 +160,25 @@ class _Shelf:
     def full(self) -> bool:
         """Whether further documents would be left out, as far as one can know."""
         limit = self.source.limit
-        if limit is None or not self.found:
+        if limit is None or not self.documents:
             return False
-        if None in self.found:
+        if None in self.documents:
             wanted: Sequence[str | None] = [None]
         elif self.source.language is not None:
-            wanted = list(self.found)
+            wanted = list(self.documents)
         elif self.source.languages:
             wanted = self.source.languages
         else:
             return False
-        return all(len(self.found.get(code, ())) >= limit for code in wanted)
+        return all(len(self.documents.get(code, ())) >= limit for code in wanted)
 
     def files(self) -> tuple[DocumentFile, ...]:
         name, wanted = self.source.data, self.source.languages
-        if not self.found and not self.spelt:
+        if not self.documents and not self.spelt:
             raise InputError(f"{name} holds no documents; give a file with at least one")
-        order = list(self.found)
-        if wanted and self.source.language is None and None not in self.found:
-            order = [code for code in dict.fromkeys(wanted) if code in self.found]
+        order = list(self.documents)
+        if wanted and self.source.language is None and None not in self.documents:
+            order = [code for code in dict.fromkeys(wanted) if code in self.documents]
             if not order:
                 others = ", ".join(sorted(self.spelt)[:20])
                 raise InputError(
@@ -186,10 +186,10 @@ class _Shelf:
                 )
         return tuple(
             DocumentFile(
-                tuple(self.found[code]),
+                tuple(self.documents[code]),
                 code,
                 name,
-                digest_of([document.text for document in self.found[code]]),
+                digest_of([document.text for document in self.documents[code]]),
             )
             for code in order
         )
@@ -265,24 +265,24 @@ def read_summaries(
     language = _language_field(source, ABSENT if default is None else default)
     text = Field(source.text_column, text_cell("give a text"))
     summary = Field(summary_column, text_cell("give a summary"))
-    found: dict[str, list[Summarised]] = {code: [] for code in source.languages}
+    texts: dict[str, list[Summarised]] = {code: [] for code in source.languages}
     others: set[str] = set()
     with open_rows(source.data, (text, summary, ID, language)) as rows:
         for row in rows:
             written = row[language] or ""
-            code = next((known for known in found if same_language(known, written)), written)
-            if source.languages and code not in found:
+            code = next((known for known in texts if same_language(known, written)), written)
+            if source.languages and code not in texts:
                 others.add(code)
                 continue
-            kept = found.setdefault(code, [])
+            kept = texts.setdefault(code, [])
             if source.limit is None or len(kept) < source.limit:
                 kept.append(Summarised(row.id, row[text], row[summary], row.line))
-    for code, items in found.items():
+    for code, items in texts.items():
         if not items:
             raise InputError(
                 f"{source.data} holds no texts in {code}; it has {', '.join(sorted(others))}"
             )
-    if not found:
+    if not texts:
         raise InputError(f"{source.data} holds no texts; give a file with at least one")
     return tuple(
         SummaryFile(
@@ -291,5 +291,5 @@ def read_summaries(
             source.data,
             digest_of([part for item in items for part in (item.text, item.summary)]),
         )
-        for code, items in found.items()
+        for code, items in texts.items()
     )

@@ -241,11 +241,11 @@ def _suggestions(code: str) -> list[str]:
     first = re.split("[-_]", code.strip())[0].lower()
     if len(first) > 3:
         try:
-            found = find_by_name(code).to_tag()
+            tag = find_by_name(code).to_tag()
         except LookupError:
-            found = ""
-        if found and is_known(found):
-            return [found]
+            tag = ""
+        if tag and is_known(tag):
+            return [tag]
     spoken = None
     if len(first) == 2 and first.isascii() and first.isalpha():
         # Country codes are the usual mix-up: jp for Japanese, cz for Czech.

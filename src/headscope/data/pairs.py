@@ -23,7 +23,7 @@ from headscope.data.languages import (
     language_tag,
     settled_direction,
 )
-from headscope.data.rows import Field, kind_of, read_rows, text_cell
+from headscope.data.rows import Field, kind_of, read_fields, text_cell
 from headscope.data.tables import ABSENT, is_dataset
 from headscope.errors import InputError, naming
 from headscope.settings import Settings
@@ -201,7 +201,7 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     first = Field(source.source_column, sentence)
     second = Field(source.target_column, sentence)
     links = Field(source.links_column or "links", _links, ABSENT if source.links_column else None)
-    rows, digest = read_rows(
+    rows, digest = read_fields(
         source.data, (first, second, links), source.limit, dataset=dataset, split=source.split
     )
     pairs = [
@@ -332,7 +332,7 @@ def _read_flores(
 
 
 def _files(folder: Path, split: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     splits = set()
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         for path in sorted(place.iterdir()):
@@ -340,13 +340,13 @@ def _files(folder: Path, split: str) -> dict[str, Path]:
             if match and is_known(match[1]):
                 splits.add(match[2])
                 if match[2] == split:
-                    found.setdefault(match[1], path)
-    if not found:
+                    files.setdefault(match[1], path)
+    if not files:
         raise InputError(
             f"{folder} has no files of the split {split!r}; found: {', '.join(sorted(splits))}; "
             "name one with --split"
         )
-    return found
+    return files
 
 
 def _choose(folder: Path, files: dict[str, Path], code: str, split: str) -> Path:

@@ -31,7 +31,7 @@ from headscope.data.files import (
 )
 from headscope.data.languages import language_name
 from headscope.data.prompts import template_parts, unescaped
-from headscope.data.rows import ID, Field, check_unicode, read_rows
+from headscope.data.rows import ID, Field, check_unicode, read_fields
 from headscope.errors import InputError, naming
 
 _FORM = "give a SQuAD file, or one JSON object a line"
@@ -96,21 +96,21 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     if not data.strip():
         raise InputError(f"{path} is empty; give a file with at least one question")
     digest = hashlib.sha256(data).hexdigest()
-    found: list[Question] = []
+    questions: list[Question] = []
     unanswerable = 0
     for question in _questions(path, data):
         if question is None:
             unanswerable += 1
             continue
-        found.append(question)
-        if len(found) == limit:
+        questions.append(question)
+        if len(questions) == limit:
             break
-    if not found:
+    if not questions:
         raise InputError(
             f"{path} holds no question with an answer; give a SQuAD file, or records with context, "
             "question and answers"
         )
-    return QuestionFile(tuple(found), unanswerable, str(path), digest)
+    return QuestionFile(tuple(questions), unanswerable, str(path), digest)
 
 
 def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
@@ -270,15 +270,15 @@ class QuestionTemplate:
         A question without a context leaves out the line it would stand on.
         """
         words = " ".join(question.question.split())
-        said = question.context if context is None else context
+        passage = question.context if context is None else context
         text = self.text
         if text is None:
             code = (question.language or "en").split("-")[0].split("_")[0]
             before, answer = WORDINGS.get(code, WORDINGS["en"])
             text = f"{{context}}\n{before} {{question}}\n{answer}"
-            if not said:
+            if not passage:
                 text = text.removeprefix("{context}\n")
-        values = {"context": said, "question": words}
+        values = {"context": passage, "question": words}
         return "".join(
             literal + ("" if name is None else values[name]) for literal, name in self._parts(text)
         )
@@ -332,7 +332,7 @@ def read_needles(
     Raises:
         InputError: naming file and line of an empty needle, question or haystack.
     """
-    rows, _ = read_rows(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
+    rows, _ = read_fields(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
     needles = []
     for at, row in enumerate(rows):
         needle, question, haystack = row[NEEDLE], row[QUESTION], row[HAYSTACK]

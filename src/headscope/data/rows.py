@@ -59,7 +59,7 @@ class Row:
         return self[ID] or str(self.line)
 
 
-def read_rows(
+def read_fields(
     data: str | Path,
     fields: Sequence[Field[Any]],
     limit: int | None = None,
@@ -102,7 +102,7 @@ def open_rows(
     """The rows one after the other; nothing is read beyond the last one that is asked for.
 
     With `plain` each line of the file is the cell of the first field. Errors are those of
-    `read_rows`, raised when the row is reached; a file without rows gives none.
+    `read_fields`, raised when the row is reached; a file without rows gives none.
     """
     columns = _columns(fields)
     path = Path(data)

@@ -21,7 +21,7 @@ def sentence_digest(sentence: str) -> str:
 
 
 def halves(
-    pairs: Sequence[SentencePair], beside: Iterable[SentencePair] = ()
+    pairs: Sequence[SentencePair], others: Iterable[SentencePair] = ()
 ) -> tuple[tuple[SentencePair, ...], tuple[SentencePair, ...]]:
     """Splits pairs in two, by a hash of the source sentence: one to find on, one to verify on.
 
@@ -30,7 +30,7 @@ def halves(
     another, so pairs among them that share a sentence on either side then fall into one half.
     Raises ``InputError`` if one half is left empty.
     """
-    first = _first_sources(beside)
+    first = _first_sources(others)
     find: list[SentencePair] = []
     verify: list[SentencePair] = []
     for pair in pairs:
@@ -110,16 +110,16 @@ def draw_reference(
     file that ``paths`` has of it.
     """
     tied = _first_sources(pair for pairs in directions.values() for pair in pairs)
-    found = {}
+    apart = {}
     for name, pairs in directions.items():
         by_source = {sentence_digest(pair.source): pair for pair in reversed(pairs)}
-        found[name] = draw_apart(
+        apart[name] = draw_apart(
             by_source,
             reference_size(len(by_source), number, (paths or {}).get(name, name)),
             f"reference {seed}",
             tied,
         )
-    return found
+    return apart
 
 
 def reference_size(there: int, number: int, name: str) -> int:

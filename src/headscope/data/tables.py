@@ -301,11 +301,11 @@ def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence
 
 def _leaves(fields: Iterable[Any]) -> list[str]:
     """Dotted names of all columns of an Arrow schema."""
-    found: list[str] = []
+    names: list[str] = []
     for field in fields:
         structure = field.type.num_fields and str(field.type).startswith("struct")
-        found += _leaves(field.flatten()) if structure else [field.name]
-    return found
+        names += _leaves(field.flatten()) if structure else [field.name]
+    return names
 
 
 def _cells(count: int) -> str:

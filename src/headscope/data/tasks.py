@@ -16,7 +16,7 @@ from headscope.data.files import check_limit, decoded, open_bytes, packaged_rows
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.data.rows import Field, Row, read_rows, text_cell
+from headscope.data.rows import Field, Row, read_fields, text_cell
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 
@@ -489,7 +489,7 @@ def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
 def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     fields = [Field(key, _text) for key in keys]
     by_number = any(key.isdigit() for key in keys)
-    rows, digest = read_rows(path, fields if by_number else [*fields, CANDIDATES], limit)
+    rows, digest = read_fields(path, fields if by_number else [*fields, CANDIDATES], limit)
     return [
         replace(row, place=f"{path}, item {number} (line {row.line})")
         for number, row in enumerate(rows, 1)

@@ -112,16 +112,16 @@ def read_prompts(path: str | Path, limit: int | None = None) -> dict[str, Transf
     `InputError` with file, line and fix.
     """
     check_limit(limit)
-    found: dict[str, list[TransferPrompt]] = {}
+    by_pair: dict[str, list[TransferPrompt]] = {}
     with open_rows(path, (*FIELDS, ID)) as rows:
         for row in rows:
             prompt = _own_prompt(row)
-            kept = found.setdefault(prompt.pair, [])
+            kept = by_pair.setdefault(prompt.pair, [])
             if limit is None or len(kept) < limit:
                 kept.append(prompt)
-    if not found:
+    if not by_pair:
         raise InputError(f"{path} holds no prompts; give a file with at least one")
-    return {pair: transfer_file(prompts, str(path)) for pair, prompts in found.items()}
+    return {pair: transfer_file(prompts, str(path)) for pair, prompts in by_pair.items()}
 
 
 def _own_prompt(row: Row) -> TransferPrompt:
@@ -199,8 +199,8 @@ def sentences(code: str) -> Mapping[str, Any]:
     between two statements, and the gender of each name, on which statements and values may depend.
     """
     text = files("headscope.data").joinpath("contradictions", f"{code}.json").read_text("utf-8")
-    found: Mapping[str, Any] = json.loads(text)
-    return found
+    entries: Mapping[str, Any] = json.loads(text)
+    return entries
 
 
 def _languages(pair: str) -> tuple[str, str]:

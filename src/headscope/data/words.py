@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.files import file_kind, json_digest, open_bytes, parse_object, text_lines
 from headscope.data.languages import is_known
-from headscope.data.rows import ID, Field, read_rows
+from headscope.data.rows import ID, Field, read_fields
 from headscope.data.tables import readable_parquet
 from headscope.errors import InputError, need
 
@@ -228,11 +228,11 @@ def words_of(text: str) -> tuple[str, ...]:
             stretches[-1] = start, unit.end
         else:
             stretches.append((unit.start, unit.end))
-    found: list[str] = []
+    words: list[str] = []
     for start, end in stretches:
         stretch = text[start:end]
-        found += WordBreaker(stretch, "und") if is_unspaced(stretch[0]) else [stretch]
-    return tuple(found)
+        words += WordBreaker(stretch, "und") if is_unspaced(stretch[0]) else [stretch]
+    return tuple(words)
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
             f"{', '.join(names) or 'none'}); name at least three, such as en, de and es"
         )
     fields = [Field(language, _word) for language in languages]
-    rows, digest = read_rows(path, [*fields, ID] if "id" in names else fields, limit)
+    rows, digest = read_fields(path, [*fields, ID] if "id" in names else fields, limit)
     concepts = []
     for row in rows:
         words = {field.column: word for field in fields if (word := row[field])}

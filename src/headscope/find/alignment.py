@@ -216,8 +216,8 @@ def decoded(
     captured = capture_greedy(lm, prompts, keys, scope, config, part, progress)
     outputs = [encode_output(lm.tokenizer, output.output_ids) for output in captured]
     one_line = bool(prompts) and prompts[0].special
-    said = _own_pairs(pairs.pairs, [text for text, _ in outputs], one_line)
-    alignment = _alignment(lm, part, pairs, config, said)
+    spoken = _own_pairs(pairs.pairs, [text for text, _ in outputs], one_line)
+    alignment = _alignment(lm, part, pairs, config, spoken)
     sentences = []
     for index, words in enumerate(_words(alignment)):
         written, spans = outputs[index]
@@ -248,7 +248,7 @@ def _alignment(
     part: RunPart,
     pairs: PairFile,
     config: TranslationScore,
-    said: Sequence[SentencePair],
+    outputs: Sequence[SentencePair],
 ) -> Alignment:
     """The word links, computed once a run: statistical aligners have no seed.
 
@@ -262,11 +262,11 @@ def _alignment(
     if config.decode == "greedy":
         aligner = aligner or "eflomal"
         extra = [replace(pair, links=None) for pair in pairs.pairs]
-    spoken = [pair for pair in said if pair.target.strip()]
+    spoken = [pair for pair in outputs if pair.target.strip()]
     tokens = partial(_tokens, lm) if aligner == "llm" else None
     options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
     alignment = align_words(spoken, options, pairs.source_language, pairs.target_language, extra)
-    alignment = _with_silent(alignment, said)
+    alignment = _with_silent(alignment, outputs)
     part.keep_record(part.links, alignment.as_dict())
     return alignment
 
@@ -279,12 +279,12 @@ def _tokens(lm: LanguageModel, text: str) -> list[Word]:
     return [Word(text[start:end], start, end) for start, end in places]
 
 
-def _with_silent(alignment: Alignment, said: Sequence[SentencePair]) -> Alignment:
+def _with_silent(alignment: Alignment, outputs: Sequence[SentencePair]) -> Alignment:
     """Put back the pairs with an empty output: no target words, no links."""
-    if all(pair.target.strip() for pair in said):
+    if all(pair.target.strip() for pair in outputs):
         return alignment
     rows = zip(alignment.source_words, alignment.target_words, alignment.links, strict=True)
-    full = [next(rows) if pair.target.strip() else ((), (), None) for pair in said]
+    full = [next(rows) if pair.target.strip() else ((), (), None) for pair in outputs]
     sources, targets, links = zip(*full, strict=True)
     return replace(alignment, source_words=sources, target_words=targets, links=links)
 

@@ -23,7 +23,7 @@ from headscope.data.words import Word, membership, split_words
 from headscope.errors import InputError
 from headscope.heads import Head, HeadSet, check_geometry
 from headscope.heads.draws import Draw, draw_heads
-from headscope.results.key_tokens import Control, OtherHeads
+from headscope.results.key_tokens import KeyTokenControl, OtherHeads
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def locate_words(prompt: str, names: Sequence[str]) -> list[KeyWord]:
     if not names:
         raise InputError("no key words were given; name words of the prompt with --word")
     edges = _edges(prompt)
-    found = []
+    words = []
     for name in dict.fromkeys(names):
         text = name.strip()
         spans = _occurrences(prompt, text, edges)
@@ -75,8 +75,8 @@ def locate_words(prompt: str, names: Sequence[str]) -> list[KeyWord]:
             spans = every[number - 1 : number]
         if not spans:
             raise InputError(_missing(prompt, name, text))
-        found.append(KeyWord(name, tuple(spans)))
-    return found
+        words.append(KeyWord(name, tuple(spans)))
+    return words
 
 
 def _edges(prompt: str) -> list[bool]:
@@ -210,7 +210,7 @@ class KeyTokenAttention:
     even: NDArray[np.float32]
     mass: NDArray[np.float32]
     even_mass: NDArray[np.float32]
-    controls: dict[str, Control]
+    controls: dict[str, KeyTokenControl]
     generated: bool
 
     @property
@@ -359,10 +359,10 @@ def _tokens_of(
     return member, tuple(tuple(np.flatnonzero(column).tolist()) for column in member.T)
 
 
-def _control(draws: Sequence[Draw], means: Mapping[Head, float], score: float) -> Control:
+def _control(draws: Sequence[Draw], means: Mapping[Head, float], score: float) -> KeyTokenControl:
     """Random other heads beside those with this score, from the mean attention of every head."""
     paid = [sum(means[head] for head in draw.heads) / len(draw.heads) for draw in draws]
-    return Control(
+    return KeyTokenControl(
         mean=float(np.mean(paid)),
         low=min(paid),
         high=max(paid),
@@ -386,5 +386,5 @@ def _attention(
     rows = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     rows[0, list(text.rows)] = True
     request = WeightRequest(torch.from_numpy(keys.astype(np.int64))[None], heads, rows)
-    found = weights_in(lm, batch, request)
-    return found.weights.cpu().numpy(), found.uniform.cpu().numpy()
+    attended = weights_in(lm, batch, request)
+    return attended.weights.cpu().numpy(), attended.uniform.cpu().numpy()

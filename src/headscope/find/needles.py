@@ -128,30 +128,30 @@ def retrieval(
 
     hidden = hide(lm, needles, config)
     marked = []
-    for one in hidden:
-        mark = np.zeros(len(one.ids), dtype=bool)
-        mark[one.needle] = True
+    for row in hidden:
+        mark = np.zeros(len(row.ids), dtype=bool)
+        mark[row.needle] = True
         marked.append(mark)
     part = RunPart(run, "retrieval")
     captured = capture_greedy(
-        lm, [one.prompt for one in hidden], marked, None, config, part, progress
+        lm, [row.prompt for row in hidden], marked, None, config, part, progress
     )
-    counts = [_count(one, seen, config) for one, seen in zip(hidden, captured, strict=True)]
+    counts = [_count(row, seen, config) for row, seen in zip(hidden, captured, strict=True)]
     texts = [
         lm.tokenizer.decode(list(seen.output_ids), skip_special_tokens=True) for seen in captured
     ]
     statistics: Arrays = {
-        "hits": np.stack([one[0] for one in counts]).astype(np.uint16),
-        "chance": np.stack([one[1] for one in counts]).astype(np.float32),
-        "elsewhere": np.stack([one[2] for one in counts]).astype(np.uint16),
-        "totals": np.array([one[3] for one in counts], dtype=np.int32),
-        "needles": np.array([one.number for one in hidden], dtype=np.int32),
-        "lengths": np.array([one.length for one in hidden], dtype=np.int32),
-        "depths": np.array([one.depth for one in hidden], dtype=np.float32),
+        "hits": np.stack([row[0] for row in counts]).astype(np.uint16),
+        "chance": np.stack([row[1] for row in counts]).astype(np.float32),
+        "elsewhere": np.stack([row[2] for row in counts]).astype(np.uint16),
+        "totals": np.array([row[3] for row in counts], dtype=np.int32),
+        "needles": np.array([row.number for row in hidden], dtype=np.int32),
+        "lengths": np.array([row.length for row in hidden], dtype=np.int32),
+        "depths": np.array([row.depth for row in hidden], dtype=np.float32),
         "answered": np.array(
             [
-                -1 if one.answer is None else int(one.answer.casefold() in text.casefold())
-                for one, text in zip(hidden, texts, strict=True)
+                -1 if row.answer is None else int(row.answer.casefold() in text.casefold())
+                for row, text in zip(hidden, texts, strict=True)
             ],
             dtype=np.int8,
         ),
@@ -188,20 +188,20 @@ def retrieval(
 
 
 def _count(
-    one: Hidden, seen: Captured, config: Retrieval
+    row: Hidden, seen: Captured, config: Retrieval
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], int]:
     """Hits, chance and same tokens elsewhere, (L, W), and the tokens that could be hit."""
-    ids = np.array(one.ids)
-    of_needle = set(ids[one.needle].tolist())
+    ids = np.array(row.ids)
+    of_needle = set(ids[row.needle].tolist())
     shape = seen.peaks.shape[1:]
     hits, elsewhere = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     chance = np.zeros(shape)
-    offsets = _offsets(one)
+    offsets = _offsets(row)
     generated = np.array(seen.output_ids, dtype=np.int64)
     total = 0
     for token in sorted(of_needle.intersection(seen.output_ids)):
         peaks = seen.peaks[generated == token]
-        right = one.needle[ids[one.needle] == token]
+        right = row.needle[ids[row.needle] == token]
         others = np.setdiff1d(np.flatnonzero(ids == token), right)
         # A head that is not there has the place -1, which is none of these.
         if config.share_of == "needle":
@@ -222,19 +222,19 @@ def _count(
     return hits, chance, elsewhere, total
 
 
-def _offsets(one: Hidden) -> NDArray[np.intp]:
+def _offsets(row: Hidden) -> NDArray[np.intp]:
     """By how many places the needle can be moved within its haystack, its own place included."""
-    first, last = int(one.needle[0]), int(one.needle[-1])
-    return np.arange(one.context[0] - first, one.context[1] - last)
+    first, last = int(row.needle[0]), int(row.needle[-1])
+    return np.arange(row.context[0] - first, row.context[1] - last)
 
 
 def _by_needle(statistics: Arrays, name: str) -> NDArray[Any]:
     """The sum of a statistic over the prompts that count of each needle, by needle."""
     values, needles = statistics[name], statistics["needles"]
     counted = (statistics["totals"] > 0).reshape(-1, *[1] * (values.ndim - 1))
-    found = np.zeros((int(needles.max()) + 1, *values.shape[1:]), dtype=np.float64)
-    np.add.at(found, needles, np.where(counted, values, 0))
-    return found
+    sums = np.zeros((int(needles.max()) + 1, *values.shape[1:]), dtype=np.float64)
+    np.add.at(sums, needles, np.where(counted, values, 0))
+    return sums
 
 
 def by_place(scores: HeadScores) -> tuple[NeedlePlace, ...]:
@@ -242,8 +242,8 @@ def by_place(scores: HeadScores) -> tuple[NeedlePlace, ...]:
     lengths, depths = scores.statistics["lengths"], scores.statistics["depths"]
     answered, totals = scores.statistics["answered"], scores.statistics["totals"]
     places = []
-    found = sorted(set(zip(lengths.tolist(), depths.tolist(), strict=True)))
-    for length, depth in found:
+    cells = sorted(set(zip(lengths.tolist(), depths.tolist(), strict=True)))
+    for length, depth in cells:
         own = (lengths == length) & (depths == np.float32(depth))
         known = answered[own][answered[own] >= 0]
         right = float(known.mean()) if known.size else None
@@ -279,26 +279,26 @@ def hide(lm: LanguageModel, needles: NeedleFile, config: Retrieval) -> list[Hidd
     """Every needle in its haystack, at every length and depth."""
     from headscope.lm.tokens import encode
 
-    rooms = [len(encode(lm.tokenizer, one.haystack).ids) for one in needles.needles]
+    sizes = [len(encode(lm.tokenizer, needle.haystack).ids) for needle in needles.needles]
     most = max(8, lm.context_length - _ROOM)
-    shortest = min(*rooms, most) if len(rooms) > 1 else min(rooms[0], most)
+    shortest = min(*sizes, most) if len(sizes) > 1 else min(sizes[0], most)
     lengths = config.lengths or tuple(sorted({max(8, shortest // part) for part in (4, 2, 1)}))
-    found = []
+    hidden = []
     for length in lengths:
         for depth in config.depths:
-            for at, (one, room) in enumerate(zip(needles.needles, rooms, strict=True)):
-                if room < length and config.lengths:
+            for at, (needle, tokens) in enumerate(zip(needles.needles, sizes, strict=True)):
+                if tokens < length and config.lengths:
                     raise InputError(
-                        f"{needles.path}, line {one.line}: the haystack has {room} tokens and "
+                        f"{needles.path}, line {needle.line}: the haystack has {tokens} tokens and "
                         f"--length asks for {length}; give longer texts or a smaller length"
                     )
-                found.append(_hidden(lm, one, at, length, depth, config, needles.path))
-    return found
+                hidden.append(_hidden(lm, needle, at, length, depth, config, needles.path))
+    return hidden
 
 
 def _hidden(
     lm: LanguageModel,
-    one: Needle,
+    needle: Needle,
     number: int,
     length: int,
     depth: float,
@@ -309,15 +309,15 @@ def _hidden(
     from headscope.lm.prompting import chat_writer
     from headscope.lm.tokens import encode
 
-    size = len(encode(lm.tokenizer, one.needle).ids)
-    hay = _cut(lm, one.haystack, max(1, length - size))
+    size = len(encode(lm.tokenizer, needle.needle).ids)
+    hay = _cut(lm, needle.haystack, max(1, length - size))
     ends = [0, *(match.end() for match in _SENTENCE.finditer(hay)), len(hay)]
     at = min(ends, key=lambda end: (abs(end - depth * len(hay)), end))
     before, after = hay[:at].rstrip(), hay[at:].lstrip()
-    context = " ".join(part for part in (before, one.needle, after) if part)
+    context = " ".join(part for part in (before, needle.needle, after) if part)
     head, _, tail = config.template.partition("{context}")
     # What is asked may hold braces, which mean nothing.
-    head, tail = (part.replace("{question}", one.question) for part in (head, tail))
+    head, tail = (part.replace("{question}", needle.question) for part in (head, tail))
     prompt = Prompt(f"{head}{context}{tail}", len(head), len(head) + len(context))
     writer = chat_writer(lm, config.chat, config.template)
     if writer is not None:
@@ -327,18 +327,18 @@ def _hidden(
     text = encode(lm.tokenizer, prompt.text, prompt.special)
     if len(text.ids) >= lm.context_length:
         raise InputError(
-            f"{path}, line {one.line}: the prompt has {len(text.ids)} tokens and the context of "
+            f"{path}, line {needle.line}: the prompt has {len(text.ids)} tokens and the context of "
             f"{lm.name} holds {lm.context_length}; make it shorter with --length"
         )
     inside = np.flatnonzero(within(text.spans, start, end))
-    needle = np.flatnonzero(within(text.spans, place, place + len(one.needle)))
-    if not needle.size:
+    places = np.flatnonzero(within(text.spans, place, place + len(needle.needle)))
+    if not places.size:
         raise InputError(
-            f"{path}, line {one.line}: no token of the needle {one.needle!r} is left in the "
+            f"{path}, line {needle.line}: no token of the needle {needle.needle!r} is left in the "
             "prompt; the model's tokenizer drops it"
         )
     span = int(inside[0]), int(inside[-1]) + 1
-    return Hidden(one.id, number, prompt, text.ids, needle, span, length, depth, one.answer)
+    return Hidden(needle.id, number, prompt, text.ids, places, span, length, depth, needle.answer)
 
 
 def _cut(lm: LanguageModel, text: str, tokens: int) -> str:

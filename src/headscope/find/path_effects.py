@@ -74,8 +74,8 @@ def word_pairs(concepts: ConceptFile, count: int, seed: int) -> list[WordPair]:
     No pair is drawn twice; there may be fewer where the words do not suffice.
     """
     rng = random.Random(f"patching {seed}")
-    found: dict[tuple[Any, ...], WordPair] = {}
-    able = [one for one in concepts.concepts if len(one.words) >= 3]
+    drawn: dict[tuple[Any, ...], WordPair] = {}
+    able = [concept for concept in concepts.concepts if len(concept.words) >= 3]
     if len(able) < 2 or len(concepts.languages) < 3:
         raise InputError(
             f"{concepts.path} has {len(able)} meanings with words in three languages; patching "
@@ -83,10 +83,10 @@ def word_pairs(concepts: ConceptFile, count: int, seed: int) -> list[WordPair]:
         )
     for _ in range(20 * count):
         first, second = rng.sample(able, 2)
-        common = [one for one in concepts.languages if one in first.words and one in second.words]
-        if len(common) < 3:
+        both = [code for code in concepts.languages if code in first.words and code in second.words]
+        if len(both) < 3:
             continue
-        source, target, other = rng.sample(common, 3)
+        source, target, other = rng.sample(both, 3)
         answers = (
             first.words[target], first.words[other], second.words[target], second.words[other]
         )  # fmt: skip
@@ -94,15 +94,15 @@ def word_pairs(concepts: ConceptFile, count: int, seed: int) -> list[WordPair]:
         if len(set(answers)) < 4 or words[0] == words[1]:
             continue
         pair = WordPair(source, target, other, (first.id, second.id), words, answers)
-        found.setdefault((source, target, other, first.id, second.id), pair)
-        if len(found) == count:
+        drawn.setdefault((source, target, other, first.id, second.id), pair)
+        if len(drawn) == count:
             break
-    if not found:
+    if not drawn:
         raise InputError(
             f"no two meanings of {concepts.path} have different words in the same three "
             "languages; give more words"
         )
-    return list(found.values())
+    return list(drawn.values())
 
 
 def encoded_pairs(
@@ -123,8 +123,8 @@ def encoded_pairs(
     ready = []
     for at, pair in enumerate(pairs):
         *four, other_one = encoded[5 * at : 5 * at + 5]
-        heads = {one.ids[: one.start] for one in four}
-        firsts = tuple(one.ids[one.start] for one in four)
+        heads = {row.ids[: row.start] for row in four}
+        firsts = tuple(row.ids[row.start] for row in four)
         same = other_one.ids[other_one.start] == firsts[3]
         if len(heads) == 1 and len(set(firsts)) == 4 and same:
             (clean_ids,) = heads
@@ -213,12 +213,12 @@ def patching(
     part = RunPart(run, "patching")
     done = {int(own["pair"][0]): own["effects"] for own in part.tensors("pairs")}
     rows = []
-    for at, one in enumerate(chosen):
+    for at, pair in enumerate(chosen):
         if at not in done:
             donor = donors[at]
             borrowed = None if donor is None else outputs[kept[donor]]
             done[at] = _effects(
-                lm, one, plain_probabilities[kept[at]], outputs[kept[at]], borrowed, config
+                lm, pair, plain_probabilities[kept[at]], outputs[kept[at]], borrowed, config
             )
             part.keep_tensors("pairs", f"{at:06d}", {"pair": np.array([at]), "effects": done[at]})
         rows.append(done[at])
@@ -235,13 +235,13 @@ def patching(
 def _answers(lm: LanguageModel, ready: Sequence[ReadyPair]) -> str:
     """What the model goes on with after a few prompts, beside what would be right."""
     parts = []
-    for one in ready:
-        token = int(lm.next_logits([one.clean])[0].argmax())
-        asked, said, right = (
+    for pair in ready:
+        token = int(lm.next_logits([pair.clean])[0].argmax())
+        prompt, output, right = (
             lm.tokenizer.decode(ids, skip_special_tokens=True)
-            for ids in (list(one.clean), [token], [one.firsts[0]])
+            for ids in (list(pair.clean), [token], [pair.firsts[0]])
         )
-        parts.append(f"{asked[-40:]!r} gives {said!r}, right begins with {right!r}")
+        parts.append(f"{prompt[-40:]!r} gives {output!r}, right begins with {right!r}")
     return "; ".join(parts)
 
 
@@ -278,21 +278,21 @@ def _unpatched(
 def _unrelated(chosen: Sequence[ReadyPair], seed: int) -> list[int | None]:
     """For each pair another one whose other prompt shares neither meaning nor target language."""
     rng = random.Random(f"patching control {seed}")
-    found: list[int | None] = []
-    for one in chosen:
+    donors: list[int | None] = []
+    for own in chosen:
         able = [
             at
             for at, other in enumerate(chosen)
-            if other.pair.other_target not in (one.pair.target, one.pair.other_target)
-            and other.pair.concepts[1] not in one.pair.concepts
+            if other.pair.other_target not in (own.pair.target, own.pair.other_target)
+            and other.pair.concepts[1] not in own.pair.concepts
         ]
-        found.append(rng.choice(able) if able else None)
-    return found
+        donors.append(rng.choice(able) if able else None)
+    return donors
 
 
 def _effects(
     lm: LanguageModel,
-    one: ReadyPair,
+    pair: ReadyPair,
     clean: NDArray[np.float64],
     outputs: torch.Tensor,
     borrowed: torch.Tensor | None,
@@ -307,8 +307,8 @@ def _effects(
     heads = list(lm.geometry.heads())
     layers = torch.tensor([head.layer for head in heads])
     numbers = torch.tensor([head.head for head in heads])
-    found = np.full((6, *lm.geometry.shape), np.nan, dtype=np.float32)
-    size = max(1, config.batch_tokens // len(one.clean))
+    effects = np.full((6, *lm.geometry.shape), np.nan, dtype=np.float32)
+    size = max(1, config.batch_tokens // len(pair.clean))
     batches = [
         list(range(start, min(start + size, len(heads)))) for start in range(0, len(heads), size)
     ]
@@ -319,15 +319,15 @@ def _effects(
         def read(some: list[int], source: torch.Tensor = source) -> NDArray[np.float64]:
             own = source[layers[some], numbers[some]]
             with patched(lm, Patch(layers[some], numbers[some], own)):
-                chances = lm.next_logits([one.clean] * len(some)).softmax(dim=-1)
-            now: NDArray[np.float64] = chances[:, list(one.firsts)].double().cpu().numpy()
+                chances = lm.next_logits([pair.clean] * len(some)).softmax(dim=-1)
+            now: NDArray[np.float64] = chances[:, list(pair.firsts)].double().cpu().numpy()
             return now - clean
 
         for some, changes in in_halves(batches, read):
             # The clean answer is the first of four; the effects name it last.
             columns = changes[:, [1, 2, 3, 0]] if source is outputs else changes[:, [1, 2]]
-            found[place, layers[some], numbers[some]] = columns.T
-    return found
+            effects[place, layers[some], numbers[some]] = columns.T
+    return effects
 
 
 def _scores(

@@ -89,13 +89,13 @@ def induction(
     rows = [np.concatenate([before, np.arange(first + n, first + 2 * n)]) for _ in ids]
     part = RunPart(run, "induction and previous tokens")
     every = capture_reference(lm, ids, rows, None, config, part, progress)
-    captured = [replace(one, peaks=one.peaks[len(before) :]) for one in every]
+    captured = [replace(text, peaks=text.peaks[len(before) :]) for text in every]
     # Token i of the second block occurred at `first + i`; what followed stands one further on.
     statistics: Arrays = {
         "hits": _stacked(captured, np.arange(n) + first + 1),
         "duplicates": _stacked(captured, np.arange(n) + first),
         "block": np.stack(
-            [((one.peaks > first) & (one.peaks <= first + n)).sum(axis=0) for one in captured]
+            [((text.peaks > first) & (text.peaks <= first + n)).sum(axis=0) for text in captured]
         ).astype(np.uint16),
         "totals": np.full(len(ids), n, dtype=np.int32),
         "previous": _on_previous(every, [before] * len(ids)),
@@ -127,17 +127,17 @@ def _over_texts(
     from headscope.find.capture import capture_reference
 
     ids = [lm.encode(text, most=TEXT_TOKENS) for text in texts]
-    ids = [one for one in ids if len(one) > FROM]
+    ids = [text for text in ids if len(text) > FROM]
     if not ids:
         raise InputError(
             f"none of the {len(texts)} texts has more than {FROM} tokens, so no token has another "
             "before it to look at; give longer ones"
         )
-    rows = [np.arange(FROM, len(one)) for one in ids]
+    rows = [np.arange(FROM, len(text)) for text in ids]
     captured = capture_reference(lm, ids, rows, None, config, RunPart(run, "texts"))
     return {
         "text_previous": _on_previous(captured, rows),
-        "text_previous_totals": np.array([len(one) for one in rows], dtype=np.int32),
+        "text_previous_totals": np.array([len(text) for text in rows], dtype=np.int32),
     }
 
 
@@ -147,8 +147,8 @@ def _on_previous(
     """How many peaks of each text's first rows fall on the token before, (S, L, W)."""
     return np.stack(
         [
-            (one.peaks[: len(own)] == own[:, None, None] - 1).sum(axis=0)
-            for one, own in zip(captured, rows, strict=True)
+            (text.peaks[: len(own)] == own[:, None, None] - 1).sum(axis=0)
+            for text, own in zip(captured, rows, strict=True)
         ]
     ).astype(np.uint16)
 
@@ -188,12 +188,12 @@ def _opening(lm: LanguageModel) -> tuple[int, ...]:
         return ()
     special = set(lm.tokenizer.all_special_ids)
     ids = lm.encode("a")
-    count = next((at for at, one in enumerate(ids) if one not in special), len(ids))
+    count = next((at for at, token in enumerate(ids) if token not in special), len(ids))
     return tuple(ids[:count])
 
 
 def _stacked(captured: list[Captured], places: NDArray[np.intp]) -> NDArray[np.uint16]:
     """How many peaks of each text fall on the place that belongs to their row, (S, L, W)."""
-    return np.stack([(one.peaks == places[:, None, None]).sum(axis=0) for one in captured]).astype(
-        np.uint16
-    )
+    return np.stack(
+        [(text.peaks == places[:, None, None]).sum(axis=0) for text in captured]
+    ).astype(np.uint16)

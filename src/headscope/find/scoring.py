@@ -60,9 +60,9 @@ class RunPart:
 NOWHERE = RunPart()
 
 
-def unfinished(batches: Iterable[Sequence[int]], found: Container[int]) -> list[list[int]]:
+def unfinished(batches: Iterable[Sequence[int]], done: Container[int]) -> list[list[int]]:
     """What is left to do of each batch."""
-    left = ([index for index in batch if index not in found] for batch in batches)
+    left = ([index for index in batch if index not in done] for batch in batches)
     return [batch for batch in left if batch]
 
 

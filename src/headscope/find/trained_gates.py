@@ -69,15 +69,15 @@ def ask(
     from headscope.lm.prompting import encode_answers
 
     reader = _Reader(lm, template, new_tokens, chat)
-    asked = []
+    prepared = []
     for question in questions:
         name = f"{path}, {question.place}"
         context, cut = reader.context(question, name)
         prompt = template.render(question, context)
         with naming(name):
             (row,) = encode_answers(lm, [prompt], [question.answers[0]], chat)
-        asked.append(AskedQuestion(question, prompt, replace(row, name=name), cut))
-    return asked
+        prepared.append(AskedQuestion(question, prompt, replace(row, name=name), cut))
+    return prepared
 
 
 @dataclass(frozen=True)
@@ -92,22 +92,22 @@ class _Reader:
         if self._fits(question, question.context):
             return question.context, False
         context = question.context
-        found = next(
-            ((context.index(one), one) for one in question.answers if one in context), (0, "")
+        placed = next(
+            ((context.index(text), text) for text in question.answers if text in context), (0, "")
         )
-        shortest, longest = len(found[1]), len(context)
-        if not self._fits(question, _window(question, *found, shortest)):
+        shortest, longest = len(placed[1]), len(context)
+        if not self._fits(question, _window(question, *placed, shortest)):
             raise InputError(
                 f"{name}: question and answer alone have more tokens than the model's context of "
                 f"{self.lm.context_length} holds; leave it out or take a model with a longer one"
             )
         while longest - shortest > 1:  # `shortest` fits and `longest` does not
             middle = (shortest + longest) // 2
-            if self._fits(question, _window(question, *found, middle)):
+            if self._fits(question, _window(question, *placed, middle)):
                 shortest = middle
             else:
                 longest = middle
-        return _window(question, *found, shortest), True
+        return _window(question, *placed, shortest), True
 
     def _fits(self, question: Question, context: str) -> bool:
         from headscope.lm.prompting import uses_chat, wrap_prompts
@@ -171,7 +171,7 @@ class SoftGate(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedGates:
     """A gate and how it came about.
 
     Attributes:
@@ -216,7 +216,7 @@ def train_soft_gate(
     run: Run | None = None,
     name: str = "gate",
     progress: Callable[[int, int], None] | None = None,
-) -> Trained:
+) -> TrainedGates:
     """Train the gates of `heads`, everything else frozen; `seed` decides the order of the pairs.
 
     With a run every look is kept in it under `name`, and a training that was stopped goes on at the
@@ -256,7 +256,7 @@ def train_soft_gate(
         state.write(run, name)
         if progress:
             progress(state.descent.steps, len(steps))
-    return Trained(
+    return TrainedGates(
         Gate(lm.geometry, make(torch.from_numpy(state.best)).numpy()),
         min(state.checks, key=lambda check: (check[1], check[0]))[0],
         state.descent.losses,
@@ -266,26 +266,26 @@ def train_soft_gate(
 
 
 def answer(
-    lm: LanguageModel, asked: Sequence[AskedQuestion], gate: Gate, config: SoftGate
+    lm: LanguageModel, questions: Sequence[AskedQuestion], gate: Gate, config: SoftGate
 ) -> Answers:
     """Let the model answer questions under a gate, greedily, and score what it says."""
     from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
-    prompts = wrap_prompts(lm, [one.prompt for one in asked], config.chat)
+    prompts = wrap_prompts(lm, [question.prompt for question in questions], config.chat)
     settings = GenerateConfig(config.max_new_tokens, config.batch_tokens, stop_at_newline=False)
     with lm.gated(gate):
-        said = lm.generate(prompts, settings, special=not uses_chat(lm, config.chat))
-    texts = tuple(one.text for one in said)
-    losses = mean_losses(lm, [one.sample for one in asked], gate, config.batch_tokens)
-    return scored(texts, losses, asked)
+        outputs = lm.generate(prompts, settings, special=not uses_chat(lm, config.chat))
+    texts = tuple(output.text for output in outputs)
+    losses = mean_losses(lm, [question.sample for question in questions], gate, config.batch_tokens)
+    return scored(texts, losses, questions)
 
 
 def scored(
-    texts: Sequence[str], losses: NDArray[np.float64], asked: Sequence[AskedQuestion]
+    texts: Sequence[str], losses: NDArray[np.float64], questions: Sequence[AskedQuestion]
 ) -> Answers:
     """Answers from the texts generated and the losses."""
-    answers = [one.question.answers for one in asked]
+    answers = [question.question.answers for question in questions]
     right, normalized = (
         np.array(list(map(holds, texts, answers)), dtype=bool)
         for holds in (holds_answer, holds_normalized)

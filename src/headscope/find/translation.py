@@ -187,8 +187,8 @@ def attention_mass(
         made = _masses(lm, [given[at] for at in some], [tables[at] for at in some], shift)
         return dict(zip(some, made, strict=True))
 
-    for _, found in lm.in_batches([len(given[at].ids) for at in kept], tokens, work):
-        masses |= found
+    for _, batch in lm.in_batches([len(given[at].ids) for at in kept], tokens, work):
+        masses |= batch
         if progress:
             progress(len(masses), len(kept))
     mass, chance = (np.stack([masses[at][number] for at in kept]) for number in (0, 1))
@@ -238,8 +238,8 @@ def _masses(
     for row, (own, before) in enumerate(zip(places, batch.padding, strict=True)):
         keys[row, : len(own)] = torch.from_numpy(own + before)
     request = WeightRequest(keys, rows=rows_before(batch, [text.rows for text in given], shift))
-    found = weights_in(lm, batch, request)
-    of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().double().numpy()
+    attended = weights_in(lm, batch, request)
+    of_row, weights = attended.rows[:, 0].numpy(), attended.weights.cpu().double().numpy()
     mask, made = lm.geometry.mask(), []
     for row, (pair, of_keys) in enumerate(zip(tables, places, strict=True)):
         seen = weights[of_row == row][..., : len(of_keys)]

@@ -126,19 +126,19 @@ def read_adaptation(folder: str | PathLike[str], geometry: Geometry | None = Non
     """
     if not str(folder).strip():
         raise InputError("no gate is named; name a run that found one, or a saved gate")
-    found = place_of(folder)
-    if found is None or not found.is_dir():
+    path = place_of(folder)
+    if path is None or not path.is_dir():
         raise InputError(
             f"{folder}: is no folder; name a run that found a mask or soft gates, or a saved gate"
         )
-    check_finished(found)
-    place = next((one for one in (found / "gate", found) if kind_of(one) == "gate"), None)
+    check_finished(path)
+    place = next((option for option in (path / "gate", path) if kind_of(option) == "gate"), None)
     if place is None:
         raise InputError(
             f"{folder}: holds no gate; name a run that found a mask or soft gates, or a saved "
             "gate (heads and scores become one by --heads and --scale)"
         )
-    folder, gate = found, Gate.from_pretrained(place)
+    folder, gate = path, Gate.from_pretrained(place)
     if geometry is not None:
         with naming(place):
             check_geometry(gate, geometry, "the gate")

@@ -68,13 +68,13 @@ def draw_heads(
     possible, missing = (_matched_choices if layer_matched else _free_choices)(
         heads, pool, outside - pool
     )
-    found = distinct_sets(
+    sets = distinct_sets(
         possible,
         lambda stream: draw(heads, pool, outside - pool, stream),
         draws,
         f"{'layer-matched' if layer_matched else 'random'} heads {seed}",
     )
-    return [Draw(HeadSet(heads.geometry, one), missing) for one in found]
+    return [Draw(HeadSet(heads.geometry, chosen), missing) for chosen in sets]
 
 
 def _free(heads: HeadSet, pool: HeadSet, spare: HeadSet, stream: random.Random) -> list[Head]:
@@ -100,7 +100,7 @@ def _matched(heads: HeadSet, pool: HeadSet, spare: HeadSet, stream: random.Rando
         left = [head for head in pool if head not in taken]
         left = left or [head for head in spare if head not in taken]
         nearest = min(abs(head.layer - layer) for head in left)
-        head = stream.choice([one for one in left if abs(one.layer - layer) == nearest])
+        head = stream.choice([other for other in left if abs(other.layer - layer) == nearest])
         taken.add(head)
     return taken
 
@@ -179,16 +179,16 @@ def distinct_sets(
     among the choices, is taken. Set i follows from `name` and i, however many are drawn.
     """
     taken = set(without)
-    found = []
+    sets = []
     for number in range(min(draws, choices.count - len(taken))):
         stream = random.Random(f"{name} {number}")
         drawn = (frozenset(draw(stream)) for _ in range(TRIES * (len(taken) + 1)))
-        heads = next((one for one in drawn if one not in taken), None)
+        heads = next((candidate for candidate in drawn if candidate not in taken), None)
         if heads is None:
-            heads = next(one for one in choices if one not in taken)
+            heads = next(candidate for candidate in choices if candidate not in taken)
         taken.add(heads)
-        found.append(tuple(sorted(heads)))
-    return found
+        sets.append(tuple(sorted(heads)))
+    return sets
 
 
 def _every(groups: Sequence[Sequence[Head]], sizes: Sequence[int]) -> Iterator[tuple[Head, ...]]:

@@ -53,21 +53,21 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     for place in places:
         if store.kind_of(place) == "scores":
             return {MEAN: HeadScores.from_pretrained(place)}
-    found = {
+    scores = {
         path.parent.name: HeadScores.from_pretrained(path.parent)
         for place in places
         for path in sorted(place.glob("*/config.json"))
         if store.kind_of(path.parent) == "scores"
     }
-    if MEAN in found:  # earlier versions left the directions' scores out of it
-        found[MEAN] = found[MEAN].with_parts(found)
-    return found
+    if MEAN in scores:  # earlier versions left the directions' scores out of it
+        scores[MEAN] = scores[MEAN].with_parts(scores)
+    return scores
 
 
 def read_parts(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     """The scores of each direction of a run, without their mean; of a single one under `mean`."""
-    found = read_scores(folder)
-    return {name: one for name, one in found.items() if name != MEAN} or found
+    scores = read_scores(folder)
+    return {name: part for name, part in scores.items() if name != MEAN} or scores
 
 
 def place_of(spec: str | PathLike[str]) -> Path | None:
@@ -149,21 +149,21 @@ class AboutRank(TypedDict):
     rank_note: str | None
 
 
-def about_rank(*found: HeadSet | Gate | None) -> AboutRank:
+def about_rank(*sources: HeadSet | Gate | None) -> AboutRank:
     """What a result says of the ranking that its heads are the top of: `rank` and `rank_note`.
 
     Both are None for heads that are not the top of scores. Of several sets `rank` is above-chance
     if any was ranked so; the note says why others were not.
     """
-    origins = [one.origin.config for one in found if one is not None]
-    ranks = {one["rank"] for one in origins if one.get("rank")}
-    notes = list(dict.fromkeys(one["rank_note"] for one in origins if one.get("rank_note")))
+    origins = [source.origin.config for source in sources if source is not None]
+    ranks = {config["rank"] for config in origins if config.get("rank")}
+    notes = list(dict.fromkeys(cfg["rank_note"] for cfg in origins if cfg.get("rank_note")))
     begin = f"{NO_TRANSLATION_SCORES} ("
-    methods = [one.removeprefix(begin)[:-1] for one in notes if one.startswith(begin)]
+    methods = [note.removeprefix(begin)[:-1] for note in notes if note.startswith(begin)]
     if methods:
-        notes = [one for one in notes if not one.startswith(begin)]
+        notes = [note for note in notes if not note.startswith(begin)]
         notes.append(f"{begin}{', '.join(methods)})")
-    rank = next((one for one in get_args(Rank) if one in ranks), None)
+    rank = next((name for name in get_args(Rank) if name in ranks), None)
     some = "some by score: " if len(ranks) > 1 and notes else ""
     return {"rank": rank, "rank_note": some + "; ".join(notes) or None}
 

@@ -134,7 +134,7 @@ class HeadScores(Artifact):
         known = [self.extra.get("chance"), self.statistics.get("parts_chance")]
         arrays = known if "parts" in self.statistics else known[:1]
         mask = self.geometry.mask()
-        return all(one is not None and bool(np.isfinite(one[..., mask]).all()) for one in arrays)
+        return all(part is not None and bool(np.isfinite(part[..., mask]).all()) for part in arrays)
 
     @property
     def counted_over(self) -> int:
@@ -252,7 +252,7 @@ class HeadScores(Artifact):
             raise InputError(f"these scores ({self.method}) hold no 'chance' to subtract")
         chance = self.extra["chance"]
         parts = {name: self.statistics.get(name) for name in ("parts", "parts_chance")}
-        statistics = {name: one for name, one in self.statistics.items() if name not in parts}
+        statistics = {name: array for name, array in self.statistics.items() if name not in parts}
         if parts["parts"] is not None and parts["parts_chance"] is not None:
             statistics["parts"] = parts["parts"] - parts["parts_chance"]
         return replace(
@@ -328,10 +328,10 @@ class HeadScores(Artifact):
 
 def _parts(scores: Sequence[HeadScores]) -> dict[str, Array]:
     """The scores of several directions and, where all have one, their chances, as statistics."""
-    found = {"parts": np.stack([one.values for one in scores])}
-    if all("chance" in one.extra for one in scores):
-        found["parts_chance"] = np.stack([one.extra["chance"] for one in scores])
-    return found
+    statistics = {"parts": np.stack([part.values for part in scores])}
+    if all("chance" in part.extra for part in scores):
+        statistics["parts_chance"] = np.stack([part.extra["chance"] for part in scores])
+    return statistics
 
 
 def _mean_count(heads: NDArray[np.bool_]) -> float:
@@ -359,7 +359,7 @@ def _joined(signatures: Sequence[str]) -> str:
     if len(set(signatures)) == 1:
         return signatures[0]
     digest = hashlib.sha256("\n".join(signatures).encode()).hexdigest()[:12]
-    fields = zip(*(one.split("|") for one in signatures), strict=False)
+    fields = zip(*(signature.split("|") for signature in signatures), strict=False)
     common = [same[0] for same in takewhile(lambda same: len(set(same)) == 1, fields)]
     return "|".join([*common, f"mean:{digest}"])
 
@@ -378,8 +378,8 @@ def _number(array: Array | None, head: Head) -> float | None:
     return None if np.isnan(number) else float(number)
 
 
-def _same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
-        for name in one
+def _same(first: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    return first.keys() == other.keys() and all(
+        np.array_equal(first[name], other[name], equal_nan=first[name].dtype.kind == "f")
+        for name in first
     )

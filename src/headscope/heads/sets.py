@@ -325,14 +325,14 @@ def _collect(
     for line, layer, head in entries:
         where = f"{file}, line {line}"
         try:
-            found = geometry.check(Head(_whole(layer), _whole(head)))
+            parsed = geometry.check(Head(_whole(layer), _whole(head)))
         except InputError as error:
             raise InputError(f"{where}: {error}; correct or delete the line") from error
-        if found in lines:
+        if parsed in lines:
             raise InputError(
-                f"{where}: head {found} is already on line {lines[found]}; delete one of the two"
+                f"{where}: head {parsed} is already on line {lines[parsed]}; delete one of the two"
             )
-        lines[found] = line
+        lines[parsed] = line
     if not lines:
         raise InputError(f"{file}: lists no heads; add at least one")
     return tuple(lines)

@@ -169,13 +169,13 @@ def load(directory: str | PathLike[str], kind: str) -> Saved:
         geometry = Geometry.from_dict(config.get("geometry", {}))
     except InputError as error:
         raise InputError(f"{folder / 'config.json'}: {error}") from error
-    told = {name: config.get(name) or {} for name in ("config", "provenance")}
-    for name, value in told.items():
+    records = {name: config.get(name) or {} for name in ("config", "provenance")}
+    for name, value in records.items():
         if not isinstance(value, dict):
             raise InputError(
                 f"{folder / 'config.json'}: {name!r} is no JSON object; save the artifact again"
             )
-    origin = Origin(str(config.get("method", "")), str(config.get("signature", "")), **told)
+    origin = Origin(str(config.get("method", "")), str(config.get("signature", "")), **records)
     return Saved(folder, kind, geometry, tensors, origin)
 
 
@@ -183,7 +183,7 @@ def packed(tensors: Mapping[str, NDArray[Any]], metadata: dict[str, str] | None 
     """Arrays as the content of a safetensors file."""
     from safetensors.numpy import save
 
-    return save({name: np.ascontiguousarray(one) for name, one in tensors.items()}, metadata)
+    return save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
 
 
 def read_tensors(file: Path, fix: str) -> dict[str, NDArray[Any]]:

@@ -25,7 +25,7 @@ _CONVERT = (
 # What a decoder needs: its configuration, its weights and its tokenizer, top level only.
 _PATTERNS = ("*.json", "model*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 
-_OF_TOKENIZERS = tuple(one for one in _PATTERNS if "safetensors" not in one)
+_OF_TOKENIZERS = tuple(pattern for pattern in _PATTERNS if "safetensors" not in pattern)
 
 
 def resolve(
@@ -154,7 +154,7 @@ def check_weights(folder: Path, name: str) -> None:
             f"{name} holds only pickled weights ({pickled[0].name}), which headscope does not "
             f"read because they can run code; {_CONVERT}."
         )
-    files = sorted(one.name for one in folder.glob("*.gguf"))
+    files = sorted(path.name for path in folder.glob("*.gguf"))
     if files:
         raise InputError(f"{name} holds GGUF files; name one of them: {name}/{files[0]}.")
     raise InputError(

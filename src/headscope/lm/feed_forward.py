@@ -148,14 +148,14 @@ def _find(lm: LanguageModel) -> Iterator[FeedForwardSite]:
     names = {id(module): name for name, module in lm.model.named_modules()}
     kind = type(lm.model).__name__
     for layer in _calls(lm):
-        found = _parts(layer)
-        if found is None:
+        parts = _parts(layer)
+        if parts is None:
             raise InputError(
                 f"{kind}: in layer {layer.number} no module was found that writes the feed-forward "
                 "part to the residual stream and nothing else, so it cannot be gated; leave "
                 "feed-forward gates out, or use another model."
             )
-        yield FeedForwardSite(layer.number, tuple(names[id(one)] for one in found), found)
+        yield FeedForwardSite(layer.number, tuple(names[id(part)] for part in parts), parts)
 
 
 def _calls(lm: LanguageModel) -> list[_Layer]:

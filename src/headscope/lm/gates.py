@@ -125,10 +125,10 @@ def _mean_tensor(
             "them with headscope.lm.ablation.head_means(lm, rows, starts)."
         )
     shape = (*lm.geometry.shape, max(site.head_width for site in lm.sites))
-    found = tuple(np.shape(means))
-    if found[1:] != shape or found[0] not in (len(CLASSES) - 1, len(CLASSES)):
+    given = tuple(np.shape(means))
+    if given[1:] != shape or given[0] not in (len(CLASSES) - 1, len(CLASSES)):
         raise InputError(
-            f"The means have shape {found}, but this model needs {(len(CLASSES), *shape)} "
+            f"The means have shape {given}, but this model needs {(len(CLASSES), *shape)} "
             f"(classes of position, layers, heads, channels), or {len(CLASSES) - 1} classes of "
             "documents; compute them with this model."
         )

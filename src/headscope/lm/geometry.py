@@ -193,14 +193,14 @@ def _projection(events: list[_Event], at: int, layer_name: str) -> tuple[str, in
     """
     module = events[at].module
     while module != layer_name and _inside(module, layer_name):
-        found: tuple[str, int] | None = None
+        projection: tuple[str, int] | None = None
         for event in events[at + 1 :]:
             if event.kind == "linear" and _inside(event.module, module):
-                found = (event.module, event.width)
+                projection = (event.module, event.width)
             if event.kind == "end" and event.module == module:
                 break
-        if found is not None:
-            return found
+        if projection is not None:
+            return projection
         module = module.rpartition(".")[0]
     return None
 
@@ -260,14 +260,14 @@ def _site(
     modules: dict[str, nn.Module],
 ) -> AttentionSite:
     event = events[at]
-    found = _projection(events, at, layer_name)
-    if found is None:
+    projection = _projection(events, at, layer_name)
+    if projection is None:
         raise InputError(
             f"{kind}: no output projection was found after the attention in {event.module!r} "
             "(looked for a Linear, a Conv1D or a module with in_features and out_features); "
             "load the model without quantisation or merge its adapters."
         )
-    name, width = found
+    name, width = projection
     attention = modules[event.module]
     # Flash attention needs values as wide as keys, so latent attention pads them and cuts the
     # result; such modules say themselves how wide their values are.

@@ -101,7 +101,7 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
             if len(field.data) == 1 or not key.startswith("tokenizer.")
         }
         size = path.stat().st_size
-        ends = [one.data_offset + one.n_bytes for one in reader.tensors]
+        ends = [tensor.data_offset + tensor.n_bytes for tensor in reader.tensors]
     except (*_UNREADABLE, OverflowError, struct.error) as error:
         raise InputError(
             f"{name} is cut short or damaged ({first_line(error)}); copy or download it again."
@@ -121,7 +121,7 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
         path,
         str(metadata["general.architecture"]),
         metadata,
-        tuple(one.name for one in reader.tensors),
+        tuple(tensor.name for tensor in reader.tensors),
         _stored_as(metadata, reader.tensors),
         "tokenizer.ggml.tokens" in reader.fields and "tokenizer.ggml.model" in reader.fields,
     )
@@ -132,10 +132,10 @@ def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
     from gguf import LlamaFileType
 
     sizes: dict[str, int] = {}
-    for one in tensors:
-        kind = one.tensor_type.name
+    for tensor in tensors:
+        kind = tensor.tensor_type.name
         if kind not in ("F64", "F32", "F16", "BF16"):
-            sizes[kind] = sizes.get(kind, 0) + int(one.n_elements)
+            sizes[kind] = sizes.get(kind, 0) + int(tensor.n_elements)
     if not sizes:
         return None
     with contextlib.suppress(KeyError, ValueError):
@@ -199,7 +199,7 @@ def _llama3(file: GgufFile, config: Any, name: str) -> dict[str, Any]:
     """Rotary settings of Llama 3.1 and later, of which a file holds only what they come to: by how
     much each frequency is divided."""
     with lean_reader() as reader_class:
-        tensors = {one.name: one.data for one in reader_class(file.path).tensors}
+        tensors = {tensor.name: tensor.data for tensor in reader_class(file.path).tensors}
     divisors = torch.from_numpy(tensors[_DIVISORS].copy()).float()
     theta = float(config.rope_parameters["rope_theta"])
     frequencies = theta ** -(torch.arange(len(divisors)) / len(divisors))
@@ -275,8 +275,8 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
 
 def ends_of_text(file: GgufFile) -> list[int]:
     """Ids that end a text or a turn, as the file names them."""
-    told = (file.metadata.get(f"tokenizer.ggml.{one}_token_id") for one in _ENDS)
-    return sorted({int(one) for one in told if one is not None})
+    ids = (file.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in _ENDS)
+    return sorted({int(token) for token in ids if token is not None})
 
 
 def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str) -> None:
@@ -295,10 +295,10 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
         read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
         # Stacked experts are known by the name without `.weight`.
-        known = {key for one in read for key in (one, f"{one}.weight")} | {_DIVISORS}
-        unexpected = [one for one in file.tensors if one not in known]
+        known = {key for stem in read for key in (stem, f"{stem}.weight")} | {_DIVISORS}
+        unexpected = [tensor for tensor in file.tensors if tensor not in known]
         if model.config.tie_word_embeddings:
-            unexpected = [one for one in unexpected if one != "output.weight"]
+            unexpected = [tensor for tensor in unexpected if tensor != "output.weight"]
     if unexpected:
         more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
         raise InputError(

@@ -39,10 +39,10 @@ def once_a_model(find: Callable[[LanguageModel], T]) -> Callable[[LanguageModel]
 
     @functools.wraps(find)
     def remembered(lm: LanguageModel) -> T:
-        found, kernel = known.setdefault(lm.model, {}), kernel_name(lm.model)
-        if kernel not in found:
-            found[kernel] = find(lm)
-        return found[kernel]
+        kernels, kernel = known.setdefault(lm.model, {}), kernel_name(lm.model)
+        if kernel not in kernels:
+            kernels[kernel] = find(lm)
+        return kernels[kernel]
 
     return remembered
 

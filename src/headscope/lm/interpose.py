@@ -60,14 +60,14 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
     """The tables of kernels that these modules look into; a model's file may hold its own."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    found = {id(ALL_ATTENTION_FUNCTIONS): ALL_ATTENTION_FUNCTIONS}
+    tables = {id(ALL_ATTENTION_FUNCTIONS): ALL_ATTENTION_FUNCTIONS}
     for module in modules:
         for kind in type(module).__mro__:
             file = sys.modules.get(kind.__module__)
             table = getattr(file, "ALL_ATTENTION_FUNCTIONS", None)
             if table is not None and hasattr(table, "get_interface"):
-                found[id(table)] = table
-    return list(found.values())
+                tables[id(table)] = table
+    return list(tables.values())
 
 
 def _observed(implementation: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,21 +144,21 @@ _Anyone = TypeVar("_Anyone", Watcher, Change)
 
 @contextlib.contextmanager
 def _standing(
-    modules: Sequence[nn.Module], places: dict[nn.Module, list[_Anyone]], one: _Anyone
+    modules: Sequence[nn.Module], places: dict[nn.Module, list[_Anyone]], own: _Anyone
 ) -> Iterator[None]:
     tables = _tables(modules)
     with _lock:
         for table in tables:
             _enter(table)
         for module in modules:
-            places.setdefault(module, []).append(one)
+            places.setdefault(module, []).append(own)
     try:
         yield
     finally:
         with _lock:
             for module in modules:
                 # By identity: bound methods of two recorders may be equal, their contexts not.
-                rest = [other for other in places[module] if other is not one]
+                rest = [other for other in places[module] if other is not own]
                 if rest:
                     places[module] = rest
                 else:

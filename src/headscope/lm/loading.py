@@ -285,13 +285,13 @@ def _not_loaded(
     name: str, error: Exception, offload_folder: str | os.PathLike[str] | None
 ) -> InputError:
     """What a user can do about an error of `transformers`."""
-    said = str(error)
-    if "ignore_mismatched_sizes" in said:  # it points to a table in its log
+    message = str(error)
+    if "ignore_mismatched_sizes" in message:  # it points to a table in its log
         return InputError(
             f"{name}: the weights do not have the shapes that config.json asks for; save or "
             "download the checkpoint again, both from one model."
         )
-    if "dispatched on the CPU or the disk" in said:
+    if "dispatched on the CPU or the disk" in message:
         return InputError(
             f"{name}: quantised weights do not fit into the memory they were given, and they "
             "cannot wait in memory or on disk beside it; give more by max_memory or another "

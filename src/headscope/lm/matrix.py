@@ -172,8 +172,8 @@ def _batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
     return rows, collate(rows, pad_id=0), generator
 
 
-def _of_caches(*found: tuple[int, int] | None) -> str:
-    own = [kind for kind, one in zip(("dynamic", "static"), found, strict=True) if one is None]
+def _of_caches(*counts: tuple[int, int] | None) -> str:
+    own = [kind for kind, count in zip(("dynamic", "static"), counts, strict=True) if count is None]
     return f"the model's own logits change with a {' or '.join(own)} cache" if own else ""
 
 
@@ -237,7 +237,7 @@ def as_markdown(reports: Sequence[ArchitectureReport]) -> str:
             f"{r.row_gate_difference:.1g}",
             "–" if r.gradient_difference is None else f"{r.gradient_difference:.1g}",
             f"{r.wrong} of {r.peaks}",
-            *(f"{one[1]} of {one[0]}" if one else "–" for one in (r.dynamic, r.static)),
+            *(f"{count[1]} of {count[0]}" if count else "–" for count in (r.dynamic, r.static)),
             f"{verdict}; {r.note}" if r.note else verdict,
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -422,7 +422,7 @@ def _gradient_difference(lm: LanguageModel, batch: Batch) -> float:
     needed = [weight.requires_grad for weight in weights]
     with torch.enable_grad():
         with lm.gated(gate):
-            (found,) = torch.autograd.grad(likelihood(), gate)
+            (by_gate,) = torch.autograd.grad(likelihood(), gate)
         try:
             for weight in weights:
                 weight.requires_grad_(True)
@@ -430,12 +430,12 @@ def _gradient_difference(lm: LanguageModel, batch: Batch) -> float:
         finally:
             for weight, before in zip(weights, needed, strict=True):
                 weight.requires_grad_(before)
-    expected = torch.zeros_like(found)
+    expected = torch.zeros_like(by_gate)
     for site, projection, gradient in zip(lm.sites, projections, gradients, strict=True):
         product = projection.weight.detach() * gradient
         channels = product.sum(dim=1 if isinstance(projection, Conv1D) else 0)
         expected[site.layer, : site.heads] = channels.view(site.heads, -1).sum(dim=1)
-    return float((found - expected).abs().max() / expected.abs().max())
+    return float((by_gate - expected).abs().max() / expected.abs().max())
 
 
 def _row_tolerance(lm: LanguageModel, batch: Batch) -> float:

@@ -55,23 +55,23 @@ def head_outputs(lm: LanguageModel) -> Iterator[HeadOutputs]:
     Gates and patches that were entered before act first.
     """
     widest = max(site.head_width for site in lm.sites)
-    found = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
+    outputs = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
 
     def hooks() -> Iterator[Any]:
         for site in lm.sites:
 
             def keep(_: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
                 seen = args[0][:, -1].detach().reshape(-1, site.heads, site.head_width)
-                if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
+                if outputs.values.shape[0] != seen.shape[0] or outputs.values.dtype != seen.dtype:
                     shape = (len(seen), *lm.geometry.shape, widest)
-                    found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
+                    outputs.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
                 # Layers may lie on several devices; what is kept lies on one.
-                found.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
+                outputs.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
 
             yield site.projection.register_forward_pre_hook(keep)
 
     with hooked(hooks()):
-        yield found
+        yield outputs
 
 
 @contextlib.contextmanager

@@ -186,11 +186,11 @@ def _select(value: Any, index: torch.Tensor, rows: int) -> Any:
             return value
         return value.index_select(0, index.to(value.device))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_select(one, index, rows) for one in value))
+        return type(value)(*(_select(part, index, rows) for part in value))
     if isinstance(value, list | tuple):
-        return type(value)(_select(one, index, rows) for one in value)
+        return type(value)(_select(part, index, rows) for part in value)
     if isinstance(value, dict):
-        return type(value)((name, _select(one, index, rows)) for name, one in value.items())
+        return type(value)((name, _select(part, index, rows)) for name, part in value.items())
     return value
 
 
@@ -280,13 +280,13 @@ def _kinds(gates: torch.Tensor) -> list[_Kinds]:
     """For each layer l, which rows have the same gates in the layers 0 to l."""
     values = gates.detach().cpu().numpy()
     of_row: NDArray[np.intp] = np.zeros(len(values), dtype=np.intp)
-    found = []
+    kinds = []
     for layer in range(values.shape[1]):
         keys = np.concatenate([of_row[:, None].astype(np.float64), values[:, layer]], axis=1)
         _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         of_row = inverse.reshape(-1)
-        found.append(_Kinds(first, of_row))
-    return found
+        kinds.append(_Kinds(first, of_row))
+    return kinds
 
 
 def _all_different(rows: int) -> _Kinds:

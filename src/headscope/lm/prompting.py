@@ -41,8 +41,8 @@ def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") ->
         )
     if chat is not None or not has or not wording:
         return has if chat is None else chat
-    asked, start = ChatWriter(lm.tokenizer).write(["x"])
-    ending = asked[start + 1 :].strip()
+    wrapped, start = ChatWriter(lm.tokenizer).write(["x"])
+    ending = wrapped[start + 1 :].strip()
     written_out = bool(ending) and wording.rstrip().endswith(ending)
     return not written_out and not any(
         token in wording for token in special_tokens(lm.tokenizer).values()
@@ -65,7 +65,7 @@ def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = 
     none.
     """
     writer = chat_writer(lm, chat)
-    return list(prompts) if writer is None else [writer.write([one])[0] for one in prompts]
+    return list(prompts) if writer is None else [writer.write([prompt])[0] for prompt in prompts]
 
 
 def encode_answers(

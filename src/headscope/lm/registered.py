@@ -164,7 +164,7 @@ def build_registered(name: str, attn_implementation: str | None = None) -> Any:
 def _built(model_class: Any, default: Any, fields: dict[str, Any], attention: str | None) -> Any:
     config = type(default)(**fields)
     with torch.device("meta"):
-        size = sum(one.numel() for one in model_class(config).parameters())
+        size = sum(parameter.numel() for parameter in model_class(config).parameters())
     if size > _MOST:
         raise InputError(f"{size:,} parameters are left when every field known is small")
     # Building may write into the configuration.
@@ -173,7 +173,7 @@ def _built(model_class: Any, default: Any, fields: dict[str, Any], attention: st
 
 def _shrunk(config: Any) -> dict[str, Any]:
     fields = config.to_dict()
-    depth = next((fields[one] for one in _LAYERS if isinstance(fields.get(one), int)), 0)
+    depth = next((fields[field] for field in _LAYERS if isinstance(fields.get(field), int)), 0)
     by_layer = {
         key: value
         for key, value in fields.items()
@@ -181,7 +181,7 @@ def _shrunk(config: Any) -> dict[str, Any]:
     }
     # One layer of each kind, twice where upper layers read the keys of lower ones.
     kinds = list(zip(*by_layer.values(), strict=True)) or [()] * 2
-    chosen = sorted({kinds.index(one) for one in kinds})[:4] if by_layer else [0, 0]
+    chosen = sorted({kinds.index(kind) for kind in kinds})[:4] if by_layer else [0, 0]
     chosen = chosen * 2 if len(chosen) < 2 else chosen
     small: dict[str, Any] = {}
     if "num_kv_shared_layers" in fields:

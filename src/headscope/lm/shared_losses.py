@@ -112,12 +112,12 @@ def answer_losses(
             with evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
                 own = None if means is None else means[waiting[0]]
-                found = passes.losses(gates[waiting[0]], own)
+                losses = passes.losses(gates[waiting[0]], own)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
                 raise
         else:
-            yield waiting.pop(0), found
+            yield waiting.pop(0), losses
             continue
         passes, batch_tokens = None, batch_tokens // 2
         if torch.cuda.is_available():
@@ -152,14 +152,14 @@ class _Passes:
         """The losses of each row under a gate; its first layer is not below that of the last."""
         if self.shares:
             self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
-        found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
+        losses: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
         with self.lm.gated(gate, means=means):
             cache = self._read() if self.begin else None
             for number, bucket in enumerate(self.buckets):
                 with self._replayed(number):
                     for at, values in zip(bucket, self._bucket(bucket, cache), strict=True):
-                        found[at] = values
-        return found
+                        losses[at] = values
+        return losses
 
     def _advance(self, layer: int) -> None:
         """Carry what enters a layer on to a higher one."""
@@ -223,8 +223,8 @@ class _Passes:
             return False  # models whose cache is of another kind
         allowed = _SAME.get(self.lm.dtype, _SAME_IN_HALF)
         return all(
-            bool((np.abs(one - other) <= allowed).all())
-            for one, other in zip(whole, kept, strict=True)
+            bool((np.abs(first - other) <= allowed).all())
+            for first, other in zip(whole, kept, strict=True)
         )
 
 

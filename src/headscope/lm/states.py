@@ -63,10 +63,10 @@ def states(
     lm.check_lengths(rows)
     reading_places(lm)  # found before a gate's batch is on its way
     kept: dict[int, tuple[torch.Tensor, ...]] = {}
-    for part, found in lm.in_batches(
+    for part, tensors in lm.in_batches(
         map(len, rows), batch_tokens, lambda part: _read(lm, [rows[at] for at in part])
     ):
-        kept.update(zip(part, zip(*found, strict=True), strict=True))
+        kept.update(zip(part, zip(*tensors, strict=True), strict=True))
     parts = zip(*(kept[index] for index in range(len(rows))), strict=True)
     return States(*(torch.stack(tensors) for tensors in parts))
 
@@ -162,14 +162,14 @@ def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
     """
     sites = {site.layer: site for site in lm.sites}
     plain, silent = _watch(lm), _watch(lm, lm.sites)
-    found: dict[int, str | None] = {}
+    places: dict[int, str | None] = {}
     for layer in sites:
-        found[layer] = _reader(plain[layer], silent[layer])
-        if found[layer] is None:
+        places[layer] = _reader(plain[layer], silent[layer])
+        if places[layer] is None:
             _check_parallel(lm, sites[layer], plain[layer], _watch(lm, [sites[layer]])[layer])
     # Layers that mix tokens by other means than attention are built like their neighbours.
-    like = {name for name in found.values() if name is not None}
-    for layer in set(range(len(plain))) - set(found):
+    like = {name for name in places.values() if name is not None}
+    for layer in set(range(len(plain))) - set(places):
         names = [name for name in plain[layer].read if name in like]
         if not names:
             raise InputError(
@@ -177,8 +177,8 @@ def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
                 "residual stream can be read before the feed-forward part is not known; look at "
                 "states after whole layers, or use another model."
             )
-        found[layer] = names[0]
-    return tuple(found[layer] for layer in range(len(plain)))
+        places[layer] = names[0]
+    return tuple(places[layer] for layer in range(len(plain)))
 
 
 @dataclasses.dataclass(eq=False)

@@ -139,7 +139,7 @@ def _counts(char: str) -> bool:
 
 def _agreement(a: str, b: str) -> int:
     """How many characters two texts have in common at their beginning."""
-    unlike = (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
+    unlike = (at for at, (first, other) in enumerate(zip(a, b, strict=False)) if first != other)
     return next(unlike, min(len(a), len(b)))
 
 
@@ -168,12 +168,12 @@ class ChatWriter:
 
         Where it does not show: nothing after white space, else one space.
         """
-        asked, _ = self.write(["x"])
+        wrapped, _ = self.write(["x"])
         whole = self._rendered(["x", _PROBE])
-        between, probe, _ = whole.removeprefix(asked).partition(_PROBE)
-        if whole.startswith(asked) and probe and not between.strip():
+        between, probe, _ = whole.removeprefix(wrapped).partition(_PROBE)
+        if whole.startswith(wrapped) and probe and not between.strip():
             return between
-        return joint_after(asked)
+        return joint_after(wrapped)
 
     def write(self, turns: Sequence[str]) -> tuple[str, int]:
         """Turns of user and assistant, the user's last, up to where the answer begins.

@@ -89,8 +89,8 @@ def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Ten
         for hook in _hooks(model.get_submodule(place)):
             waiting = getattr(hook, "weights_map", None)
             if waiting is not None and inside in waiting:
-                found: torch.Tensor = waiting[inside]
-                return found
+                tensor: torch.Tensor = waiting[inside]
+                return tensor
     raise InputError(
         f"The weight {name} holds no data (device meta); load the model with its weights."
     )
@@ -115,11 +115,11 @@ def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
     Raises `InputError` if one is no DEVICE=SIZE, or a device is named twice.
     """
     limits: dict[int | str, str] = {}
-    for one in given:
-        place, _, size = (part.strip() for part in one.partition("="))
+    for raw in given:
+        place, _, size = (part.strip() for part in raw.partition("="))
         if not _DEVICE.fullmatch(place) or not _SIZE.fullmatch(size):
             raise InputError(
-                f"--max-memory {one!r} is not DEVICE=SIZE; write a GPU's number or cpu, and a size "
+                f"--max-memory {raw!r} is not DEVICE=SIZE; write a GPU's number or cpu, and a size "
                 "with its unit, such as 0=20GiB or cpu=64GiB."
             )
         number = place.rpartition(":")[2]

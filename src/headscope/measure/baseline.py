@@ -102,9 +102,9 @@ def answers_right(
     number = sum(right)
     reasons: tuple[str, ...] = ()
     if not number:
-        told = "even when instructed" if instructed else "and the task has no instruction"
-        reasons = (f"none of {len(outputs)} answers is right, {told}",)
-    shown = some_examples(inputs, references, outputs, [float(one) for one in right])
+        instruction = "even when instructed" if instructed else "and the task has no instruction"
+        reasons = (f"none of {len(outputs)} answers is right, {instruction}",)
+    shown = some_examples(inputs, references, outputs, [float(value) for value in right])
     return Baseline(not reasons, len(outputs), reasons, {"right": number}, shown)
 
 

@@ -110,7 +110,7 @@ def bert_score(
     texts = {"outputs": outputs, "references": references}
     code = language.replace("_", "-").split("-")[0]
     arguments = f"-c {{}}/outputs -r {{}}/references --lang {code} --seg_level"
-    return _score("bert-score", BERTSCORE, arguments, texts, _bert_scores, timeout, said=True)
+    return _score("bert-score", BERTSCORE, arguments, texts, _bert_scores, timeout, prints=True)
 
 
 def _command(name: str, variable: str) -> list[str]:
@@ -128,13 +128,13 @@ def _command(name: str, variable: str) -> list[str]:
 
 
 def _limit() -> float:
-    said = os.environ.get(TIMEOUT, "").strip()
+    limit = os.environ.get(TIMEOUT, "").strip()
     try:
-        seconds = float(said) if said else HOUR
+        seconds = float(limit) if limit else HOUR
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise _NoScores(f"{TIMEOUT} is {said!r}, which is no number of seconds")
+        raise _NoScores(f"{TIMEOUT} is {limit!r}, which is no number of seconds")
     return seconds
 
 
@@ -145,12 +145,12 @@ def _score(
     texts: dict[str, Sequence[str]],
     read: Callable[[str], list[Any]],
     timeout: float | None,
-    said: bool = False,
+    prints: bool = False,
 ) -> External:
     """Writes the texts to files, runs the command on them and reads its scores.
 
     In `arguments`, words with spaces between them, `{}` is the folder of the texts, where the
-    scores are to go, too. `said`: the command prints its scores instead of writing them to a file.
+    scores are to go, too. `prints`: the command prints its scores and writes no file of them.
     """
     try:
         command = _command(name, variable)
@@ -164,7 +164,7 @@ def _score(
                 [*command, *(word.replace("{}", place) for word in arguments.split())],
                 folder,
                 seconds,
-                said,
+                prints,
             )
             scores = _scores(name, folder / "scores", read, len(texts["outputs"]), stderr)
     except _NoScores as error:
@@ -179,12 +179,12 @@ def _write(path: Path, texts: Sequence[str]) -> None:
     path.write_text("".join(lines), encoding="utf-8", errors="replace", newline="\n")
 
 
-def _run(name: str, command: list[str], folder: Path, timeout: float, said: bool) -> str:
+def _run(name: str, command: list[str], folder: Path, timeout: float, prints: bool) -> str:
     """Runs a command with all processes it starts, and gives what it wrote to stderr.
 
-    What it prints is kept as its scores where they are `said`.
+    What it prints is kept as its scores where it `prints` them.
     """
-    log, printed = folder / "stderr", folder / "scores" if said else Path(os.devnull)
+    log, printed = folder / "stderr", folder / "scores" if prints else Path(os.devnull)
     with log.open("wb") as stderr, printed.open("wb") as stdout:
         try:
             process = subprocess.Popen(
@@ -234,29 +234,29 @@ def _scores(
     if not path.is_file():
         raise _NoScores(f"{name} wrote no scores{_tail(stderr)}")
     try:
-        found = [float(one) for one in read(_text(path))]
+        given = [float(score) for score in read(_text(path))]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _NoScores(
             f"{name} wrote scores of an unknown form ({type(error).__name__}: {error})"
             f"{_tail(stderr)}"
         ) from error
-    if len(found) != sentences:
-        raise _NoScores(f"{name} gave {len(found)} scores for {sentences} sentences{_tail(stderr)}")
-    bad = [number for number, score in enumerate(found, 1) if not math.isfinite(score)]
+    if len(given) != sentences:
+        raise _NoScores(f"{name} gave {len(given)} scores for {sentences} sentences{_tail(stderr)}")
+    bad = [number for number, score in enumerate(given, 1) if not math.isfinite(score)]
     if bad:
         raise _NoScores(
             f"{name} gave a score that is no finite number for {len(bad)} of {sentences} "
             f"sentences, first for number {bad[0]}{_tail(stderr)}"
         )
-    return found
+    return given
 
 
 def _comet_scores(text: str) -> list[Any]:
     """Scores by sentence: a list of records, which lies under the name of the file in COMET 2."""
-    found = json.loads(text)
-    if isinstance(found, dict):
-        (found,) = found.values()
-    return [record["COMET"] for record in found]
+    scores = json.loads(text)
+    if isinstance(scores, dict):
+        (scores,) = scores.values()
+    return [record["COMET"] for record in scores]
 
 
 def _bert_scores(text: str) -> list[Any]:

@@ -90,9 +90,9 @@ def off_targets(outputs: Sequence[str], target_language: str) -> NDArray[np.bool
             f"outputs in {target_language!r} cannot be told from others, because "
             f"{identifier_name()} does not know that language; the off-target rate is left out"
         )
-    found = identify(outputs)
+    codes = identify(outputs)
     return np.array(
-        [one is None or not same_language(one, target_language) for one in found], dtype=np.bool_
+        [code is None or not same_language(code, target_language) for code in codes], dtype=np.bool_
     )
 
 
@@ -129,8 +129,8 @@ def _identify(text: str, detector: Any) -> str | None:
         return None
     scores: Counter[str] = Counter()
     for reading in (line, _letters(line)):
-        for one in detector.detect(reading, model="lite", k=ANSWERS):
-            scores[one["lang"]] += one["score"]
+        for answer in detector.detect(reading, model="lite", k=ANSWERS):
+            scores[answer["lang"]] += answer["score"]
     label = max(scores, key=scores.__getitem__)
     han = sum(_HAN.match(letter) is not None for letter in letters)
     if han == len(letters) or (label == "ja" and han and not _KANA.search(line)):
@@ -153,8 +153,8 @@ def _knows(code: str) -> bool:
 def _known() -> frozenset[str]:
     """The languages of the model: a list of answers as long as can be holds them all."""
     detector = _loaded()
-    labels = [one["lang"] for one in detector.detect("a", model="lite", k=1000, threshold=-1.0)]
-    return frozenset(_group(_LABELS.get(one, one)) for one in labels)
+    labels = [hit["lang"] for hit in detector.detect("a", model="lite", k=1000, threshold=-1.0)]
+    return frozenset(_group(_LABELS.get(label, label)) for label in labels)
 
 
 def _loaded() -> Any:

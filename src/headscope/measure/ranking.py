@@ -25,26 +25,26 @@ class Ranking(NamedTuple):
     precision_high: float
 
 
-def auc(found: ArrayLike, others: ArrayLike) -> float:
+def auc(selected: ArrayLike, others: ArrayLike) -> float:
     """The chance that something looked for scores above something else, ties counting half.
 
-    `found` (n,) are the scores of what is looked for, `others` (m,) those of the rest. This is the
+    `selected` (n,) are scores of what is looked for, `others` (m,) those of the rest. This is the
     area under the ROC curve, and the statistic of Mann and Whitney (1947) over n × m.
     """
-    high, low = _scores(found, others)
+    high, low = _scores(selected, others)
     ordered = np.sort(low)
     below = np.searchsorted(ordered, high, side="left")
     not_above = np.searchsorted(ordered, high, side="right")
     return float((below + not_above).mean() / (2 * len(low)))
 
 
-def precision_at(found: ArrayLike, others: ArrayLike, share: float) -> float:
+def precision_at(selected: ArrayLike, others: ArrayLike, share: float) -> float:
     """The share of what is looked for among the top `share` of all scores.
 
     The top holds round(share × (n + m)) scores, at least one. Where it ends amid equal scores,
     each of these is in it with the same chance, and the expected share is given.
     """
-    high, low = _scores(found, others)
+    high, low = _scores(selected, others)
     if not 0 < share <= 1:
         raise InputError(f"a share of {share} is no top of a ranking; give one above 0, at most 1")
     every = np.concatenate([high, low])
@@ -56,7 +56,7 @@ def precision_at(found: ArrayLike, others: ArrayLike, share: float) -> float:
 
 
 def ranking(
-    found: ArrayLike,
+    selected: ArrayLike,
     others: ArrayLike,
     share: float,
     draws: int = 1000,
@@ -69,7 +69,7 @@ def ranking(
     what is looked for stays. Equal sizes and seeds draw alike: rankers of the same documents are
     compared on the same draws.
     """
-    high, low = _scores(found, others)
+    high, low = _scores(selected, others)
     if draws < 1:
         raise InputError(f"{draws} draws give no interval; take at least one")
     random = np.random.default_rng(seed)
@@ -89,8 +89,8 @@ def ranking(
     )
 
 
-def _scores(found: ArrayLike, others: ArrayLike) -> tuple[Floats, Floats]:
-    high, low = np.asarray(found, dtype=np.float64), np.asarray(others, dtype=np.float64)
+def _scores(selected: ArrayLike, others: ArrayLike) -> tuple[Floats, Floats]:
+    high, low = np.asarray(selected, dtype=np.float64), np.asarray(others, dtype=np.float64)
     if high.ndim != 1 or low.ndim != 1 or not high.size or not low.size:
         raise InputError(
             f"{high.size} scores of what is looked for and {low.size} of the rest cannot be "
@@ -138,16 +138,16 @@ def rank_correlations(
         and (resampled_others is None or resampled_others.shape == resampled.shape)
     ):
         raise InputError("the scores, their layers and the resampled scores are of other heads")
-    one, other = mid_ranks(scores), mid_ranks(others)
+    first, other = mid_ranks(scores), mid_ranks(others)
     drawn = np.stack([mid_ranks(row) for row in resampled])
     drawn_others = (
         other
         if resampled_others is None
         else np.stack([mid_ranks(row) for row in resampled_others])
     )
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, centre in (("all", centred), ("within_layers", _within(layers))):
-        value = correlation(centre(one), centre(other))
+        value = correlation(centre(first), centre(other))
         estimates = correlation(centre(drawn), centre(drawn_others))
         tail = (1 - level) / 2
         low, high = np.quantile(estimates, [tail, 1 - tail])
@@ -155,9 +155,9 @@ def rank_correlations(
         # towards 0; the interval is moved back by their mean distance from the value.
         low, high = np.clip(np.array([low, high]) + value - estimates.mean(), -1, 1)
         numbers = {"value": float(value), "low": float(low), "high": float(high)}
-        found[name] = {key: None if np.isnan(x) else x for key, x in numbers.items()}
-    if found["within_layers"]["value"] is None:
-        return {**found, "p_within_layers": None}
+        results[name] = {key: None if np.isnan(x) else x for key, x in numbers.items()}
+    if results["within_layers"]["value"] is None:
+        return {**results, "p_within_layers": None}
     random = np.random.default_rng(seed)
     # Sorted by layer and a random number, heads of a layer change places among themselves.
     keys = np.broadcast_to(layers, (permutations, len(layers)))
@@ -165,9 +165,9 @@ def rank_correlations(
     moved = np.empty((permutations, len(layers)))
     moved[:, np.argsort(layers, kind="stable")] = other[order]
     centre = _within(layers)
-    observed = abs(float(correlation(centre(one), centre(other))))
-    strong = np.abs(correlation(centre(moved), centre(one))) >= observed - 1e-12
-    return {**found, "p_within_layers": float((1 + strong.sum()) / (1 + permutations))}
+    observed = abs(float(correlation(centre(first), centre(other))))
+    strong = np.abs(correlation(centre(moved), centre(first))) >= observed - 1e-12
+    return {**results, "p_within_layers": float((1 + strong.sum()) / (1 + permutations))}
 
 
 def centred(ranks: Floats) -> Floats:

@@ -35,11 +35,11 @@ class Overlap:
 
 def overlap(a: Collection[Any], b: Collection[Any], total: int) -> Overlap:
     """The overlap of two sets of heads of a model with `total` heads (see `Overlap`)."""
-    one, other = set(a), set(b)
-    size_a, size_b, common = len(one), len(other), len(one & other)
-    if len(one | other) > total:
+    set_a, set_b = set(a), set(b)
+    size_a, size_b, common = len(set_a), len(set_b), len(set_a & set_b)
+    if len(set_a | set_b) > total:
         raise InputError(
-            f"the two sets hold {len(one | other)} different heads, more than the {total} of the "
+            f"the two sets hold {len(set_a | set_b)} different heads, more than the {total} of the "
             "model; give the number of heads of the model the sets belong to"
         )
 

@@ -37,8 +37,8 @@ from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.sampling import Split
 from headscope.pocket.world.sentences import of_kind
 
-Kind = Literal["translated", "one-language", "two-languages", "any"]
-KINDS: tuple[Kind, ...] = ("translated", "one-language", "two-languages", "any")
+QuestionKind = Literal["translated", "one-language", "two-languages", "any"]
+KINDS: tuple[QuestionKind, ...] = ("translated", "one-language", "two-languages", "any")
 #: The prompt that the bundled model was trained with.
 TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
 #: As in training: the share of contexts with a sentence between the two facts.
@@ -50,7 +50,11 @@ ENGLISH = "en"
 
 
 def sample_questions(
-    split: Split, n: int, seed: int, kind: Kind = "translated", languages: tuple[str, ...] = CODES
+    split: Split,
+    n: int,
+    seed: int,
+    kind: QuestionKind = "translated",
+    languages: tuple[str, ...] = CODES,
 ) -> QuestionFile:
     """The first `n` questions drawn with `seed`; the facts that answer them are of `split`.
 
@@ -67,11 +71,11 @@ def sample_questions(
     for code in languages:
         check_known("language", code, CODES)
     rng = random.Random(f"pocket questions {split} {seed} {kind} {' '.join(languages)}")
-    found: dict[tuple[str, str], Question] = {}
-    while len(found) < n:
-        question = _draw(rng, split, kind, languages, len(found) + 1)
-        found.setdefault((question.context, question.question), question)
-    questions = tuple(found.values())
+    drawn: dict[tuple[str, str], Question] = {}
+    while len(drawn) < n:
+        question = _draw(rng, split, kind, languages, len(drawn) + 1)
+        drawn.setdefault((question.context, question.question), question)
+    questions = tuple(drawn.values())
     rows = [(question.context, question.question, question.answers) for question in questions]
     digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     return QuestionFile(questions, 0, f"pocket:{split}", digest)
@@ -85,7 +89,7 @@ def possible_answers(question: Question) -> tuple[str, ...]:
 
 
 def _draw(
-    rng: random.Random, split: Split, kind: Kind, languages: tuple[str, ...], number: int
+    rng: random.Random, split: Split, kind: QuestionKind, languages: tuple[str, ...], number: int
 ) -> Question:
     relation, name, value = rng.choice(_facts(split))
     code = rng.choice(languages)
@@ -146,10 +150,10 @@ def sample_needles(split: Split, n: int, seed: int) -> NeedleFile:
         answer = fact_value(relation, value, code)
         needle = fact_statement(relation, code, name, value)
         question = fact_question(relation, code, name)
-        said = [say(draw_of_split(rng, split), code) for _ in range(HAYSTACK)]
-        said.insert(rng.randint(0, 2), fact_statement(relation, code, other, another))
+        sentences = [say(draw_of_split(rng, split), code) for _ in range(HAYSTACK)]
+        sentences.insert(rng.randint(0, 2), fact_statement(relation, code, other, another))
         needles.append(
-            Needle(f"{code}-{number}", needle, question, " ".join(said), answer, number + 1)
+            Needle(f"{code}-{number}", needle, question, " ".join(sentences), answer, number + 1)
         )
     return needle_file(needles, f"pocket:{split}")
 
@@ -184,8 +188,8 @@ def transfer_prompts(pair: str, split: Split, n: int, seed: int) -> TransferFile
 def _prompt(
     a: str, b: str, number: int, relation: str, name: str, value: str, other: str
 ) -> TransferPrompt:
-    said = ((a, value), (b, other))
-    statements = [fact_statement(relation, code, name, own) for code, own in said]
+    facts = ((a, value), (b, other))
+    statements = [fact_statement(relation, code, name, own) for code, own in facts]
     question = fact_question(relation, ENGLISH, name)
     return TransferPrompt(
         id=f"{number} {relation}",

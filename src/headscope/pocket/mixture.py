@@ -148,12 +148,12 @@ def monolingual_sentences(split: Split, seed: str) -> Iterator[list[Sentence]]:
 
 def _monolingual(rng: random.Random, split: Split) -> Document:
     code = rng.choice(CODES)
-    said = [say(s, code) for s in topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))]
+    body = [say(s, code) for s in topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))]
     if rng.random() < 0.5:
-        at, country = rng.randint(0, len(said)), rng.choice(list(CAPITALS))
+        at, country = rng.randint(0, len(body)), rng.choice(list(CAPITALS))
         names = spelled(country, code), spelled(CAPITALS[country], code)
-        said.insert(at, fact_stated("capital", code, *names))
-    return Document("monolingual", "", " ".join(said))
+        body.insert(at, fact_stated("capital", code, *names))
+    return Document("monolingual", "", " ".join(body))
 
 
 def fact_stated(relation: str, code: str, a: str, b: str) -> str:
@@ -257,11 +257,11 @@ def fact_value(relation: str, value: str, code: str) -> str:
 @cache
 def items_of(split: Split) -> dict[str, list[Item]]:
     """The word-task items of a split by task."""
-    found: dict[str, list[Item]] = {}
+    items: dict[str, list[Item]] = {}
     for item in word_items():
         if item.split == split:
-            found.setdefault(item.task, []).append(item)
-    return found
+            items.setdefault(item.task, []).append(item)
+    return items
 
 
 def instruction(item: Item) -> str:

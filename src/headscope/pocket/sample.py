@@ -73,7 +73,7 @@ def sample_documents(code: str, split: str, n: int, seed: int) -> DocumentFile:
     chosen = _split(split)
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one document")
-    texts = [" ".join(say(s, code) for s in said) for said in _said(chosen, n, seed)]
+    texts = [" ".join(say(s, code) for s in drawn) for drawn in _said(chosen, n, seed)]
     documents = tuple(Document(str(line), text, code, line) for line, text in enumerate(texts, 1))
     return DocumentFile(documents, code, f"pocket:{chosen}", digest_of(texts))
 
@@ -121,12 +121,12 @@ def contents() -> dict[str, tuple[str, ...]]:
 @lru_cache(maxsize=8)
 def _said(split: Split, n: int, seed: int) -> tuple[tuple[Sentence, ...], ...]:
     """What `n` documents say, for any language: drawing it takes longer than saying it."""
-    found: dict[tuple[Sentence, ...], None] = {}
-    for said in monolingual_sentences(split, f"documents {seed}"):
-        found.setdefault(tuple(said))
-        if len(found) == n:
+    drawn: dict[tuple[Sentence, ...], None] = {}
+    for document in monolingual_sentences(split, f"documents {seed}"):
+        drawn.setdefault(tuple(document))
+        if len(drawn) == n:
             break
-    return tuple(found)
+    return tuple(drawn)
 
 
 def _languages(direction: str) -> tuple[str, str]:

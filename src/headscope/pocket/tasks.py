@@ -167,21 +167,21 @@ def near_misses(
     Of the same split, since a choice whose words never went together in training would stand out
     among others whose words did.
     """
-    found: list[Sentence] = []
+    near: list[Sentence] = []
     texts = [{say(sentence, code)} for code in codes]
     candidates = list(_variants(sentence))
     rng.shuffle(candidates)
     for candidate in candidates:
         if split_of(candidate) != split:
             continue
-        said = [say(candidate, code) for code in codes]
-        if any(text in known for text, known in zip(said, texts, strict=True)):
+        candidate_texts = [say(candidate, code) for code in codes]
+        if any(text in known for text, known in zip(candidate_texts, texts, strict=True)):
             continue
-        for text, known in zip(said, texts, strict=True):
+        for text, known in zip(candidate_texts, texts, strict=True):
             known.add(text)
-        found.append(candidate)
-        if len(found) == wanted:
-            return found
+        near.append(candidate)
+        if len(near) == wanted:
+            return near
     return None
 
 
@@ -284,10 +284,10 @@ def _wrong(item: Item) -> list[str]:
         if (other.language, other.to) == (item.language, item.to) and other.output != item.output
     ]
     near = sorted(like, key=lambda other: (-_alike(other.input, item.input), other.input))
-    found = [] if item.task in ("translate", "first_letter", "capital") else [item.input]
-    found += [other.output for other in near]
+    answers = [] if item.task in ("translate", "first_letter", "capital") else [item.input]
+    answers += [other.output for other in near]
     right = [item.output, *(other.output for other in like if other.input == item.input)]
-    return [answer for answer in dict.fromkeys(found) if answer not in right][: CHOICES - 1]
+    return [answer for answer in dict.fromkeys(answers) if answer not in right][: CHOICES - 1]
 
 
 def _alike(a: str, b: str) -> float:

@@ -15,16 +15,16 @@ def path(checkpoint: str | None = None) -> Path:
 
     InputError if this copy of headscope has none of that name.
     """
-    found = checkpoints()
+    paths = checkpoints()
     name = FINAL if checkpoint is None else checkpoint
-    if name in found:
-        return found[name]
-    if not found:
+    if name in paths:
+        return paths[name]
+    if not paths:
         raise InputError(
             f"{_root()} holds no weights of the model pocket; install headscope again, or train "
             "the model with `headscope pocket train --out DIR` and name DIR/final as the model"
         )
-    raise InputError(f"the model pocket has no checkpoint {name!r}; known: {', '.join(found)}")
+    raise InputError(f"the model pocket has no checkpoint {name!r}; known: {', '.join(paths)}")
 
 
 def checkpoints() -> dict[str, Path]:

@@ -60,7 +60,7 @@ class OtherHeads(Record):
 
 
 @dataclass(frozen=True)
-class Control(Record):
+class KeyTokenControl(Record):
     """Draws of one kind: their mean and range, and how many paid as much as the heads looked at."""
 
     mean: float
@@ -89,7 +89,7 @@ class KeyTokensResult(Ranking, ModelResult):
     score: float
     uniform: float
     words: tuple[KeyWord, ...]
-    control: Mapping[str, Control]
+    control: Mapping[str, KeyTokenControl]
     prompt: str
     answer: str
     generated: bool

@@ -91,7 +91,7 @@ class ComparedModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Ranking):
+class MethodComparison(Ranking):
     """A comparison of the top `k` of each method's scores, or of the sets that methods chose.
 
     `shared` are the heads that all methods select; `heads` are all of the model, most selected
@@ -118,7 +118,7 @@ class MethodsResult(Result):
     """What `compare methods` returns."""
 
     model: ComparedModel
-    comparison: Comparison = entry(flat="")
+    comparison: MethodComparison = entry(flat="")
 
     @property
     def geometry(self) -> Geometry:
@@ -146,5 +146,5 @@ class SurveyResult(Result):
     model: ModelFacts
     quick: bool
     runs: tuple[MethodRun, ...]
-    comparison: Comparison = entry(flat="")
+    comparison: MethodComparison = entry(flat="")
     report: str | None = entry(absent=True)

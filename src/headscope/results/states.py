@@ -29,7 +29,7 @@ class Pair(ByPlace):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control(ByPlace):
+class StateControl(ByPlace):
     """Cosines of a shuffled mask's states with the instructed model's, the mean over draws.
 
     `later_half_of_draws` has each draw's mean over the later half of the layers.
@@ -105,7 +105,7 @@ class StatesFound(Record):
     samples: int
     layers: int
     pairs: tuple[Pair, ...]
-    controls: tuple[Control, ...]
+    controls: tuple[StateControl, ...]
     nearer: Mapping[str, Nearer]
     shared_top: tuple[SharedTop, ...]
     target_ranks: Mapping[str, tuple[Rank, ...]]

@@ -67,7 +67,7 @@ class TaskCondition(ValueCondition, Measured):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Record):
+class TaskComparison(Record):
     """A metric under every condition."""
 
     metric: str
@@ -81,7 +81,7 @@ class Comparison(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric(Comparison):
+class Metric(TaskComparison):
     """A metric of one task; `chance` is guessing among the choices, None where it has none."""
 
     higher_is_better: bool
@@ -102,7 +102,7 @@ class Task(Metric):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group(Comparison):
+class TaskGroup(TaskComparison):
     """Plain means over tasks that share a metric."""
 
     tasks: tuple[str, ...]
@@ -123,7 +123,7 @@ class TasksResult(ModelResult, Ranking, Checked, Ablation, Controls):
     heads: tuple[str, ...] = ()
     harness: str
     tasks: Mapping[str, Task]
-    groups: Mapping[str, Group]
+    groups: Mapping[str, TaskGroup]
 
 
 AnyCondition = TypeVar("AnyCondition", bound=ValueCondition)

@@ -53,7 +53,7 @@ class Effect(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition(Record):
+class WritingCondition(Record):
     """One gate: of chosen heads, or of random ones (`draw`, from 0); `unknown` are its scores.
 
     Of several groups `groups` says how many have it; its `k` heads differ between them.
@@ -83,7 +83,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Record):
+class WritingEffects(Record):
     """Some prompts under every gate: scores by measure, and effects by chosen kind and measure.
 
     `written` are the languages of the outputs where they could be identified, `without_gate` the
@@ -92,7 +92,7 @@ class Comparison(Record):
 
     prompts: int
     baseline: Mapping[str, float | None] = field(default_factory=dict)
-    conditions: tuple[Condition, ...]
+    conditions: tuple[WritingCondition, ...]
     effects: Mapping[str, Mapping[str, Effect]]
     written: tuple[Written, ...] | None = entry(absent=True)
     without_gate: Mapping[str, float | None] | None = entry(absent=True)
@@ -124,14 +124,14 @@ class WritingResult(ModelResult):
     `data` says by group what was read. `leakage` and `checked` are None where nobody looked.
     """
 
-    whole: Comparison = entry(flat="")
-    groups: Mapping[str, Comparison] = entry(name="languages")
+    whole: WritingEffects = entry(flat="")
+    groups: Mapping[str, WritingEffects] = entry(name="languages")
     draws: int = 0
     seed: int = 0
     data: Mapping[str, Mapping[str, str | int]] = field(default_factory=dict)
 
     @property
-    def parts(self) -> dict[str, Comparison]:
+    def parts(self) -> dict[str, WritingEffects]:
         """The mean over groups first, where there are several; then the groups."""
         return {MEAN: self.whole, **self.groups} if len(self.groups) > 1 else dict(self.groups)
 
@@ -233,7 +233,7 @@ class LensExample(Record):
 class Transfer(WritingResult, Ablation):
     """Which of two contradicting statements answers follow, A's heads times `up`, B's `down`."""
 
-    groups: Mapping[str, Comparison] = entry(name="pairs")
+    groups: Mapping[str, WritingEffects] = entry(name="pairs")
     up: float
     down: float
     chat: bool = False

@@ -146,7 +146,7 @@ def _make(
             pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))
             for pair in scores
         },
-        directions={pair: describe(one, *how) for pair, one in scores.items()},
+        directions={pair: describe(part, *how) for pair, part in scores.items()},
         overlap=_overlaps(scores, len(heads), rank),
         removal=_check(lm, config, mean, heads, checked_on, reference, run, progress),
         report=str((run.path / "report.html").resolve()),
@@ -170,7 +170,7 @@ def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str
 
 def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> AtlasOverlap:
     """Overlap of the top sets of every two directions, beside what chance gives."""
-    tops = {pair: one.top(k, rank) for pair, one in scores.items()}
+    tops = {pair: part.top(k, rank) for pair, part in scores.items()}
     return AtlasOverlap(k, tuple(overlaps(tops, scores)))
 
 
@@ -208,7 +208,7 @@ def _check(
         ablate=config.ablate,
         reference_text=reference.facts,
         heads=tuple(map(str, heads)),
-        random=tuple(one.heads or () for one in drawn),
+        random=tuple(draw.heads or () for draw in drawn),
         top=Mean(case.top.chrf),
         random_mean=Mean(fmean(chrf) if chrf else None),
     )

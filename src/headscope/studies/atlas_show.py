@@ -79,30 +79,30 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
 
 
 def _finding(result: AtlasResult, case: Case | None, by: str) -> list[str]:
-    found = alignment_finding(result, by)
+    sentences = alignment_finding(result, by)
     if result.removal is not None and case is not None:
-        found += said(result.removal, case, CHRF)
+        sentences += said(result.removal, case, CHRF)
     if pairs := result.overlap.pairs:
         mean, chance = (fmean(getattr(p, name) for p in pairs) for name in _JACCARD)
         lowest = min(pairs, key=lambda pair: pair.jaccard)
-        found.append(
+        sentences.append(
             f"The {result.overlap.k} best heads of two directions have a Jaccard index of "
             f"{fixed(mean, 2)} (mean of {count(len(pairs), 'pair')}; {fixed(chance, 2)} by "
             f"chance), at least {fixed(lowest.jaccard, 2)} (p\u00a0=\u00a0"
             f"{p_value(lowest.p_value)})."
         )
-    return found
+    return sentences
 
 
 _JACCARD = ("jaccard", "expected_exact")
 
 
 def _uncertainty(result: AtlasResult) -> str:
-    found, checked = (
+    scored, checked = (
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    words = f"Scores: {count(found, 'sentence pair')}"
+    words = f"Scores: {count(scored, 'sentence pair')}"
     if result.removal is not None:
         sets = len(set(result.removal.random))
         words += (

@@ -95,7 +95,7 @@ def check_tasks(
     Translations are judged as translations, under the instruction where there is one; other tasks
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
-    from headscope.verify.masks.asking import Asking, Condition, ask, asked
+    from headscope.verify.masks.asking import Asking, Masking, ask, asked
     from headscope.verify.masks.evidence import first_line, right
 
     judged = {}
@@ -103,11 +103,9 @@ def check_tasks(
         task = replace(sides.test, examples=sides.test.examples[: rules.examples])
         question = asked(task, sides.pool, shots, seed)
         instructed = task.instruction is not None
-        conditions = [Condition("as-is", "baseline check, as is")]
+        conditions = [Masking("as-is", "baseline check, as is")]
         if instructed:
-            conditions.append(
-                Condition("instructed", "baseline check, instructed", instructed=True)
-            )
+            conditions.append(Masking("instructed", "baseline check, instructed", instructed=True))
         made = [
             ask(lm, question, condition, Asking(), run, progress=progress)
             for condition in conditions
@@ -133,9 +131,9 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
 
     Warns once where one of them fails; `tries` says what may help.
     """
-    failed = {name: one for name, one in judged.items() if not one.works}
+    failed = {name: check for name, check in judged.items() if not check.works}
     if failed:
-        reasons = "; ".join(f"{name}: {', '.join(one.reasons)}" for name, one in failed.items())
+        reasons = "; ".join(f"{name}: {', '.join(check.reasons)}" for name, check in failed.items())
         warnings.warn(
             Caution(
                 f"the model does not do this task as it is ({reasons}), so what follows says "

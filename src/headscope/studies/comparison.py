@@ -204,14 +204,14 @@ class Comparison:
             names += [name for kind in RANDOM for name in (f"\u2212 {kind}", *p)]
 
         def cells(row: Compared) -> list[Cell]:
-            scale, found = row.scale, list[Cell]()
+            scale, entries = row.scale, list[Cell]()
             if levels:
-                found += [row.more.get(name, Cell()) for name in more]
-                found += map(scale.cell, (row.chance, row.original, row.selected))
-                found += [scale.gap(row.change), *map(scale.cell, row.means)]
+                entries += [row.more.get(name, Cell()) for name in more]
+                entries += map(scale.cell, (row.chance, row.original, row.selected))
+                entries += [scale.gap(row.change), *map(scale.cell, row.means)]
             if tests:
-                found += [cell for test in row.tests for cell in scale.against(test)]
-            return found
+                entries += [cell for test in row.tests for cell in scale.against(test)]
+            return entries
 
         made = {name: cells(row) for name, row in self.rows.items()}
         filled = [
@@ -268,13 +268,13 @@ class Comparison:
         def level(mean: float) -> str:
             return signed(mean, scale.digits) if row.selected is None else scale.number(mean)
 
-        beside = [
+        against = [
             f"{level(mean)} with {self.random}{layers}"
             for layers, mean in zip(("", " of the same layers"), row.means, strict=True)
             if mean is not None
         ]
-        random = f"it {is_now} {enumeration(beside)}"
-        if not beside:
+        random = f"it {is_now} {enumeration(against)}"
+        if not against:
             random = f"there are no {self.random.removeprefix('as many ')} to compare with"
         tests = [
             f"{kind}{compared(test, self.examples, scale)}"

@@ -64,7 +64,7 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
     return count_leakage(
         heads,
         [(example, task) for task in tasks for example in task.examples],
-        lambda asked, known: _is_among(*asked, known),
+        lambda tested, known: _is_among(*tested, known),
         allow_overlap,
         "test examples are among those these heads were found on",
         "test with the --held-out, --limit and --seed the heads were found with, on other examples",
@@ -109,7 +109,7 @@ def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = Fals
 def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
     """A task's examples without those that `check_task_leakage` would find among others'."""
     known = known_digests(
-        {str(at): task_digests(one.examples, one.is_translation) for at, one in enumerate(others)}
+        {str(i): task_digests(each.examples, each.is_translation) for i, each in enumerate(others)}
     )
     return tuple(example for example in task.examples if not _is_among(example, task, known))
 

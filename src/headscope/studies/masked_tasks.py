@@ -67,8 +67,8 @@ class TaskForMask:
     def data(self) -> dict[str, Any]:
         """What a result says about the task's file."""
         task = self.task
-        found = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
-        return {task.name: found}
+        source = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
+        return {task.name: source}
 
     def about(self, mask: Mask) -> dict[str, Any]:
         """What a result says about mask and task."""

@@ -287,8 +287,8 @@ def _in_halves(
     first, second = {}, {}
     for name, pairs in directions.items():
         with naming(pairs.path):
-            one, other = halves(pairs.pairs, together)
-        first[name] = dataclasses.replace(pairs, pairs=one)
+            first_half, other = halves(pairs.pairs, together)
+        first[name] = dataclasses.replace(pairs, pairs=first_half)
         second[name] = dataclasses.replace(pairs, pairs=other)
     return first, second
 
@@ -350,12 +350,12 @@ def _pocket_directions(
         wanted = DIRECTIONS
     for pair in wanted:
         direction = parse_direction(pair)
-        for said, code in (
+        for lang, code in (
             (choice.source_language, direction.source),
             (choice.target_language, direction.target),
         ):
-            if said and not same_language(said, code):
-                raise InputError(f"--pair {pair} contradicts the language {said}; give one of them")
+            if lang and not same_language(lang, code):
+                raise InputError(f"--pair {pair} contradicts the language {lang}; give one of them")
         for code in (direction.source, direction.target):
             if code not in CODES:
                 raise InputError(

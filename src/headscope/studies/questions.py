@@ -15,7 +15,7 @@ from headscope import options
 from headscope.data.languages import language_name
 from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
-from headscope.pocket.facts import KINDS, Kind, sample_questions
+from headscope.pocket.facts import KINDS, QuestionKind, sample_questions
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.models import POCKET
 
@@ -50,7 +50,7 @@ class QuestionsChoice(Settings):
         str | None, Option("Language of the questions, for the prompt's words.", metavar="CODE")
     ] = None
     kind: Annotated[
-        Kind,
+        QuestionKind,
         Option(
             "Of pocket's own questions: the fact asked for is told alone, in another language; or "
             "beside another fact, in the question's language, in another one, or half of each."

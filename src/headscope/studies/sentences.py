@@ -112,8 +112,8 @@ def _chrf(
 
 def _meant(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether the row has what is wanted, as far as it names any."""
-    pairs = [(one, entry.get(name)) for name, one in wanted.items()]
-    return all(one is None or other is None or one == other for one, other in pairs)
+    pairs = [(value, entry.get(name)) for name, value in wanted.items()]
+    return all(value is None or other is None or value == other for value, other in pairs)
 
 
 def _links(

@@ -125,28 +125,28 @@ def survey(
     return replace(result, report=str(write_report(str(result.run)).resolve()))
 
 
-def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -> MethodRun:
+def _run(entry: Method, config: Survey, folder: Path, progress: Progress | None) -> MethodRun:
     """Run one method below `folder`, or say why not."""
-    row = MethodRun(one.name, one.measures, one.needs)
-    place = f"{RUNS}/{one.name}"
-    planned = _plan(one, config, folder)
+    row = MethodRun(entry.name, entry.measures, entry.needs)
+    place = f"{RUNS}/{entry.name}"
+    planned = _plan(entry, config, folder)
     if isinstance(planned, str):
         return replace(row, why=planned)
     try:
         result = encode(planned(folder / place, progress))
     except InputError as error:
         return replace(row, why=str(error))
-    compared = one.name != "soft-gate"
+    compared = entry.name != "soft-gate"
     why = None if compared else "its heads are those of translation-score, and so not compared"
     return replace(row, run=place, compared=compared, seconds=result.get("seconds"), why=why)
 
 
-def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
+def _plan(entry: Method, config: Survey, folder: Path) -> Runner | str:
     """How a method is run with the data at hand, or in words why it is not."""
-    if one.recipe is not None:
-        function = _from_elsewhere(one)
+    if entry.recipe is not None:
+        function = _from_elsewhere(entry)
         return lambda out, progress: function(config.model, out, config.quick, progress)
-    command = "verify heads" if one.name == "single-removal" else f"find {one.name}"
+    command = "verify heads" if entry.name == "single-removal" else f"find {entry.name}"
     study = study_of(command) if command in COMMANDS else None
     if study is None or study.survey is None:
         return "it has no recipe here; run it by itself and name its run in compare methods"
@@ -156,14 +156,14 @@ def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
     return lambda out, progress: study.run(planned, out, progress)
 
 
-def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
-    module, _, name = str(one.recipe).partition(":")
+def _from_elsewhere(entry: Method) -> Callable[..., Result | Mapping[str, Any]]:
+    module, _, name = str(entry.recipe).partition(":")
     try:
         function: Callable[..., Result | Mapping[str, Any]] = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"the recipe {one.recipe!r} of the method {one.name} cannot be loaded ({error}); write "
-            "it as package.module:function"
+            f"the recipe {entry.recipe!r} of the method {entry.name} cannot be loaded ({error}); "
+            "write it as package.module:function"
         ) from error
     return function
 

@@ -145,8 +145,8 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
     as_is = last_token(lm, ids, full)
     compared = as_is
     if reference is not None and reference != subject.prompt:
-        told = _ids(lm, reference, f"{subject.id}: the reference prompt", special)
-        compared = last_token(lm, told, full)
+        wrapped = _ids(lm, reference, f"{subject.id}: the reference prompt", special)
+        compared = last_token(lm, wrapped, full)
     # Stable, so that of equal logits the lower id comes first.
     order = as_is.logits[0].sort(descending=True, stable=True).indices
     top = tuple(int(index) for index in order[:TOP])
@@ -175,14 +175,14 @@ def walk(
     """
     import torch
 
-    found = dict(kept or {})
-    waiting = _runs([index for index in range(steps) if index not in found])
+    done = dict(kept or {})
+    waiting = _runs([index for index in range(steps) if index not in done])
     length = len(prepared.ids) + (_new_tokens(prepared) if how.text else 0)
-    room = max(1, how.batch_tokens // length)
+    size = max(1, how.batch_tokens // length)
     while waiting:
         part = waiting.pop(0)
-        if len(part) > room:
-            waiting[:0] = [part[:room], part[room:]]
+        if len(part) > size:
+            waiting[:0] = [part[:size], part[size:]]
             continue
         try:
             seen = _observe(lm, prepared, gates(part), how, part)
@@ -190,15 +190,15 @@ def walk(
             if len(part) == 1:
                 raise
             torch.cuda.empty_cache()
-            room = len(part) // 2
+            size = len(part) // 2
             waiting.insert(0, part)
             continue
-        found.update(seen)
+        done.update(seen)
         if keep:
             keep(seen)
         if progress:
-            progress(len(found), steps)
-    return [found[index] for index in range(steps)]
+            progress(len(done), steps)
+    return [done[index] for index in range(steps)]
 
 
 def _new_tokens(prepared: Prepared) -> int:
@@ -248,8 +248,8 @@ def _ranks(logits: torch.Tensor, tokens: Sequence[int]) -> list[list[int]]:
     import torch
 
     columns = [1 + (logits > logits[:, [token]]).sum(dim=1) for token in tokens]
-    found: list[list[int]] = torch.stack(columns, dim=1).tolist()
-    return found
+    ranks: list[list[int]] = torch.stack(columns, dim=1).tolist()
+    return ranks
 
 
 def _ids(lm: LanguageModel, prompt: str, name: str, special: bool) -> list[int]:
@@ -350,13 +350,13 @@ def describe(
     Ranks are whole numbers for one prompt and else means over a direction's sentences, then over
     directions; so is `similarity`. The texts of several sentences are in `steps.jsonl`.
     """
-    everyone = [one for many in groups.values() for one in many]
+    everyone = [seen for many in groups.values() for seen in many]
     shown = _tokens(lm, everyone[0]) if len(everyone) == 1 else {}
     if len(groups) == 1:
         return _walk(MeanTrajectory, _direction(everyone), order, **shown)
     directions = {name: _direction(many) for name, many in groups.items()}
     rows = [
-        _over_directions(states, [one.steps[step].target_rank for one in everyone])
+        _over_directions(states, [seen.steps[step].target_rank for seen in everyone])
         for step, states in enumerate(zip(*directions.values(), strict=True))
     ]
     parts = {name: _walk(results.Trajectory, states, order) for name, states in directions.items()}
@@ -386,18 +386,18 @@ def _direction(many: Sequence[Seen]) -> list[State]:
     alone = len(many) == 1
     states = []
     for step in range(len(many[0].steps)):
-        now = [one.steps[step] for one in many]
-        before = [one.steps[step - 1] for one in many] if step else None
+        now = [seen.steps[step] for seen in many]
+        before = [seen.steps[step - 1] for seen in many] if step else None
         changed = before is None or now[0].text != before[0].text
         states.append(
             State(
-                target_rank=_mean([one.target_rank for one in now]),
-                target_rank_median=median(one.target_rank for one in now),
-                top5_ranks=_means(_mean, [one.top5_ranks for one in now]),
+                target_rank=_mean([row.target_rank for row in now]),
+                target_rank_median=median(row.target_rank for row in now),
+                top5_ranks=_means(_mean, [row.top5_ranks for row in now]),
                 text=now[0].text if alone and changed else None,
                 texts_changed=_changes(now, before),
                 chrf=_chrf(many, now),
-                similarity=_means(fmean, [one.similarity for one in now]),
+                similarity=_means(fmean, [row.similarity for row in now]),
             )
         )
     return states
@@ -427,26 +427,26 @@ def _mean(ranks: Sequence[int]) -> float | int:
 
 
 def _changes(now: Sequence[Step], before: Sequence[Step] | None) -> int | None:
-    if any(one.text is None for one in now):
+    if any(row.text is None for row in now):
         return None
     if before is None:
         return 0
-    return sum(one.text != last.text for one, last in zip(now, before, strict=True))
+    return sum(row.text != last.text for row, last in zip(now, before, strict=True))
 
 
 def _chrf(many: Sequence[Seen], now: Sequence[Step]) -> float | None:
     from headscope.measure.metrics import chrf
 
-    texts = [one.text for one in now if one.text is not None]
+    texts = [row.text for row in now if row.text is not None]
     if len(texts) < len(now):
         return None
-    return float(chrf(texts, [one.prepared.subject.target for one in many]).value)
+    return float(chrf(texts, [seen.prepared.subject.target for seen in many]).value)
 
 
-def _tokens(lm: LanguageModel, one: Seen) -> dict[str, Any]:
+def _tokens(lm: LanguageModel, seen: Seen) -> dict[str, Any]:
     """The tokens that are followed, as the tokenizer writes them out."""
     decode = lm.tokenizer.decode
     return {
-        "target_token": decode([one.prepared.target_token]),
-        "top5_tokens": [decode([token]) for token in one.prepared.top],
+        "target_token": decode([seen.prepared.target_token]),
+        "top5_tokens": [decode([token]) for token in seen.prepared.top],
     }

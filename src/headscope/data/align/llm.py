@@ -81,13 +81,13 @@ def read_answer(text: str, source_length: int, target_length: int) -> tuple[Unit
     entries = answer.get("links") if isinstance(answer, dict) else None
     if not isinstance(entries, list):
         return None
-    found: dict[int, UnitLink] = {}
+    links: dict[int, UnitLink] = {}
     for entry in entries:
         if not isinstance(entry, dict):
             return None
         target, source = entry.get("target"), entry.get("source", "missing")
         confidence = entry.get("confidence")
-        if not _index(target, target_length) or target in found:
+        if not _index(target, target_length) or target in links:
             return None
         if source is not None and not _index(source, source_length):
             return None
@@ -95,10 +95,10 @@ def read_answer(text: str, source_length: int, target_length: int) -> tuple[Unit
             return None
         if not math.isfinite(confidence) or not 0 <= confidence <= 1:
             return None
-        found[target] = UnitLink(target, source, float(confidence))
-    if len(found) != target_length:
+        links[target] = UnitLink(target, source, float(confidence))
+    if len(links) != target_length:
         return None
-    return tuple(found[position] for position in range(target_length))
+    return tuple(links[position] for position in range(target_length))
 
 
 def _index(value: object, length: int) -> TypeGuard[int]:
@@ -170,10 +170,10 @@ def align_llm(
             chat.count("malformed")
         return links
 
-    found: list[Links | None] = []
+    aligned: list[Links | None] = []
     for links in chat.each(answer, pairs):
         if links is None:
-            found.append(None)
+            aligned.append(None)
             continue
         linked = [
             (link.source, link.target, link.confidence) for link in links if link.source is not None
@@ -181,6 +181,6 @@ def align_llm(
         kept = frozenset((i, j) for i, j, confidence in linked if confidence > options.threshold)
         chat.count("kept", len(kept))
         chat.count("dropped", len(linked) - len(kept))
-        found.append(kept)
+        aligned.append(kept)
     counted = ("cached", "answered", "malformed", "retries", "kept", "dropped")
-    return LlmLinks(tuple(found), chat.stats(*counted))
+    return LlmLinks(tuple(aligned), chat.stats(*counted))

@@ -178,8 +178,8 @@ def _fitted(
         for made in outputs.values()
         for source, output in zip(plain, made, strict=True)
     ]
-    found = iter(align_eflomal(texts, list(zip(plain, references, strict=True)), Eflomal()))
-    return {name: [next(found) for _ in made] for name, made in outputs.items()}
+    links = iter(align_eflomal(texts, list(zip(plain, references, strict=True)), Eflomal()))
+    return {name: [next(links) for _ in made] for name, made in outputs.items()}
 
 
 def _spans(words: Sequence[Word]) -> tuple[Span, ...]:

@@ -73,15 +73,15 @@ def bucket(key: str) -> Split:
 
 def combinations(sentence: Sentence) -> set[str]:
     """The word combinations and the frame of a sentence, as strings to hash."""
-    found: set[str] = set()
+    pairs: set[str] = set()
     frame: list[str] = [sentence.connective]
     for clause in (sentence.first, sentence.second):
         if clause is None:
             continue
-        found |= _clause_combinations(clause)
+        pairs |= _clause_combinations(clause)
         frame.append(_frame(clause))
-    found.add("frame " + " / ".join(frame))
-    return found
+    pairs.add("frame " + " / ".join(frame))
+    return pairs
 
 
 def draw_sentence(rng: random.Random, topics: tuple[NounPhrase, ...] = ()) -> Sentence:
@@ -244,19 +244,19 @@ def _classes(adverb: str) -> frozenset[str]:
 
 
 def _clause_combinations(clause: Clause) -> set[str]:
-    found = set()
+    pairs = set()
     if clause.subject:
-        found.add(f"subject {clause.subject.noun} {clause.verb}")
+        pairs.add(f"subject {clause.subject.noun} {clause.verb}")
         if clause.predicate:
-            found.add(f"adjective {clause.predicate} {clause.subject.noun}")
+            pairs.add(f"adjective {clause.predicate} {clause.subject.noun}")
     if clause.object:
-        found.add(f"object {clause.verb} {clause.object.noun}")
+        pairs.add(f"object {clause.verb} {clause.object.noun}")
     if clause.place:
-        found.add(f"place {clause.verb} {clause.place[0]} {clause.place[1].noun}")
+        pairs.add(f"place {clause.verb} {clause.place[0]} {clause.place[1].noun}")
     for phrase in (clause.subject, clause.object, clause.place[1] if clause.place else None):
         if phrase and phrase.adjective:
-            found.add(f"adjective {phrase.adjective} {phrase.noun}")
-    return found
+            pairs.add(f"adjective {phrase.adjective} {phrase.noun}")
+    return pairs
 
 
 def _frame(clause: Clause) -> str:

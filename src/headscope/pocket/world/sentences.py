@@ -173,14 +173,14 @@ class Concept:
 @cache
 def concepts() -> dict[str, Concept]:
     """All concepts by id, in the file's order."""
-    found: dict[str, Concept] = {}
+    entries: dict[str, Concept] = {}
     for name, kind, classes, *rest in rows("concepts.tsv"):
         frame = (_set(rest[0]), _set(rest[1]), "place" in rest[2:]) if kind == "verb" else ()
         antonyms = [cell.removeprefix("antonym=") for cell in rest if cell.startswith("antonym=")]
         antonym = antonyms[-1] if antonyms else ""
         # "that" is a connective and nothing else; ids are unique by construction (tested).
-        found[name] = replace(Concept(name, kind, _set(classes), *frame), antonym=antonym)
-    return found
+        entries[name] = replace(Concept(name, kind, _set(classes), *frame), antonym=antonym)
+    return entries
 
 
 def of_kind(kind: str) -> list[Concept]:
@@ -194,10 +194,10 @@ def table(language: str) -> dict[str, dict[str, str]]:
 
     The file's rows are `concept<TAB>column=form<TAB>…`; a row names only what is not regular.
     """
-    found: dict[str, dict[str, str]] = {}
+    entries: dict[str, dict[str, str]] = {}
     for concept, *cells in rows(f"languages/{language}.tsv"):
-        found[concept] = dict(cell.split("=", 1) for cell in cells)
-    return found
+        entries[concept] = dict(cell.split("=", 1) for cell in cells)
+    return entries
 
 
 def _set(text: str) -> frozenset[str]:

@@ -79,9 +79,9 @@ def checkpoint_series(
             "NAME@REVISION, or --model NAME with --revision, repeatable"
         )
     places = [(artifact.model.model, artifact.model.revision) for artifact in series]
-    for place, one in zip(places, series, strict=True):
+    for place, checkpoint in zip(places, series, strict=True):
         if places.count(place) > 1:
-            raise InputError(f"{one.name}: this checkpoint is named twice; name each once")
+            raise InputError(f"{checkpoint.name}: this checkpoint is named twice; name each once")
     if len(series) < 2:
         raise InputError(f"{series[0].name} is a single checkpoint; name at least two of a series")
     return tuple(_in_order(_with_own_names(series)))
@@ -177,19 +177,19 @@ def _naturally(paths: Sequence[Path]) -> list[Path]:
     return sorted(paths, key=key)
 
 
-def _with_own_names(found: Sequence[Checkpoint]) -> list[Checkpoint]:
+def _with_own_names(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Names as short as they can be: the folder or revision alone if that tells them apart."""
-    short = [_own_name(artifact.name) for artifact in found]
+    short = [_own_name(artifact.name) for artifact in checkpoints]
     if len(set(short)) < len(short):
-        return list(found)
-    return [replace(one, name=name) for one, name in zip(found, short, strict=True)]
+        return list(checkpoints)
+    return [replace(each, name=name) for each, name in zip(checkpoints, short, strict=True)]
 
 
-def _in_order(found: Sequence[Checkpoint]) -> list[Checkpoint]:
-    if any(artifact.step is None and not artifact.is_last for artifact in found):
-        return list(found)
+def _in_order(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    if any(artifact.step is None and not artifact.is_last for artifact in checkpoints):
+        return list(checkpoints)
 
-    def key(one: Checkpoint) -> tuple[bool, int, int]:
-        return one.step is None, one.stage or 0, one.step or 0
+    def key(checkpoint: Checkpoint) -> tuple[bool, int, int]:
+        return checkpoint.step is None, checkpoint.stage or 0, checkpoint.step or 0
 
-    return sorted(found, key=key)
+    return sorted(checkpoints, key=key)

@@ -118,9 +118,9 @@ def _finding(result: ClassesResult) -> list[str]:
     ]
 
 
-def _share(one: ClassShares) -> str:
-    words = percent(one.shares.token_alignment, 1)
-    corrected = one.shares_above_chance
+def _share(row: ClassShares) -> str:
+    words = percent(row.shares.token_alignment, 1)
+    corrected = row.shares_above_chance
     if corrected is None:
         return words
     return f"{words} (corrected for chance {percent(corrected.token_alignment, 1)})"
@@ -171,8 +171,8 @@ def _bars(models: tuple[ClassShares, ...]) -> list[Bars]:
     ]
 
 
-def _mean_of(one: ClassShares) -> str | None:
-    return f"mean of {one.counted_over}" if one.counted_over > 1 else None
+def _mean_of(row: ClassShares) -> str | None:
+    return f"mean of {row.counted_over}" if row.counted_over > 1 else None
 
 
 def _numbers(models: tuple[ClassShares, ...]) -> Table:

@@ -115,7 +115,7 @@ class Opened:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredCheckpoint:
     """A checkpoint with the result of its run, its scores and its translations by direction."""
 
     opened: Opened
@@ -190,16 +190,16 @@ def formation(
     }
 
     def compute(run: Run) -> FormationResult:
-        measured: list[Measured] = []
-        for number, one in enumerate(opened):
+        measured: list[MeasuredCheckpoint] = []
+        for number, each in enumerate(opened):
             # Early checkpoints are not expected to translate; the last one is.
-            rules = config.baseline if one is opened[-1] else None
-            measured.append(_measure(one, config, found_on, checked_on, run, progress, rules))
+            rules = config.baseline if each is opened[-1] else None
+            measured.append(_measure(each, config, found_on, checked_on, run, progress, rules))
             if progress:
                 progress("checkpoints", number + 1, len(opened))
         write_found_on(run, found_on)
         run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
-        tokenizers = {one.inputs["tokenizer"] for one in opened}
+        tokenizers = {each.inputs["tokenizer"] for each in opened}
         last = decode(Checked, measured[-1].result)
         ranking, rows = series(measured, checked_on, k, config)
         return FormationResult(
@@ -269,14 +269,14 @@ def _open_all(
 
 
 def _measure(
-    one: Opened,
+    opened: Opened,
     config: Formation,
     found_on: Mapping[str, PairFile],
     checked_on: Mapping[str, PairFile],
     run: Run,
     progress: Progress | None,
     rules: Rules | None,
-) -> Measured:
+) -> MeasuredCheckpoint:
     """Scores and translations of one checkpoint, in a run of its own that is finished once."""
     settings = {
         "score": config.score,
@@ -285,16 +285,16 @@ def _measure(
         "rank": config.rank,
         "inactive": config.inactive,
         "baseline": rules,
-        "computed_in": one.dtype,
+        "computed_in": opened.dtype,
     }
-    inputs = {**one.inputs, **pair_inputs(found_on, checked_on)}
-    place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
+    inputs = {**opened.inputs, **pair_inputs(found_on, checked_on)}
+    place = run.path / "checkpoints" / quote(opened.checkpoint.name, safe="@ ")
 
     def compute(own: Run) -> dict[str, Any]:
         from headscope.find.translation import translation_score
 
-        lm = one.checkpoint.model.load()
-        named = {"model": one.checkpoint.label, "seed": config.score.seed}
+        lm = opened.checkpoint.model.load()
+        named = {"model": opened.checkpoint.label, "seed": config.score.seed}
         own.provenance |= model_provenance(lm) | named
         shared = config.score.decode == "reference" and config.score.aligner != "llm"
         scores: dict[str, HeadScores] = {}
@@ -305,7 +305,7 @@ def _measure(
             if shared:
                 _copy_links(RunPart(own, pair), RunPart(run, pair))
             if progress:
-                progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
+                progress(f"{opened.checkpoint.name}: scoring", number + 1, len(found_on))
         save_scores(own.path, parts_of(scores))
         write_found_on(own, found_on)
         if "all" not in own.read_part("outputs"):
@@ -329,11 +329,11 @@ def _measure(
 
     result = carry_out(CHECKPOINT, place, settings, inputs, compute)
     outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]
-    return Measured(one, result, read_scores(place), outputs)
+    return MeasuredCheckpoint(opened, result, read_scores(place), outputs)
 
 
 def series(
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredCheckpoint],
     checked_on: Mapping[str, PairFile],
     k: Amount,
     config: Formation,
@@ -347,26 +347,26 @@ def series(
     last = measured[-1]
     final, final_top = last.mean.select(threshold), tops[-1]
     rows = []
-    for one, top in zip(measured, tops, strict=True):
-        name = one.opened.checkpoint.name
+    for row, top in zip(measured, tops, strict=True):
+        name = row.opened.checkpoint.name
         shares = class_shares(
-            Artifact(name, name, one.mean.geometry, one.mean), threshold, config.inactive
+            Artifact(name, name, row.mean.geometry, row.mean), threshold, config.inactive
         )
-        aligned = one.mean.select(threshold)
-        (near,) = overlaps({"a": aligned, "b": final}, {"a": one.mean, "b": last.mean})
+        aligned = row.mean.select(threshold)
+        (near,) = overlaps({"a": aligned, "b": final}, {"a": row.mean, "b": last.mean})
         (near_top,) = overlaps({"a": top, "b": final_top})
         directions = {
             pair: Quality(chrf=quality([pairs], [made], score))
-            for (pair, pairs), made in zip(checked_on.items(), one.outputs, strict=True)
+            for (pair, pairs), made in zip(checked_on.items(), row.outputs, strict=True)
         }
         rows.append(
             CheckpointRow(
                 name=name,
-                model=one.opened.checkpoint.label,
-                revision=one.opened.checkpoint.model.revision,
-                step=one.opened.checkpoint.step,
-                stage=one.opened.checkpoint.stage,
-                digest=one.opened.inputs["model"],
+                model=row.opened.checkpoint.label,
+                revision=row.opened.checkpoint.model.revision,
+                step=row.opened.checkpoint.step,
+                stage=row.opened.checkpoint.stage,
+                digest=row.opened.inputs["model"],
                 shares=shares.shares,
                 counted_over=shares.counted_over,
                 counts=shares.counts,
@@ -381,7 +381,7 @@ def series(
                 p_value=near.p_value,
                 rank_correlation_with_last=near.rank_correlation,
                 heads=tuple(map(str, aligned)),
-                chrf=quality(list(checked_on.values()), one.outputs, score),
+                chrf=quality(list(checked_on.values()), row.outputs, score),
                 directions=directions,
             )
         )
@@ -413,7 +413,7 @@ def quality(
 
 
 def translations(
-    checked_on: Mapping[str, PairFile], measured: Sequence[Measured]
+    checked_on: Mapping[str, PairFile], measured: Sequence[MeasuredCheckpoint]
 ) -> Iterator[dict[str, str]]:
     """Every translation of every checkpoint."""
     for checkpoint in measured:

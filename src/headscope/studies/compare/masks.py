@@ -176,13 +176,13 @@ def _key_heads(
                 f"{geometry}; name the model that they were learned for"
             )
         return key_value_heads(lm)
-    told = {mask.key_heads for mask in masks if mask.key_heads is not None}
-    if len(told) > 1:
+    stated = {mask.key_heads for mask in masks if mask.key_heads is not None}
+    if len(stated) > 1:
         raise InputError(
             "the masks are of models whose query heads share keys in different groups; compare "
             "those of one model"
         )
-    return told.pop() if told else None
+    return stated.pop() if stated else None
 
 
 def _about(mask: LearnedMask, base: bool, key_heads: Sequence[int] | None) -> ComparedMask:
@@ -280,10 +280,10 @@ def _show(result: MasksResult, run: Path) -> Shown:
 
 def _finding(result: MasksResult) -> list[str]:
     own, pairs, base = result.own, result.pairs, result.base
-    said = []
+    sentences = []
     if base is not None:
         jaccard, above = base.mean["jaccard"], base.above_chance
-        said.append(
+        sentences.append(
             "Masks and the base model's masks of the same task have a Jaccard index of "
             f"{fixed(jaccard.mean, 2)} (95\u00a0% CI over tasks "
             f"{between(jaccard.low, jaccard.high, 2)}), {fixed(above.mean, 2)} above random masks "
@@ -291,25 +291,25 @@ def _finding(result: MasksResult) -> list[str]:
         )
     if pairs:
         clear = sum(pair.p_value < 0.05 for pair in pairs)
-        said.append(
+        sentences.append(
             f"Two masks have a Jaccard index of {fixed(fmean(p.jaccard for p in pairs), 2)} on "
             f"average ({count(len(pairs), 'pair')}); random masks of these sizes: "
             f"{fixed(fmean(p.expected_exact for p in pairs), 2)}. Pairs that share more heads than "
             f"random masks (p < 0.05): {clear} of {len(pairs)}."
         )
     shares = [mask.kept_share for mask in own]
-    said.append(
+    sentences.append(
         f"A mask keeps {percent(fmean(shares))} of the heads on average "
         f"({percent(min(shares))} to {percent(max(shares))})."
     )
     groups = [mask.groups for mask in own if mask.groups is not None]
     if groups:
-        said.append(
+        sentences.append(
             f"Of {count(groups[0].groups, 'group')} of heads that share keys, a mask drops "
             f"{fixed(fmean(each.dropped for each in groups), 2)} whole on average; random masks "
             f"of the same size: {fixed(fmean(each.expected for each in groups), 2)}."
         )
-    return said
+    return sentences
 
 
 def _masks(result: MasksResult, geometry: Geometry) -> Table:

@@ -25,8 +25,8 @@ from headscope.heads.store import write_bytes
 from headscope.results.methods import (
     ComparedModel,
     ComparedRanking,
-    Comparison,
     HeadVerdicts,
+    MethodComparison,
     MethodHeads,
     MethodsResult,
 )
@@ -110,7 +110,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     about = {"model": model, "weights": weights}
 
     def compute(run: Run) -> MethodsResult:
-        named = {column.name: one for column, one in zip(columns, sets, strict=True)}
+        named = {column.name: heads for column, heads in zip(columns, sets, strict=True)}
         scores = {
             column.name: column.artifact.scores
             for column in columns
@@ -120,17 +120,17 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
         write_bytes(run.path / "methods.csv", _csv(rows, columns).encode())
         run.write_json("methods.json", encode(rows))
         unions = selections(columns, sets)
-        comparison = Comparison(
+        comparison = MethodComparison(
             k=k,
             **about_rank(*sets),
-            columns=tuple(_column(column, one) for column, one in zip(columns, sets, strict=True)),
+            columns=tuple(map(_column, columns, sets)),
             methods=tuple(
                 MethodHeads(
                     name,
-                    len(one),
+                    len(union),
                     tuple(str(row.place) for row in rows if row.selected_by == (name,)),
                 )
-                for name, one in unions.items()
+                for name, union in unions.items()
             ),
             shared=tuple(str(row.place) for row in rows if len(row.selected_by) == len(unions)),
             agreement=tuple(agreement(columns, sets)),
@@ -178,7 +178,7 @@ def _csv(rows: Sequence[HeadVerdicts], columns: Sequence[MethodColumn]) -> str:
     return text.getvalue()
 
 
-def show_methods(compared: Comparison, geometry: Geometry, model: str) -> Shown:
+def show_methods(compared: MethodComparison, geometry: Geometry, model: str) -> Shown:
     """Which methods select which heads, how far they agree, and every head."""
     apart = {(pair.a, pair.b) for pair in compared.apart}
     alike = sorted(compared.pairs, key=lambda pair: ((pair.a, pair.b) not in apart, -pair.jaccard))
@@ -214,7 +214,7 @@ def show_methods(compared: Comparison, geometry: Geometry, model: str) -> Shown:
     )
 
 
-def _finding(compared: Comparison) -> list[str]:
+def _finding(compared: MethodComparison) -> list[str]:
     apart, lines = compared.apart, []
     if apart:
         best = max(apart, key=lambda pair: pair.jaccard)
@@ -242,14 +242,14 @@ def _finding(compared: Comparison) -> list[str]:
     return lines
 
 
-def _signs(compared: Comparison) -> dict[str, str]:
+def _signs(compared: MethodComparison) -> dict[str, str]:
     """A letter for each method: A to Z, then AA, AB \u2026"""
     letters = [chr(ord("A") + at) for at in range(26)]
     letters += [first + second for first in letters for second in letters]
     return {method.name: sign for method, sign in zip(compared.methods, letters, strict=False)}
 
 
-def _sizes(compared: Comparison) -> list[Table]:
+def _sizes(compared: MethodComparison) -> list[Table]:
     signs = _signs(compared)
     table = table_of(
         "Methods",
@@ -264,7 +264,7 @@ def _sizes(compared: Comparison) -> list[Table]:
     return [table]
 
 
-def _columns(compared: Comparison) -> Table:
+def _columns(compared: MethodComparison) -> Table:
     specific = {method.name: set(method.specific) for method in compared.methods}
     return table_of(
         "Rankings and sets",
@@ -278,7 +278,7 @@ def _columns(compared: Comparison) -> Table:
     )
 
 
-def _agreement(compared: Comparison) -> Bars:
+def _agreement(compared: MethodComparison) -> Bars:
     seen = (row.methods for row in compared.agreement if row.heads or row.expected >= 0.05)
     shown = compared.agreement[: max(seen, default=0) + 1]
     return Bars(
@@ -292,7 +292,7 @@ def _agreement(compared: Comparison) -> Bars:
     )
 
 
-def _sets(compared: Comparison) -> HeadSets:
+def _sets(compared: MethodComparison) -> HeadSets:
     """Heads by how many methods select them, and those of one method alone."""
     most = max((len(head.selected_by) for head in compared.heads), default=0)
     sets = {
@@ -307,7 +307,7 @@ def _sets(compared: Comparison) -> HeadSets:
     return HeadSets("Heads selected", {name: places(heads) for name, heads in sets.items()})
 
 
-def _map(compared: Comparison, geometry: Geometry) -> HeadMaps:
+def _map(compared: MethodComparison, geometry: Geometry) -> HeadMaps:
     """Every head with the letter of the method that alone selects it, or how many do."""
     signs, heads = _signs(compared), {head.place: head for head in compared.heads}
     words, marks = [], []
@@ -335,7 +335,7 @@ def _map(compared: Comparison, geometry: Geometry) -> HeadMaps:
     )
 
 
-def _several(compared: Comparison) -> Table:
+def _several(compared: MethodComparison) -> Table:
     return table_of(
         "Heads that several methods select",
         ((str(head.place), head) for head in compared.heads if len(head.selected_by) > 1),
@@ -346,7 +346,7 @@ def _several(compared: Comparison) -> Table:
     )
 
 
-def _maps(compared: Comparison, geometry: Geometry) -> HeadMaps:
+def _maps(compared: MethodComparison, geometry: Geometry) -> HeadMaps:
     """A map of each column: how high each head ranks, and which are selected."""
     return HeadMaps(
         "Each method's ranking",
@@ -364,7 +364,7 @@ def _maps(compared: Comparison, geometry: Geometry) -> HeadMaps:
     )  # fmt: skip
 
 
-def _ranking(compared: Comparison, geometry: Geometry) -> HeadTable:
+def _ranking(compared: MethodComparison, geometry: Geometry) -> HeadTable:
     """Every head by how many methods select it, with its place in each ranking."""
     heads = list(geometry.heads())
     chosen = {head.place: len(head.selected_by) for head in compared.heads}
@@ -390,7 +390,7 @@ def _ranking(compared: Comparison, geometry: Geometry) -> HeadTable:
     )
 
 
-def _lower(compared: Comparison, column: ComparedRanking) -> Mapping[Head, float]:
+def _lower(compared: MethodComparison, column: ComparedRanking) -> Mapping[Head, float]:
     """Of each head the share of the others that rank lower, in per cent; of a bare set 100 or 0."""
     verdicts = {head.place: head.columns[column.name] for head in compared.heads}
     ranks = sorted(verdict.rank or 0 for verdict in verdicts.values())

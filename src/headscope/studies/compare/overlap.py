@@ -123,7 +123,7 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             groups=tuple(group_overlaps(pairs, ways)),
         )
 
-    inputs = {one.name: one.digest for one in artifacts}
+    inputs = {artifact.name: artifact.digest for artifact in artifacts}
     return carry_out(COMMAND, out, settings, inputs, compute, began, kind=OverlapResult)
 
 
@@ -265,22 +265,22 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
     folders = (*config.scored, *config.read)
     signatures = [result_of(run_folder, Result, "a run").signature for run_folder in folders]
     inputs = {f"run {at}": signature for at, signature in enumerate(signatures)}
-    found = result_of(config.scored[0], ImportanceRun, "find lahis")
+    scored = result_of(config.scored[0], ImportanceRun, "find lahis")
 
     def compute(run: Run) -> dict[str, Any]:
         first, second = (read_scores(run_folder) for run_folder in config.scored)
-        one, other = config.read
+        first_read, second_read = config.read
         languages = {
             code: {
                 **importance_agreement(
                     first.get(code, first["mean"]),
                     second.get(code, second["mean"]),
-                    found.quantile,
+                    scored.quantile,
                     config.seed,
                 ),
-                "costs_more": paired_loss(other, one, code, config.seed),
+                "costs_more": paired_loss(second_read, first_read, code, config.seed),
             }
-            for code in found.languages
+            for code in scored.languages
         }
         return {"languages": languages}
 

@@ -136,11 +136,11 @@ def _samples(lm: LanguageModel, task: Task) -> list[Sample]:
     return [
         Sample(
             bare.ids[: bare.start],
-            told.ids[: told.start],
+            instructed.ids[: instructed.start],
             bare.ids[bare.start],
             f"{task.path}, example {example.id} (line {example.line})",
         )
-        for example, bare, told in rows
+        for example, bare, instructed in rows
     ]
 
 
@@ -358,10 +358,10 @@ def _lens_table(lens: Lens) -> Table:
 
     rows = tuple(
         Row(
-            "embedding" if said[0].layer is None else f"layer {said[0].layer}",
-            tuple(map(words, said)),
+            "embedding" if row[0].layer is None else f"layer {row[0].layer}",
+            tuple(map(words, row)),
         )
-        for said in zip(*lens.conditions.values(), strict=True)
+        for row in zip(*lens.conditions.values(), strict=True)
     )
     columns = tuple(_WORDS.get(name, name) for name in lens.conditions)
     note = (

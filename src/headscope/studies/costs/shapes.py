@@ -200,8 +200,8 @@ def _llama(name: str, layers: int, hidden: int, heads: int, inner: int) -> Shape
 
 #: As their published configurations say.
 PUBLISHED = {
-    one.name: one
-    for one in (
+    shape.name: shape
+    for shape in (
         _llama("Llama-3.1-8B", 32, 4096, 32, 14336),
         Shape(
             "Qwen3-30B-A3B",

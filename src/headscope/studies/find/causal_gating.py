@@ -184,8 +184,8 @@ def find_causal_gating(
             roles=_roles(scores),
             task=task.name,
             fits=tuple(
-                Fit(fit.seed + number, {push: tuple(each) for push, each in one.losses.items()})
-                for number, one in enumerate(fits)
+                Fit(fit.seed + number, {push: tuple(each) for push, each in fitted.losses.items()})
+                for number, fitted in enumerate(fits)
             ),
             check=check,
             data=data,
@@ -204,8 +204,8 @@ def _fit(config: FindCausalGating, heads: int) -> CausalGating:
 def _samples(lm: LanguageModel, task: Task, instructed: bool) -> list[Answered]:
     rows = answers(lm, task, instructed and task.instruction is not None)
     return [
-        replace(row, name=f"{task.path}, example {one.id} (line {one.line})")
-        for row, one in zip(rows, task.examples, strict=True)
+        replace(row, name=f"{task.path}, example {example.id} (line {example.line})")
+        for row, example in zip(rows, task.examples, strict=True)
     ]
 
 
@@ -250,10 +250,10 @@ def _write_gates(
     run: Run, geometry: Geometry, fits: Sequence[CausalGates], fit: CausalGating
 ) -> None:
     origin = Origin(METHOD, run.signature, {"weight": fit.weight}, run.provenance)
-    for number, one in enumerate(fits):
+    for number, fitted in enumerate(fits):
         for name in ("keep", "remove"):
             folder = run.path / "seeds" / str(fit.seed + number) / name
-            Gate(geometry, getattr(one, name), origin).save_pretrained(folder)
+            Gate(geometry, getattr(fitted, name), origin).save_pretrained(folder)
 
 
 def _roles(scores: HeadScores) -> dict[str, RoleCount]:
@@ -355,7 +355,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
 
 def _finding(result: CausalGatingResult) -> list[str]:
     helping, hindering, idle = (result.roles[role].mean for role in ROLES)
-    said = [
+    sentences = [
         f"Of {len(result.heads)} heads {helping} help with {result.task}, {hindering} hinder it "
         f"and {idle} do nothing for it (a role's score of {result.threshold:g} or above, mean over "
         f"{count(len(result.fits), 'seed')})."
@@ -364,14 +364,14 @@ def _finding(result: CausalGatingResult) -> list[str]:
         without = result.check.conditions.get(f"without {role}")
         random = result.check.conditions.get(f"random beside {role}")
         if without is not None and random is not None:
-            said.append(
+            sentences.append(
                 f"Without {count(len(result.check.removed[role]), f'{role} head')} the loss "
                 f"changes by {interval(without.change)} nats a token "
                 f"({count(result.check.examples, 'held-out example')}); without as many random "
                 f"heads by {interval(random.change)} "
                 f"(mean of {count(len(random.each), 'draw')})."
             )
-    return said
+    return sentences
 
 
 def _stability(result: CausalGatingResult) -> tuple[str, str]:
@@ -388,22 +388,22 @@ def _stability(result: CausalGatingResult) -> tuple[str, str]:
 
 
 def _cautions(result: CausalGatingResult) -> list[str]:
-    check, said = result.check, list[str]()
+    check, cautions = result.check, list[str]()
     if check.examples < FEW:
-        said.append(f"Few held-out examples: {check.examples}.")
+        cautions.append(f"Few held-out examples: {check.examples}.")
     unstable = [role for role, each in result.roles.items() if 2 * each.always < each.any]
     if unstable:
-        said.append(
+        cautions.append(
             f"Fewer than half of the {enumeration(unstable)} heads have the role in every seed: "
             "heads can stand in for each other."
         )
     helpful = check.conditions.get("without facilitating")
     if helpful is not None and helpful.change.low <= 0:
-        said.append("Removal does not confirm that the task needs the facilitating heads.")
+        cautions.append("Removal does not confirm that the task needs the facilitating heads.")
     nobody = [role for role, heads in check.removed.items() if not heads]
     if nobody:
-        said.append(f"No head is {' or '.join(nobody)} enough to be removed.")
-    return said
+        cautions.append(f"No head is {' or '.join(nobody)} enough to be removed.")
+    return cautions
 
 
 def _role_table(result: CausalGatingResult) -> Table:
@@ -428,7 +428,7 @@ def _named(check: RolesCheck) -> dict[str, str]:
     for role in ROLES:
         words |= {f"without {role}": f"{role} heads removed"}
         words |= {f"random beside {role}": f"random heads removed, as many as {role}"}
-    return {name: said for name, said in words.items() if name in check.conditions}
+    return {name: text for name, text in words.items() if name in check.conditions}
 
 
 def _changes_table(check: RolesCheck) -> Table:

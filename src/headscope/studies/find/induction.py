@@ -80,8 +80,8 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
         config.documents, config.model.model, "dev", default_limit=TEXTS, pocket_limit=TEXTS
     )
     data = {
-        code: {"path": one.path, "examples": len(one.documents), "digest": one.digest}
-        for code, one in files.items()
+        code: {"path": file.path, "examples": len(file.documents), "digest": file.digest}
+        for code, file in files.items()
     }
     return data, [document.text for file in files.values() for document in file.documents]
 

@@ -141,39 +141,39 @@ def find_key_tokens(
     )
 
 
-def _write(run: Run, found: KeyTokenAttention, order: list[int]) -> None:
+def _write(run: Run, keys: KeyTokenAttention, order: list[int]) -> None:
     run.write_tensors(
         "steps.safetensors",
         {
-            "attention": found.attention[:, order],
-            "even": found.even[:, order],
-            "mass": found.mass[:, order],
-            "even_mass": found.even_mass[:, order],
+            "attention": keys.attention[:, order],
+            "even": keys.even[:, order],
+            "mass": keys.mass[:, order],
+            "even_mass": keys.even_mass[:, order],
         },
     )
     rows: list[dict[str, Any]] = []
-    for place, (start, end) in enumerate(found.prompt_spans.tolist()):
-        words = [at for at, tokens in enumerate(found.word_tokens) if place in tokens]
+    for place, (start, end) in enumerate(keys.prompt_spans.tolist()):
+        words = [at for at, tokens in enumerate(keys.word_tokens) if place in tokens]
         rows.append({"part": "prompt", "start": start, "end": end, "words": words})
-    for start, end in found.answer_spans.tolist():
+    for start, end in keys.answer_spans.tolist():
         rows.append({"part": "answer", "start": start, "end": end, "words": []})
     run.write_jsonl("tokens.jsonl", rows)
 
 
-def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
+def _describe(keys: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
     """The result but for the ranking and the model; its heads in this order."""
-    scores = found.scores
-    means, even = (array.mean(axis=0, dtype=np.float64) for array in (found.attention, found.even))
-    even_mass = found.even_mass.mean(axis=0, dtype=np.float64)
-    steps = [found.answer[start:end] for start, end in found.answer_spans.tolist()]
+    scores = keys.scores
+    means, even = (array.mean(axis=0, dtype=np.float64) for array in (keys.attention, keys.even))
+    even_mass = keys.even_mass.mean(axis=0, dtype=np.float64)
+    steps = [keys.answer[start:end] for start, end in keys.answer_spans.tolist()]
 
     def word_of(at: int, index: int) -> WordAttention:
-        highest = int(found.attention[:, at, index].argmax())
+        highest = int(keys.attention[:, at, index].argmax())
         return WordAttention(
-            word=found.words[index].name,
+            word=keys.words[index].name,
             mean=float(means[at, index]),
             uniform=float(even[at, index]),
-            max=float(found.attention[highest, at, index]),
+            max=float(keys.attention[highest, at, index]),
             step=highest,
             token=steps[highest] if steps else None,
         )
@@ -181,15 +181,15 @@ def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
     return KeyTokensResult(
         heads=tuple(
             HeadAttention(
-                layer=found.heads[at].layer,
-                head=found.heads[at].head,
+                layer=keys.heads[at].layer,
+                head=keys.heads[at].head,
                 score=float(scores[at]),
                 uniform=float(even_mass[at]),
-                words=tuple(word_of(at, index) for index in range(len(found.words))),
+                words=tuple(word_of(at, index) for index in range(len(keys.words))),
             )
             for at in order
         ),
-        tokens=int(found.mass.shape[0]),
+        tokens=int(keys.mass.shape[0]),
         score=float(scores.mean()),
         uniform=float(even_mass.mean()),
         words=tuple(
@@ -200,12 +200,12 @@ def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
                 mean=float(means[:, index].mean()),
                 uniform=float(even[:, index].mean()),
             )
-            for index, (word, tokens) in enumerate(zip(found.words, found.word_tokens, strict=True))
+            for index, (word, tokens) in enumerate(zip(keys.words, keys.word_tokens, strict=True))
         ),
-        control=found.controls,
-        prompt=found.prompt,
-        answer=found.answer,
-        generated=found.generated,
+        control=keys.controls,
+        prompt=keys.prompt,
+        answer=keys.answer,
+        generated=keys.generated,
     )
 
 

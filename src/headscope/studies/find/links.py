@@ -93,7 +93,7 @@ def find_by_links(
                 "aligner": next(iter(scores.values())).config["aligner"],
                 "tokens": sum(part.config["tokens"] for part in scores.values()),
                 "examples": sum(part.config["examples"] for part in scores.values()),
-                "digests": {pair: one.config["links_digest"] for pair, one in scores.items()},
+                "digests": {pair: part.config["links_digest"] for pair, part in scores.items()},
             }
         return {"links": links, **works}
 
@@ -130,11 +130,11 @@ def find_attention_mass(
 
     return scores_run(
         MASS,
-        {"settings": config, "shots": {n: one.shots_digest for n, one in directions.items()}},
+        {"settings": config, "shots": {n: file.shots_digest for n, file in directions.items()}},
         lm,
         {
-            name: {"digest": one.digest, "path": one.path, "examples": len(one.pairs)}
-            for name, one in directions.items()
+            name: {"digest": file.digest, "path": file.path, "examples": len(file.pairs)}
+            for name, file in directions.items()
         },
         out,
         score,

@@ -20,7 +20,7 @@ from headscope.find.trained_gates import (
     Answers,
     AskedQuestion,
     SoftGate,
-    Trained,
+    TrainedGates,
     answer,
     ask,
     scored,
@@ -182,7 +182,7 @@ def find_soft_gate(
     }
 
     def compute(run: Run) -> SoftGateResult:
-        made: dict[str, Trained] = {}
+        made: dict[str, TrainedGates] = {}
         pairs = [
             [asked(part, sides.path) for part in sides.draw(config.questions, seed)]
             for seed in seeds
@@ -265,7 +265,7 @@ def _conditions(
     geometry: Geometry,
     heads: HeadSet,
     sets: Mapping[str, Sequence[Draw]],
-    made: Mapping[str, Trained],
+    made: Mapping[str, TrainedGates],
 ) -> dict[str, Gate]:
     """The gate of every condition by name; names end in the number of a seed, if there are some."""
     gates = {"untouched-0": Gate.identity(geometry), "removed-0": heads.removed()}
@@ -301,7 +301,7 @@ def _answers(
 
 
 def _seed(
-    made: Mapping[str, Trained], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
+    made: Mapping[str, TrainedGates], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
 ) -> Seed:
     """What became of one seed's heads, by kind."""
     trainings: dict[str, Any] = {
@@ -314,7 +314,7 @@ def _seed(
 def _write_gates(
     run: Run,
     heads: HeadSet,
-    made: Mapping[str, Trained],
+    made: Mapping[str, TrainedGates],
     seeds: Sequence[int],
     training: SoftGate,
 ) -> tuple[int, HeadScores]:
@@ -357,17 +357,17 @@ def _write_answers(
     tested: Sequence[AskedQuestion],
 ) -> None:
     """Write what was said to every question under every gate, and its measures."""
-    for name, said in answers.items():
+    for name, answered in answers.items():
         rows = (
             {
-                "id": asked.question.id,
-                "answers": asked.question.answers,
-                "text": said.texts[at],
-                "right": said.right[at],
-                "normalized": said.normalized[at],
-                "nll": said.losses[at],
+                "id": question.question.id,
+                "answers": question.question.answers,
+                "text": answered.texts[at],
+                "right": answered.right[at],
+                "normalized": answered.normalized[at],
+                "nll": answered.losses[at],
             }
-            for at, asked in enumerate(tested)
+            for at, question in enumerate(tested)
         )
         run.write_jsonl(f"outputs/{name}.jsonl", rows)
     numbers = {
@@ -382,12 +382,12 @@ def _values(answers: Mapping[str, Answers]) -> MeasuredValues:
     """The measures of each condition, float64 (seeds, questions); names of answers end in a seed's
     number."""
     kinds: dict[str, list[Answers]] = {}
-    for name, said in answers.items():
-        kinds.setdefault(name.rpartition("-")[0], []).append(said)
+    for name, answered in answers.items():
+        kinds.setdefault(name.rpartition("-")[0], []).append(answered)
     fields = dict(zip(MEASURES, ("right", "normalized", "losses"), strict=True))
     return {
         kind: {
-            measure: np.array([getattr(said, name) for said in made], dtype=np.float64)
+            measure: np.array([getattr(answered, name) for answered in made], dtype=np.float64)
             for measure, name in fields.items()
         }
         for kind, made in kinds.items()
@@ -443,7 +443,7 @@ def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArr
     return sums
 
 
-def _training(trained: Trained, draw: Draw) -> Training:
+def _training(trained: TrainedGates, draw: Draw) -> Training:
     return Training(
         heads=tuple(GatedHead(head.layer, head.head, trained.gate[head]) for head in draw.heads),
         filled_up=draw.filled_up,
@@ -455,7 +455,7 @@ def _training(trained: Trained, draw: Draw) -> Training:
     )
 
 
-def _gain(trained: Trained) -> float:
+def _gain(trained: TrainedGates) -> float:
     losses = [loss for _, loss in trained.checks]
     return losses[0] - min(losses)
 
@@ -505,7 +505,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
 
 def _finding(result: SoftGateResult) -> list[str]:
     right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
-    said = [
+    sentences = [
         f"With the trained gates the model answers {right['trained']} of the held-out questions; "
         f"original {right['untouched']}, random heads trained alike: {right['random']} (means over "
         f"{count(len(result.seeds), 'seed')}).",
@@ -520,14 +520,14 @@ def _finding(result: SoftGateResult) -> list[str]:
             if change.high < 0
             else "not clearly different from random heads"
         )
-        said.append(
+        sentences.append(
             f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "
             f"{between(100 * change.low, 100 * change.high, 1)}), above zero in "
             f"{sum(value > 0 for value in change.by_seed)} of "
             f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
             f"{signed(loss.value, 3)} nats a token ({between(loss.low, loss.high, 3)})."
         )
-    return said
+    return sentences
 
 
 def _answered(result: SoftGateResult) -> Table:
@@ -551,16 +551,16 @@ def _in_words(measures: Mapping[str, Measures]) -> list[tuple[str, Measures]]:
 
 def _left_out(pairs: PairCounts) -> str:
     """What was not asked, or not with its whole context."""
-    said = []
+    parts = []
     if pairs.unanswerable:
-        said.append(f"{count(pairs.unanswerable, 'question')} without an answer left out")
+        parts.append(f"{count(pairs.unanswerable, 'question')} without an answer left out")
     if pairs.shared_contexts:
-        said.append(
+        parts.append(
             f"{count(pairs.shared_contexts, 'pair')} not learned from: their context is tested on"
         )
     if pairs.cut:
-        said.append(f"{count(pairs.cut, 'context')} too long for the model, cut around the answer")
-    return "; ".join(said)
+        parts.append(f"{count(pairs.cut, 'context')} too long for the model, cut around the answer")
+    return "; ".join(parts)
 
 
 def _differences(differences: tuple[Difference, ...]) -> Table:

@@ -15,7 +15,7 @@ from headscope.heads.adaptation import Adaptation
 from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
-from headscope.results.writing import MEAN, Comparison, Effect, Steering
+from headscope.results.writing import MEAN, Effect, Steering, WritingEffects
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Nested, Option, Settings
@@ -394,10 +394,10 @@ def _by_factor(result: Steering) -> list[Section]:
 
 
 def _lines(
-    title: str, part: Comparison, found: Mapping[float, Effect], measure: str, scale: Scale
+    title: str, part: WritingEffects, curve: Mapping[float, Effect], measure: str, scale: Scale
 ) -> Lines:
     """The measure by factor: selected heads with intervals, random ones with all their draws."""
-    neutral = next(iter(found.values())).baseline
+    neutral = next(iter(curve.values())).baseline
 
     def series(name: str, at: Mapping[float, tuple[float, float, float]]) -> Series:
         rows = sorted({NEUTRAL: (neutral, neutral, neutral), **at}.items())
@@ -409,13 +409,13 @@ def _lines(
             tuple(min(100.0, high) for *_, high in scaled),
         )
 
-    lines = [series("selected", {at: (one.value, *one.span) for at, one in found.items()})]
+    lines = [series("selected", {at: (effect.value, *effect.span) for at, effect in curve.items()})]
     for control, name in zip(CONTROLS, RANDOM, strict=True):
-        drawn = {at: part.draws(f"x{at:g}", control, measure) for at in found}
+        drawn = {at: part.draws(f"x{at:g}", control, measure) for at in curve}
         ranges = {
-            at: (one.controls[control].draws.mean, min(drawn[at]), max(drawn[at]))
-            for at, one in found.items()
-            if control in one.controls and drawn[at]
+            at: (effect.controls[control].draws.mean, min(drawn[at]), max(drawn[at]))
+            for at, effect in curve.items()
+            if control in effect.controls and drawn[at]
         }
         if ranges:
             lines.append(series(name, ranges))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
     from headscope.use.exporting.card import Base
-    from headscope.use.exporting.proof import Reference
+    from headscope.use.exporting.proof import ProofReference
 
 COMMAND = "use export"
 FORMS = {"checkpoint": "an ordinary checkpoint", "ia3": "an (IA)\u00b3 adapter"}
@@ -234,7 +234,7 @@ class _Export:
         Returns what was written, how exact it is, and why that is not known.
         """
         from headscope.use.exporting.checkpoint import finish_folder
-        from headscope.use.exporting.proof import Reference, let_go, room_for
+        from headscope.use.exporting.proof import ProofReference, let_go, room_for
 
         config, model = self.config, self.config.model
         staged = self.run.part(f"{self.place.name}/config.json").parent
@@ -256,7 +256,7 @@ class _Export:
             self._say("comparing", 0, 2)
             plain = config.form == "checkpoint" and not self.quantised
             gate, parts = self.adaptation.gate, self.adaptation.feed_forward
-            reference = Reference.of(lm, gate, parts, rounded=self._dtype() if plain else None)
+            reference = ProofReference.of(lm, gate, parts, rounded=self._dtype() if plain else None)
         lm = None
         let_go()
         proof = None if reference is None else self._compare(reference, target)
@@ -308,7 +308,7 @@ class _Export:
         written: ExportedFiles = decode(ExportedFiles, known[self.config.form])
         return written
 
-    def _compare(self, reference: Reference, folder: Path) -> ExportProof:
+    def _compare(self, reference: ProofReference, folder: Path) -> ExportProof:
         import torch
 
         from headscope.use.exporting.proof import compare, read_adapter, read_checkpoint

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope import options
-from headscope.data.rows import ID, Field, read_rows
+from headscope.data.rows import ID, Field, read_fields
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Gate, Geometry, Head, resolve_heads
 from headscope.heads.adaptation import LARGEST, Adaptation, heads_scaled, read_adaptation
@@ -113,7 +113,7 @@ def read_gates(path: str, ids: Sequence[str], geometry: Geometry) -> tuple[list[
         return Gate(geometry, values)
 
     factors = Field("heads", gate)
-    rows, digest = read_rows(path, (factors, ID))
+    rows, digest = read_fields(path, (factors, ID))
     if len(rows) != len(ids):
         raise InputError(
             f"{path} holds {len(rows)} gates for {len(ids)} prompts; give one each, in their order"

@@ -192,20 +192,20 @@ def use_rate(
                 chunks=len(plan.chunks()),
                 chunks_done=len(plan.done()),
             )
-        tally = add_up(plan, run.path / "rejects.jsonl", steps_of(progress, "adding up"))
+        totals = add_up(plan, run.path / "rejects.jsonl", steps_of(progress, "adding up"))
         summary = RatingSummary(
-            figures=tally.figures,
-            scoring_seconds=tally.seconds,
+            figures=totals.figures,
+            scoring_seconds=totals.seconds,
             heads=result.heads,
             ranked=ranking,
             format=config.written.format,
-            languages=tally.languages(),
+            languages=totals.languages(),
         )
         run.write_json(SUMMARY, encode(summary))
         return RatedCorpus(
             **vars(result),
             figures=summary.figures,
-            languages={code: one.scores for code, one in summary.languages.items()},
+            languages={code: language.scores for code, language in summary.languages.items()},
             files={
                 file.name: {"path": file.path, "records": file.records, "digest": file.digest}
                 for file in files

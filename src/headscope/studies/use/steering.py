@@ -242,7 +242,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                 }
                 for code, prompts in prompts_of.items()
             },
-            heads={code: tuple(map(str, found)) for code, found in heads.items()},
+            heads={code: tuple(map(str, chosen)) for code, chosen in heads.items()},
             identifier=identifier,
             not_measured=missing,
             whole=whole,

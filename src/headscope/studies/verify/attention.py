@@ -38,7 +38,7 @@ from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.verify.looking import Placed, describe, place_candidates, target_shares
-from headscope.verify.masks.asking import Condition, Mask, random_conditions, read_mask, shuffled
+from headscope.verify.masks.asking import Mask, Masking, random_conditions, read_mask, shuffled
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -116,7 +116,7 @@ def verify_attention(
 def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
     """Every example's prompts, bare (False) and, where there is an instruction, instructed."""
     ways = (False,) if task.instruction is None else (False, True)
-    return {way: [place_candidates(lm, task, one, way) for one in task.examples] for way in ways}
+    return {way: [place_candidates(lm, task, item, way) for item in task.examples] for way in ways}
 
 
 def _task(
@@ -129,10 +129,10 @@ def _task(
     progress: Progress | None,
 ) -> tuple[AttendedCondition, ...]:
     """All conditions of one task; those of an earlier try come from the run's parts."""
-    planned = [Condition("as-is", "as is"), Condition("masked", "masked", mask)]
+    planned = [Masking("as-is", "as is"), Masking("masked", "masked", mask)]
     if True in prompts:
-        planned[1:1] = [Condition("instructed", "instructed", instructed=True)]
-        planned.append(Condition("masked", "masked, instructed", mask, instructed=True))
+        planned[1:1] = [Masking("instructed", "instructed", instructed=True)]
+        planned.append(Masking("masked", "masked, instructed", mask, instructed=True))
     drawn = shuffled(mask, config.draws, config.seed)
     planned += random_conditions("shuffled", drawn, "masked", instructed=False)
     kept = run.read_tensors(f"attention {name}")

@@ -152,8 +152,8 @@ def verify_failures(
         counted = [case for case in cases if case.selected or not of_run]
         verdicts = None
         if config.llm is not None:
-            asked = [case.row for case in counted]
-            verdicts = judge(asked, config.llm, steps_of(progress, "judging"))
+            rows_to_judge = [case.row for case in counted]
+            verdicts = judge(rows_to_judge, config.llm, steps_of(progress, "judging"))
         judged = dict(zip(map(id, counted), verdicts.verdicts if verdicts else (), strict=False))
         rows = [_case(case, judged.get(id(case)), verdicts is not None) for case in cases]
         texts = (
@@ -237,10 +237,10 @@ def _identified(
 
     if identifier is None:
         return [None] * len(rows)
-    found = identify([row.after for row in rows])
+    languages = identify([row.after for row in rows])
     if progress:
         progress("identifying languages", len(rows), len(rows))
-    return found
+    return languages
 
 
 def _case(case: Case, verdict: Verdict | None, judged: bool) -> FailedCase:
@@ -275,9 +275,9 @@ def _about_judge(config: VerifyFailures, cases: Sequence[Case], verdicts: Verdic
     return Judging(
         model=config.llm.model if config.llm else None,
         shares={k: chosen.count(k) / len(both) if both else None for k in KINDS},
-        agreement=sum(one == other for one, other in both) / len(both) if both else None,
+        agreement=sum(a == other for a, other in both) / len(both) if both else None,
         rules_and_judge={
-            ours: {theirs: sum(one == (ours, theirs) for one in both) for theirs in KINDS}
+            ours: {theirs: sum(pair == (ours, theirs) for pair in both) for theirs in KINDS}
             for ours in KINDS
         },
         **dict[str, Any](verdicts.stats),
@@ -333,7 +333,7 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
         raise _no_removal(path)
     labels, made = read_outputs(path / "outputs.jsonl", languages, shown.ablate)
     label = _chosen(path, labels, choice)
-    before = next((at for at, one in enumerate(labels) if one.kind == "baseline"), None)
+    before = next((at for at, label in enumerate(labels) if label.kind == "baseline"), None)
     if before is None:
         raise InputError(f"{path / 'outputs.jsonl'}: holds no outputs of the model as it is")
     inputs = {"outputs": file_digest(path / "outputs.jsonl")}
@@ -344,17 +344,17 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     rows = tuple(
         Row(
             identifier,
-            one.sources[at],
-            one.references[at],
-            one.texts[before][at],
-            one.texts[labels.index(label)][at],
+            texts_of.sources[at],
+            texts_of.references[at],
+            texts_of.texts[before][at],
+            texts_of.texts[labels.index(label)][at],
             name,
-            one.source_language,
-            one.target_language,
+            texts_of.source_language,
+            texts_of.target_language,
             links.get((name, identifier)),
         )
-        for name, one in made.items()
-        for at, identifier in enumerate(one.ids)
+        for name, texts_of in made.items()
+        for at, identifier in enumerate(texts_of.ids)
     )
     subject = Subject(result.model, _heads(shown, label))
     ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
@@ -397,40 +397,40 @@ def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
             raise InputError(f"{path}: has no {what}; it has {known}")
         return named
 
-    kind, others = choice.condition, [one.kind for one in labels if one.kind != "baseline"]
-    kinds = narrowed([one for one in labels if one.kind == kind], f"condition {kind!r}", others)
-    k = choice.k if choice.k is not None else max(one.k for one in kinds)
-    sizes = sorted(one.k for one in kinds)
-    sized = narrowed([one for one in kinds if one.k == k], f"{kind} condition with k {k}", sizes)
-    gates = [one.gate for one in sized]
+    kind, others = choice.condition, [row.kind for row in labels if row.kind != "baseline"]
+    kinds = narrowed([row for row in labels if row.kind == kind], f"condition {kind!r}", others)
+    k = choice.k if choice.k is not None else max(row.k for row in kinds)
+    sizes = sorted(row.k for row in kinds)
+    sized = narrowed([row for row in kinds if row.k == k], f"{kind} condition with k {k}", sizes)
+    gates = [row.gate for row in sized]
     gate = choice.gate if choice.gate is not None else 0.0 if 0.0 in gates else gates[0]
     gated = narrowed(
-        [one for one in sized if one.gate == gate],
+        [row for row in sized if row.gate == gate],
         f"condition with the gate {gate:g}",
         (f"{gate:g}" for gate in gates),
     )
     ablate = choice.ablate or gated[0].ablate
     ablated = narrowed(
-        [one for one in gated if one.ablate == ablate],
+        [row for row in gated if row.ablate == ablate],
         f"condition by {ablate} ablation",
-        (one.ablate for one in gated),
+        (row.ablate for row in gated),
     )
-    draws = [one for one in ablated if one.draw in (None, choice.draw)]
-    most = max(one.draw or 0 for one in ablated)
+    draws = [row for row in ablated if row.draw in (None, choice.draw)]
+    most = max(row.draw or 0 for row in ablated)
     return narrowed(draws, f"draw {choice.draw}", [f"0 to {most}"])[0]
 
 
 def _reference_links(path: Path) -> dict[tuple[str, str], Links]:
     """Links of sources and references, by direction and id."""
-    found: dict[tuple[str, str], Links] = {}
+    links: dict[tuple[str, str], Links] = {}
     for number, row in read_rows(path):
         try:
             if row["condition"] == "reference":
                 pairs = ((int(i), int(j)) for i, j in row["links"])
-                found[str(row["direction"]), str(row["id"])] = frozenset(pairs)
+                links[str(row["direction"]), str(row["id"])] = frozenset(pairs)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged_line(path, number) from error
-    return found
+    return links
 
 
 command = Study(VerifyFailures, verify_failures, result=FailuresResult, show=show, loads=False)

@@ -89,8 +89,8 @@ def verify_families(
     lm = config.model.load_for(out)
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
-    found = families(masks, own)
-    planned = family_conditions(found, config.draws, config.seed)
+    grouped = families(masks, own)
+    planned = family_conditions(grouped, config.draws, config.seed)
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")
@@ -115,11 +115,11 @@ def verify_families(
                 instruction=sides.test.instruction,
                 conditions=describe(planned, numbers, config.seed),
             )
-        for family in found:
+        for family in grouped:
             family.heads.save_pretrained(run.path / "families" / family.name)
         return FamilyTests(
             **works,
-            families=tuple(map(_describe, found)),
+            families=tuple(map(_describe, grouped)),
             masks={name: mask.about() for name, mask in masks.items()},
             tasks=shown,
             conditions=together([task.conditions for task in shown.values()]),
@@ -139,13 +139,13 @@ def verify_families(
 
 def _named(masks: list[tuple[str | None, Mask]]) -> dict[str, Mask]:
     """Masks by the task each was trained on, or the name it was given."""
-    found: dict[str, Mask] = {}
+    by_name: dict[str, Mask] = {}
     for given, mask in masks:
         name = given or (mask.tasks[0] if len(mask.tasks) == 1 else mask.name)
-        if name in found:
+        if name in by_name:
             raise InputError(f"two masks are of the task {name!r}; name them apart as NAME=RUN")
-        found[name] = mask
-    return found
+        by_name[name] = mask
+    return by_name
 
 
 def _describe(family: Family) -> FamilyHeads:
@@ -270,21 +270,21 @@ def _row(family: FamilyHeads, task: str) -> str:
 
 
 def _finding(result: FamilyTests, comparison: Comparison) -> list[str]:
-    said = []
+    sentences = []
     for family in (family for family in result.families if family.tested):
         who = f"Without the {_heads(family)}"
         if len(result.tasks) == 1:
             (task,) = result.tasks
             loss = f"the loss on {task} in nats a token"
-            said += comparison.said(_row(family, task), who, loss)
+            sentences += comparison.said(_row(family, task), who, loss)
             continue
         tests = [comparison.rows[_row(family, task)].tests[0] for task in result.tasks]
         gaps = [test.difference for test in tests if test is not None]
-        said.append(
+        sentences.append(
             f"{who} the loss is higher than without as many random heads in {clear(gaps, 'task')}. "
             f"Mean difference: {fixed(fmean(gap.value for gap in gaps), 3)} nats a token."
         )
-    return said
+    return sentences
 
 
 def _untested(result: FamilyTests) -> list[str]:

@@ -25,9 +25,9 @@ from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.verify.languages.conditions import (
-    Condition,
     Documents,
     LanguageRemoval,
+    TextCondition,
     read_texts,
 )
 from headscope.verify.languages.evidence import TextTrial, text_trials
@@ -128,7 +128,7 @@ def set_apart(
     if not choice.data and model == POCKET:
         limited = dataclasses.replace(choice, limit=REFERENCES)
         train = read_languages(limited, model, "train", seed)
-        texts = [one.text for file in train.values() for one in file.documents]
+        texts = [document.text for file in train.values() for document in file.documents]
         return dict(files), Reference("documents of the pocket model's train split", tuple(texts))
     texts, kept = [], {}
     for name, file in files.items():
@@ -142,7 +142,7 @@ def measured(
     lm: LanguageModel,
     run: Run,
     documents: Mapping[str, Documents],
-    planned: Sequence[Condition],
+    planned: Sequence[TextCondition],
     removal: LanguageRemoval,
     reference: Reference,
     progress: Progress | None,

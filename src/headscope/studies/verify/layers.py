@@ -110,7 +110,7 @@ def verify_layers(
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
         "reference text": reference.digest,
     }
-    data = {name: one.digest for name, one in files.items()}
+    data = {name: file.digest for name, file in files.items()}
 
     def compute(run: Run) -> TextWithoutLayers:
         trials = measured(lm, run, documents, planned, removal, reference, progress)
@@ -156,8 +156,8 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
             f"{spec}: holds heads of {', '.join(sorted(scores))}; the documents are in "
             f"{', '.join(languages)}; give documents of the languages of the run"
         )
-    for name, one in wanted.items():
-        check_geometry(one, lm.geometry, f"{spec} ({name})")
+    for name, heads in wanted.items():
+        check_geometry(heads, lm.geometry, f"{spec} ({name})")
     quantile = result_of(place, LahisResult, "find lahis").quantile
     return language_sets(wanted, quantile).important
 
@@ -235,7 +235,7 @@ def _lines(result: TextWithoutLayers) -> Lines:
         (float(rows[0].layer), fmean(row.random.mean for row in rows))
         for rows in zip(*(text.layers for text in texts), strict=True)
     )
-    values = [y for one in series for y in (*(y for _, y in one.points), *one.low)]
+    values = [y for line in series for y in (*(y for _, y in line.points), *line.low)]
     return Lines(
         "Change of loss without the heads of one layer",
         (*series, Series("random, mean over languages", random)),

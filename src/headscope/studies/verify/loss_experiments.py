@@ -152,14 +152,14 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     `without` the heads and without `random` ones, and `against_random`, the difference with
     its interval, both p and `least_p`. InputError where no copies were counted.
     """
-    found = decode(TextsWithout, read_object(folder / "result.json"))
+    result = decode(TextsWithout, read_object(folder / "result.json"))
     kept = load_file(folder / STATISTICS)
-    if not all(f"{pair}.source_copy" in kept for pair in found.directions):
+    if not all(f"{pair}.source_copy" in kept for pair in result.directions):
         raise InputError(f"{folder}: counts no copies of the source")
-    copied = [kept[f"{pair}.source_copy"] for pair in found.directions]
-    removed = [(), *(tuple(sorted(condition.heads)) for condition in found.conditions)]
+    copied = [kept[f"{pair}.source_copy"] for pair in result.directions]
+    removed = [(), *(tuple(sorted(condition.heads)) for condition in result.conditions)]
     trial = _trial(copied, removed, seed)
-    labels = [BASELINE, *(condition.label for condition in found.conditions)]
+    labels = [BASELINE, *(condition.label for condition in result.conditions)]
     rows = []
     for at, label in enumerate(labels):
         if label.kind == "top" and label.gate == 0:
@@ -184,11 +184,11 @@ def _trial(parts: Sequence[NDArray[Any]], sets: Sequence[Hashable], seed: int) -
 def tests(planned: list[Condition], measures: Mapping[str, Trial]) -> list[dict[str, Any]]:
     """What the removal of each number of heads does to each measure, as JSON."""
     labels = [condition.label for condition in planned]
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for at, label in enumerate(labels):
         if label.kind != "top":
             continue
-        found.append({"k": len(planned[at].heads)})
+        rows.append({"k": len(planned[at].heads)})
         for name, trial in measures.items():
             row: dict[str, Any] = {
                 "as_is": float(trial.scores[0]),
@@ -201,8 +201,8 @@ def tests(planned: list[Condition], measures: Mapping[str, Trial]) -> list[dict[
                     row[f"against_random{ending}"] = _told(against)
                     if kind == "random":
                         row["random"] = against.draws.mean
-            found[-1][name] = row
-    return found
+            rows[-1][name] = row
+    return rows
 
 
 def _told(against: Against) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _told(against: Against) -> dict[str, Any]:
 
 def _copies(pairs: PairFile) -> PairFile:
     """The sources as their own translations, behind the same prompts."""
-    rows = tuple(replace(one, target=one.source, links=None) for one in pairs.pairs)
+    rows = tuple(replace(pair, target=pair.source, links=None) for pair in pairs.pairs)
     return replace(pairs, pairs=rows)
 
 
@@ -224,7 +224,7 @@ def _unlinked(pairs: PairFile) -> Alignment:
     """No links: here all tokens count alike."""
     sides = [
         tuple(tuple(split_words(text, links_given=True)) for text in texts)
-        for texts in ([one.source for one in pairs.pairs], [one.target for one in pairs.pairs])
+        for texts in ([pair.source for pair in pairs.pairs], [pair.target for pair in pairs.pairs])
     ]
     links: tuple[Links, ...] = tuple(frozenset() for _ in pairs.pairs)
     return Alignment("none", "words", sides[0], sides[1], links, {})
@@ -275,16 +275,16 @@ def verify_together(
         losses = reference_losses(lm, directions, links, planned, removal, run, None, progress)
         run.write_tensors(
             STATISTICS,
-            {f"{pair}.{name}": array for pair, one in losses.items()
-             for name, array in one.tensors().items()},
+            {f"{pair}.{name}": array for pair, part in losses.items()
+             for name, array in part.tensors().items()},
         )  # fmt: skip
-        sets = [[str(head) for head in one.heads] for one in planned]
+        sets = [[str(head) for head in condition.heads] for condition in planned]
         best, other = ([list(map(str, pair)) for pair in pairs] for pairs in (chosen, random))
         return {
             "heads": [str(head) for head in heads],
             **about_rank(heads),
             "sets": sets,
-            "sentences": sum(len(one.tokens) for one in losses.values()),
+            "sentences": sum(len(part.tokens) for part in losses.values()),
             "directions": list(directions),
             **interactions(losses, sets, best, other, removal.seed),
             **encode(opening.controls),

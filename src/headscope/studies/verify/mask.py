@@ -175,23 +175,23 @@ def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[
 
     Raises `InputError` if a task has none, or a name is no task's.
     """
-    found: dict[str, Path] = {}
+    places: dict[str, Path] = {}
     for text in masks:
         name, place = named_place(text)
         if name is None:
             for task in tasks:
-                found.setdefault(task, place)
+                places.setdefault(task, place)
             continue
         if name not in tasks:
             raise InputError(
                 f"--heads {text} is for a task {name!r} that is not tested; tested are "
                 f"{', '.join(tasks)}"
             )
-        found[name] = place
-    missing = [name for name in tasks if name not in found]
+        places[name] = place
+    missing = [name for name in tasks if name not in places]
     if missing:
         raise InputError(f"the task {missing[0]} has no mask; add --heads {missing[0]}=RUN")
-    return {name: found[name] for name in tasks}
+    return {name: places[name] for name in tasks}
 
 
 def named_place(text: str) -> tuple[str | None, Path]:
@@ -279,41 +279,41 @@ def _finding(tasks: Mapping[str, MaskedTask], comparison: Comparison) -> list[st
     tests = [row.tests[0] for row in comparison.rows.values()]
     gaps = [test.difference for test in tests if test is not None]
     below = clear(gaps, "task", sign=-1)
-    said = [f"The loss under the mask is lower than under random masks in {below}."]
+    sentences = [f"The loss under the mask is lower than under random masks in {below}."]
     for name, task in list(tasks.items())[:6]:
         unseen = ", a task its mask was not trained on" if task.unseen else ""
         heads = f"with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed"
-        said += comparison.said(_named(name, task), f"{name}{unseen}: {heads}")
+        sentences += comparison.said(_named(name, task), f"{name}{unseen}: {heads}")
         if (measure := task.main_measure) is not None:
             scale, of = UNITS[measure], (task.base, _masked(task), *task.of_kind("instructed"))
             values = [
                 f"{words} {scale.number(each.value(measure))}"
                 for words, each in zip(("original", "masked", "instructed"), of, strict=False)
             ]
-            said.append(f"Outputs, {scale.words}: {', '.join(values)}.")
-    return said
+            sentences.append(f"Outputs, {scale.words}: {', '.join(values)}.")
+    return sentences
 
 
 def _cautions(tasks: Mapping[str, MaskedTask]) -> list[str]:
-    said = few_examples(tasks)
+    cautions = few_examples(tasks)
     for name, task in tasks.items():
-        said += trained_on_caution(task.leakage, f"the mask of {name}")
+        cautions += trained_on_caution(task.leakage, f"the mask of {name}")
         for each in task.undrawn:
             if each.other is not None and each.other.leakage.overlap:
-                said += trained_on_caution(each.other.leakage, f"{each.name} ({name})")
+                cautions += trained_on_caution(each.other.leakage, f"{each.name} ({name})")
         if task.too_long:
-            said.append(
+            cautions.append(
                 f"{count(task.too_long, 'answer')} of {name} have more tokens than the model may "
                 "write, so no output is right there."
             )
     starts = [name for name, task in tasks.items() if task.at_start]
     if starts:
-        said.append(
+        cautions.append(
             f"{enumeration(starts)}: an output is right if it begins with the answer, so a model "
             "that repeats the input can be right where the answer is a letter; \u201cright as "
             "whole words\u201d does not count that."
         )
-    return [*said, "A mask is one training run: another seed can keep other heads."]
+    return [*cautions, "A mask is one training run: another seed can keep other heads."]
 
 
 def _tables(tasks: Mapping[str, MaskedTask]) -> list[Table]:

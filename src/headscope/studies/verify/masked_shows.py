@@ -52,11 +52,11 @@ UNITS: Mapping[Measure, Scale] = {
 
 def conditions_of(task: TaskOutcomes) -> Conditions:
     """The conditions of a task in words, random draws of a kind under one name."""
-    found: dict[str, tuple[Outcome, ...]] = {}
+    outcomes: dict[str, tuple[Outcome, ...]] = {}
     for each in task.undrawn:
         several = len(task.of_kind(each.kind)) > 1
-        found[f"{WORDS[each.kind]} ({each.name})" if several else WORDS[each.kind]] = (each,)
-    return found | {WORDS[kind]: draws for kind, draws in task.drawn.items()}
+        outcomes[f"{WORDS[each.kind]} ({each.name})" if several else WORDS[each.kind]] = (each,)
+    return outcomes | {WORDS[kind]: draws for kind, draws in task.drawn.items()}
 
 
 def compared_by(
@@ -92,12 +92,12 @@ def compared_by(
 
 def _against(outcome: Outcome, kind: str, measure: Measure, draws: int) -> Against | None:
     """A condition against its random draws of a kind; None where there are none."""
-    beside: AgainstDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
-    if beside is None or measure not in beside.against:
+    control: AgainstDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
+    if control is None or measure not in control.against:
         return None
-    distinct = draws if beside.distinct_draws is None else beside.distinct_draws
-    p_examples, p_draws = beside.p_examples.get(measure), beside.p_draws[measure]
-    return Against(beside.against[measure], p_examples, p_draws, distinct, beside.least_p)
+    distinct = draws if control.distinct_draws is None else control.distinct_draws
+    p_examples, p_draws = control.p_examples.get(measure), control.p_draws[measure]
+    return Against(control.against[measure], p_examples, p_draws, distinct, control.least_p)
 
 
 def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: str = "") -> Bars:

@@ -49,7 +49,7 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             name: (part.source_language or "", part.target_language or "")
             for name, part in old.directions.items()
         }
-        texts = [one.label for one in old.conditions if one.text is not None]
+        texts = [condition.label for condition in old.conditions if condition.text is not None]
         made = None
         if texts:
             labels, made = read_outputs(run.path / "outputs.jsonl", languages, old.ablate)

@@ -154,24 +154,24 @@ def verify_off_target(
     if config.ask == "translate":
         leakage = check_leakage(config.heads, directions, config.allow_overlap)
     else:
-        every = [one for file in files.values() for one in file.documents]
+        every = [document for file in files.values() for document in file.documents]
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
     lm = config.model.load_for(out)
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
     chat = uses_chat(lm, False if plain else config.chat, config.template.text)
     config = replace(config, chat=chat)
-    asked = (
+    by_code = (
         _translations(config, directions, lm, chat)
         if config.ask == "translate"
         else _beginnings(config, files, lm)
     )
-    found = writing_heads(config.heads, config.k, list(asked), lm, config.rank)
-    chosen = (heads for one in found.values() for heads in (one.chosen, one.full))
+    heads_of = writing_heads(config.heads, config.k, list(by_code), lm, config.rank)
+    chosen = (heads for sets in heads_of.values() for heads in (sets.chosen, sets.full))
     ranking = decode(Ranking, about_rank(*chosen))
     groups = [
-        Group(code, one.prompts, language_arms(found[code], config.draws, config.seed))
-        for code, one in asked.items()
-        if code in found
+        Group(code, source.prompts, language_arms(heads_of[code], config.draws, config.seed))
+        for code, source in by_code.items()
+        if code in heads_of
     ]
     reference = translations_or_documents(lm, directions, config)
     settings = {
@@ -212,12 +212,12 @@ def verify_off_target(
                     tuple(map(str, heads.chosen)),
                     None if heads.full is None else tuple(map(str, heads.full)),
                 )
-                for code, heads in found.items()
+                for code, heads in heads_of.items()
             },
-            without_heads=tuple(code for code in asked if code not in found),
+            without_heads=tuple(code for code in by_code if code not in heads_of),
             data={
-                code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
-                for code, one in asked.items()
+                code: {"path": source.path, "digest": source.digest, "prompts": len(source.prompts)}
+                for code, source in by_code.items()
             },
             leakage=leakage,
             checked=None if works is None else Checked(**works),
@@ -229,8 +229,8 @@ def verify_off_target(
             groups=with_languages(parts, groups, named),
         )
 
-    data = {code: one.digest for code, one in asked.items()}
-    data |= {f"{name} shots": one.shots_digest for name, one in directions.items()}
+    data = {code: source.digest for code, source in by_code.items()}
+    data |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
     return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=OffTarget)
 
 
@@ -249,7 +249,7 @@ def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, Docu
     directions = read_directions(pairs, model, "test", PROMPTS, config.seed, apart)
     if config.pairs.data and pairs.limit is None:
         directions = {
-            name: replace(one, pairs=one.pairs[:PROMPTS]) for name, one in directions.items()
+            name: replace(file, pairs=file.pairs[:PROMPTS]) for name, file in directions.items()
         }
     return directions, {}
 
@@ -261,13 +261,13 @@ def _translations(
     from headscope.lm.prompting import chat_writer
 
     writer, bos = chat_writer(lm, chat), lm.tokenizer.bos_token or ""
-    found: dict[str, list[tuple[str, PairFile]]] = {}
+    by_target: dict[str, list[tuple[str, PairFile]]] = {}
     for name, pairs in directions.items():
         target = pairs.target_language
-        code = next((one for one in found if same_language(one, target)), target)
-        found.setdefault(code, []).append((name, pairs))
-    asked = {}
-    for code, parts in found.items():
+        code = next((code for code in by_target if same_language(code, target)), target)
+        by_target.setdefault(code, []).append((name, pairs))
+    by_code = {}
+    for code, parts in by_target.items():
         prompts = []
         for name, pairs in parts:
             written = translation_prompts(pairs, config.template, writer, bos)
@@ -275,8 +275,8 @@ def _translations(
                 limit = config.max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32
                 prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
         path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
-        asked[code] = _Asked(tuple(prompts), path, " ".join(one.digest for _, one in parts))
-    return asked
+        by_code[code] = _Asked(tuple(prompts), path, " ".join(file.digest for _, file in parts))
+    return by_code
 
 
 def _beginnings(
@@ -286,11 +286,11 @@ def _beginnings(
     pocket = not config.documents.data
     start = config.start_tokens or (POCKET_START if pocket else 64)
     limit = config.max_new_tokens or (POCKET_NEW if pocket else 64)
-    asked = {}
+    by_code = {}
     for code, file in documents.items():
         prompts = []
-        for one in file.documents:
-            ids = lm.encode(one.text, special=False)
+        for document in file.documents:
+            ids = lm.encode(document.text, special=False)
             if len(ids) <= start:
                 continue
             begun = lm.tokenizer.decode(ids[:start], skip_special_tokens=True)
@@ -298,14 +298,14 @@ def _beginnings(
             text = begun.rstrip("\ufffd").rstrip()
             if text:
                 rest = lm.tokenizer.decode(ids[start : start + limit], skip_special_tokens=True)
-                prompts.append(Prompt(one.id, text, rest.strip(), limit))
+                prompts.append(Prompt(document.id, text, rest.strip(), limit))
         if not prompts:
             raise InputError(
                 f"{file.path}: no document in {code} has more than {start} tokens, so there is "
                 "nothing to go on from; give longer ones or a lower --start-tokens"
             )
-        asked[code] = _Asked(tuple(prompts), file.path, file.digest)
-    return asked
+        by_code[code] = _Asked(tuple(prompts), file.path, file.digest)
+    return by_code
 
 
 OTHER = {"off_target": Scale("Outputs in another language", "the share in another language")}

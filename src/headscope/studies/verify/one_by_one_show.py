@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 
 def show(result: OneByOneResult, run: Path) -> Shown:
     """Steps at which something changes, lines by step, texts, and layers."""
-    one = result.sentences == 1
+    single = result.sentences == 1
     random = len(result.random_orders)
     order = {"in this order": named_places(result.heads)}
     sections = [
@@ -60,10 +60,10 @@ def show(result: OneByOneResult, run: Path) -> Shown:
         "What is the model about to write as heads are removed one after another?",
         _finding(result),
         "One prompt: the numbers are exact for it, and no interval can be given for others."
-        if one
+        if single
         else f"Means over {result.sentences} prompts, without intervals; single prompts may differ "
         f"widely. Random orders of all heads: {random or 'none'}.",
-        "" if one or random else "--random-orders 3",
+        "" if single or random else "--random-orders 3",
         _cautions(result),
         [
             *model_facts(result.model_name),

@@ -79,14 +79,14 @@ class Reference:
             encode_answer(lm.tokenizer, text, start, self.special)
             for text, start in zip(self.texts, self.answers, strict=True)
         ]
-        most = max((len(one.ids) for one in answered), default=0)
+        most = max((len(row.ids) for row in answered), default=0)
         if most > longest:
             raise InputError(
                 f"an example for mean ablation has {most} tokens, more than the model's context "
                 f"of {longest}; give shorter examples, or fewer shots"
             )
         return head_means(
-            lm, [one.ids for one in answered], [one.start for one in answered], batch_tokens
+            lm, [row.ids for row in answered], [row.start for row in answered], batch_tokens
         )
 
     @property
@@ -144,21 +144,21 @@ def translations(
 
     writer, bos = chat_writer(lm, settings.chat, settings.template.text), lm.tokenizer.bos_token
     full = []
-    for one in directions.values():
-        apart = dataclasses.replace(one, pairs=one.reference)
+    for file in directions.values():
+        apart = dataclasses.replace(file, pairs=file.reference)
         prompts = translation_prompts(apart, settings.template, writer, bos or "")
         full += [
             prompt.with_target(pair.target)
-            for prompt, pair in zip(prompts, one.reference, strict=True)
+            for prompt, pair in zip(prompts, file.reference, strict=True)
         ]
-    pocket = all(one.path.startswith("pocket:") for one in directions.values())
+    pocket = all(file.path.startswith("pocket:") for file in directions.values())
     return Reference(
         "prompts and translations of the pocket model's train split"
         if pocket
         else "prompts and translations set aside from the data",
-        tuple(one.text for one in full),
-        tuple(one.target_start for one in full),
-        all(one.special for one in full),
+        tuple(row.text for row in full),
+        tuple(row.target_start for row in full),
+        all(row.special for row in full),
     )
 
 
@@ -184,7 +184,7 @@ def documents(
     else:
         files = list(read_documents(DocumentSource(file, limit=DOCUMENTS)))
         source = f"documents of {Path(file).name}"
-    texts = tuple(one.text for some in files for one in some.documents)
+    texts = tuple(document.text for some in files for document in some.documents)
     check_reference(heads, texts, allow_overlap)
     return Reference(source, texts)
 

@@ -124,7 +124,7 @@ def texts_table(result: RemovalResult) -> Table:
         *((name, words, 1) for name, words in RATES.items()),
         *((name, words, 3) for name, words in OTHERS.items()),
     ]
-    measures = [one for one in known if getattr(result.baseline.text, one[0], None) is not None]
+    measures = [row for row in known if getattr(result.baseline.text, row[0], None) is not None]
     return _conditions(result, CHRF, "Translations under every condition", note, measures)
 
 
@@ -154,7 +154,7 @@ def _conditions(
     def others(of: Sequence[Measured]) -> list[Cell]:
         cells = []
         for name, _, decimals in more:
-            known = [v for one in of if (v := getattr(one.text, name, None)) is not None]
+            known = [v for part in of if (v := getattr(part.text, name, None)) is not None]
             mean = fmean(known) if known else None
             cells.append(Cell.share(mean) if name in RATES else Cell(mean, digits=decimals))
         return cells

@@ -65,7 +65,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
             Section("Effect", bars),
             Section("Measures", [texts_table(result), *not_measured(result)], brief=True),
         ]
-    if any(one.drawn for one in result.cases):
+    if any(case.drawn for case in result.cases):
         sections.append(Section("Tests", [tests_table(result, measures)], brief=True))
     if result.reference_tokens is not None:
         blocks = losses(result, result.reference_tokens)
@@ -114,22 +114,22 @@ def said(part: Part, case: Case, measure: Measure) -> list[str]:
     row = measure.compared(part, case)
     lead = f"With {_the(label.k)} {doing(label.gate, label.ablate)}"
     sentences = count(part.sentences, "sentence") if part.sentences else ""
-    found = Comparison({lead: row}).said(lead, lead, over=sentences)
+    lines = Comparison({lead: row}).said(lead, lead, over=sentences)
     random = measure.draws(case, "random")
     kinds = case.top.kinds_than("random")
     if measure is NLL and kinds is not None and kinds.linked_minus_unlinked.known:
         gap = interval(kinds.linked_minus_unlinked)
-        found.append(f"First tokens of linked words minus unlinked tokens: {gap}.")
+        lines.append(f"First tokens of linked words minus unlinked tokens: {gap}.")
     if random:
         worse = measure.worse(case, "random")
         if measure.harm * (fmean(random) - top) >= 0:
-            found.append("The selected heads matter less than random ones here.")
+            lines.append("The selected heads matter less than random ones here.")
         elif worse:
-            found.append(
+            lines.append(
                 f"{worse} of {count(len(random), 'random draw')} did as much harm, so this shows "
                 "no special role of the selected heads."
             )
-    return found
+    return lines
 
 
 def _the(k: int) -> str:
@@ -157,7 +157,7 @@ def _cautions(result: RemovalResult, case: Case, sets: int) -> Iterator[str]:
         free, same = (measure.than(case.top, kind) for kind in DRAWN)
         if free is None or same is None or not same.difference.bounded:
             continue
-        decided = [not one.difference.low <= 0 <= one.difference.high for one in (free, same)]
+        decided = [not test.difference.low <= 0 <= test.difference.high for test in (free, same)]
         if decided == [True, False]:
             yield (
                 f"{measure.scale.words}: the difference to random heads of the same "
@@ -192,7 +192,7 @@ def _cautions(result: RemovalResult, case: Case, sets: int) -> Iterator[str]:
 
 def few_sentences(part: Removed) -> Iterator[str]:
     """That p over sentences cannot be small, where few sentences can be swapped in few ways."""
-    lengths = {one.sentences or 0 for one in part.directions.values()}
+    lengths = {row.sentences or 0 for row in part.directions.values()}
     ways = 2 ** min(sum(lengths), 64)
     if 0 not in lengths and ways < FEW:
         yield (
@@ -208,14 +208,14 @@ def weak_baseline(part: Removed) -> Iterator[str]:
             f"The original model hardly translates (chrF++ {fixed(part.chrf, 1)}): there is little "
             "to lose, and little can be read from what is lost."
         )
-    weak = [name for name, one in part.directions.items() if (one.chrf or POOR) < POOR]
+    weak = [name for name, row in part.directions.items() if (row.chrf or POOR) < POOR]
     if weak and len(part.directions) > len(weak):
         yield f"The original model is below chrF++ {POOR:g} in {enumeration(weak)}."
 
 
 def _filled(draws: Sequence[Condition]) -> str:
     """Which draws hold heads from elsewhere than asked for, as the begin of a sentence."""
-    filled = [one.filled_up for one in draws if one.filled_up]
+    filled = [draw.filled_up for draw in draws if draw.filled_up]
     if not filled:
         return ""
     most = count(max(filled), "head")

@@ -301,15 +301,15 @@ def _scaled(task: ScaledTask) -> Outcome:
 def _finding(name: str, task: ScaledTask, comparison: Comparison) -> list[str]:
     share = next(share for outcome, share in task.shares if outcome.alpha == task.best)
     helps = "so scaling does not help" if task.best == 1 else f"{task.mask.removed} heads scaled"
-    said = [
+    sentences = [
         f"{name}: the loss is lowest at \u03b1 = {task.best:g}, {helps}; {percent(share)} of "
         f"resamples of {count(task.chosen_on, 'example')} select it again."
     ]
     measure = task.first_taken(*task.output_measures)
     for each in ("nll", *([] if measure is None else [measure])):
         row = f"{name}: {UNITS[each].words}"
-        said += comparison.said(row, f"On {count(task.examples, 'other example')}")
-    return said
+        sentences += comparison.said(row, f"On {count(task.examples, 'other example')}")
+    return sentences
 
 
 def _alphas(name: str, task: ScaledTask) -> Table:

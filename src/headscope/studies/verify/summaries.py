@@ -192,8 +192,8 @@ def verify_summaries(
             seed=config.seed,
             heads=tuple(map(str, heads)),
             data={
-                code: {"path": one.path, "digest": one.digest, "texts": len(one.items)}
-                for code, one in files.items()
+                code: {"path": file.path, "digest": file.digest, "texts": len(file.items)}
+                for code, file in files.items()
             },
             cut=cut,
             leakage=leakage,
@@ -202,7 +202,7 @@ def verify_summaries(
             groups=parts,
         )
 
-    data = {code: one.digest for code, one in files.items()}
+    data = {code: file.digest for code, file in files.items()}
     return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Summaries)
 
 
@@ -221,15 +221,15 @@ def general_heads(
             raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
         return heads
     check_finished(folder)
-    found = HeadSet.from_pretrained(folder)
-    check_geometry(found, lm.geometry, str(folder))
-    if not len(found):
+    general = HeadSet.from_pretrained(folder)
+    check_geometry(general, lm.geometry, str(folder))
+    if not len(general):
         raise InputError(
             f"{folder}: no head is general to these languages, so there is nothing to remove; find "
             "heads of more documents or with a lower quantile"
         )
     count = count_of(SHARE if k is None else k, lm.geometry.total)
-    return HeadSet(found.geometry, found.heads[:count], found.origin)
+    return HeadSet(general.geometry, general.heads[:count], general.origin)
 
 
 def _template(config: VerifySummaries) -> Template:
@@ -241,17 +241,17 @@ def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
     choice = config.texts
     if not choice.data:
         return _of_pocket(config, "test", choice.limit or POCKET_TEXTS)
-    found: dict[str, SummaryFile] = {}
+    files: dict[str, SummaryFile] = {}
     for source in document_sources(choice, choice.limit or TEXTS):
         for file in read_summaries(source, config.summary_column):
-            for other in found:
+            for other in files:
                 if same_language(other, file.language):
                     raise InputError(
-                        f"{file.path} and {found[other].path} both hold texts in "
+                        f"{file.path} and {files[other].path} both hold texts in "
                         f"{file.language}; put them into one file"
                     )
-            found[file.language] = file
-    return found
+            files[file.language] = file
+    return files
 
 
 def _set_apart(
@@ -282,16 +282,16 @@ def _of_pocket(
             f"no data given for the model {config.model.model}; add --data LANG=FILE with texts "
             "and summaries, such as --data de=summaries.jsonl"
         )
-    found = {}
+    files = {}
     for code in pocket_codes(choice.languages):
-        pair = f"{code}-{next(one for one in CODES if one != code)}"
+        pair = f"{code}-{next(other for other in CODES if other != code)}"
         pairs = sample_pairs(pair, split, limit, config.seed)
         items = tuple(
-            Summarised(one.id, one.source, one.source, at) for at, one in enumerate(pairs.pairs, 2)
+            Summarised(row.id, row.source, row.source, at) for at, row in enumerate(pairs.pairs, 2)
         )
-        digest = digest_of([one.text for one in items])
-        found[code] = SummaryFile(items, code, pairs.path, digest)
-    return found
+        digest = digest_of([item.text for item in items])
+        files[code] = SummaryFile(items, code, pairs.path, digest)
+    return files
 
 
 def _reference(

@@ -16,7 +16,7 @@ from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
+from headscope.results.tasks import Task, TaskGroup, TasksResult, Value, ValueCondition
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import Works, about_baseline
@@ -27,7 +27,7 @@ from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import show
 from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, summarise
-from headscope.verify.other_tasks.library import GROUPS, Example, LoadedTask, load_tasks
+from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedTask, load_tasks
 from headscope.verify.translation import Condition, Removal, conditions
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ def verify_tasks(
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
-    data = {f"task {one.name}": one.digest for one in loaded}
+    data = {f"task {task.name}": task.digest for task in loaded}
     settings = {
         "settings": config,
-        "tasks": {one.name: [*one.groups] for one in loaded},
+        "tasks": {task.name: [*task.groups] for task in loaded},
         "sets": [[str(head) for head in heads] for heads in sets],
         "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
@@ -191,10 +191,10 @@ def _measure(
     """Every task under every condition, from the run where it is done already."""
     kept = run.read_part("tasks")
     means: NDArray[np.float32] | None = None
-    found: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[Outcome]] = {}
     for task in loaded:
-        requests = sum(max(1, len(one.choices)) for one in task.examples)
-        found[task.name] = []
+        requests = sum(max(1, len(example.choices)) for example in task.examples)
+        outcomes[task.name] = []
         for number, condition in enumerate(planned):
             key = f"{task.name} {condition.key}"
             if key not in kept:
@@ -213,10 +213,10 @@ def _measure(
                     )
                 kept[key] = asdict(outcome)
                 run.append_part("tasks", key, kept[key])
-            found[task.name].append(Outcome(**kept[key]))
+            outcomes[task.name].append(Outcome(**kept[key]))
         if progress:
             progress(task.name, len(planned) * requests, len(planned) * requests)
-    return found
+    return outcomes
 
 
 def _check(
@@ -229,15 +229,15 @@ def _check(
         metric = main_metric(task, outcome)
         if task.chance is not None and metric.partition(",")[0].startswith("acc"):
             value, rows = outcome.metrics[metric], outcome.rows
-            by_id = {one.id: one for one in task.examples}
+            by_id = {example.id: example for example in task.examples}
             examples = [by_id[row["id"]] for row in rows]
             likeliest = [
-                max(zip(row["responses"], one.choices, strict=False))[1]
-                for one, row in zip(examples, rows, strict=True)
+                max(zip(row["responses"], example.choices, strict=False))[1]
+                for example, row in zip(examples, rows, strict=True)
             ]
             shown = some_examples(
-                [one.prompt for one in examples],
-                [_answer(one) for one in examples],
+                [example.prompt for example in examples],
+                [_answer(example) for example in examples],
                 likeliest,
                 [row["metrics"][metric] for row in rows],
             )
@@ -245,7 +245,7 @@ def _check(
     return about_baseline(judged, "--shots N, a larger model or an easier task")
 
 
-def _answer(example: Example) -> str:
+def _answer(example: HarnessExample) -> str:
     """The right choice; tasks give it as a text or by its number."""
     at = int(example.target) if example.target.isdecimal() else len(example.choices)
     return example.choices[at] if at < len(example.choices) else example.target
@@ -261,27 +261,27 @@ def _describe(
     for task in loaded:
         made = outcomes[task.name]
         first = main_metric(task, made[0])
-        told = {
+        rest = {
             metric: summarise(metric, task.chance, planned, made, seed)
             for metric in [first, *(name for name in made[0].metrics if name != first)]
         }
         tasks[task.name] = Task(
-            **vars(told.pop(first)),
+            **vars(rest.pop(first)),
             groups=tuple(task.groups),
             shots=task.shots,
-            truncated=max(one.truncated for one in made),
-            other_metrics=told,
+            truncated=max(outcome.truncated for outcome in made),
+            other_metrics=rest,
         )
     return tasks
 
 
-def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
+def _groups(tasks: Mapping[str, Task]) -> dict[str, TaskGroup]:
     """Plain means over the tasks of each group, of tasks that share one metric."""
     members: dict[str, list[str]] = {}
     for name, task in tasks.items():
         for group in task.groups:
             members.setdefault(group, []).append(name)
-    found: dict[str, Group] = {}
+    groups: dict[str, TaskGroup] = {}
     for group, names in members.items():
         metrics = sorted({tasks[name].metric for name in names})
         for metric in metrics:
@@ -289,7 +289,7 @@ def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
             if len(same) < 2:
                 continue
             columns = zip(*(task.conditions for task in same.values()), strict=True)
-            found[group if len(metrics) == 1 else f"{group} ({metric})"] = Group(
+            groups[group if len(metrics) == 1 else f"{group} ({metric})"] = TaskGroup(
                 metric=metric,
                 tasks=tuple(same),
                 baseline=Value(value=fmean(task.baseline.value for task in same.values())),
@@ -298,7 +298,7 @@ def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
                     for rows in columns
                 ),
             )
-    return found
+    return groups
 
 
 def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
@@ -306,9 +306,9 @@ def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
     texts = {
         task.name: PairFile(
             tuple(
-                SentencePair(str(one.id), text, text)
-                for one in task.examples
-                for text in one.fields
+                SentencePair(str(example.id), text, text)
+                for example in task.examples
+                for text in example.fields
             ),
             "",
             "",
@@ -322,13 +322,13 @@ def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
 
 def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:
     for task in loaded:
-        for one in task.examples:
+        for example in task.examples:
             yield {
                 "task": task.name,
-                "id": one.id,
-                "prompt": one.prompt,
-                "choices": list(one.choices),
-                "target": one.target,
+                "id": example.id,
+                "prompt": example.prompt,
+                "choices": list(example.choices),
+                "target": example.target,
             }
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from headscope.estimates import Draws, Estimate
 from headscope.results.removal import Kind
-from headscope.results.tasks import Comparison as Metric
 from headscope.results.tasks import (
-    Group,
     Measured,
     Task,
+    TaskComparison,
     TaskCondition,
+    TaskGroup,
     TasksResult,
     ValueCondition,
     tops,
@@ -155,7 +155,7 @@ def _kinds(tasks: Mapping[str, Task], k: int) -> list[Kind]:
     ]
 
 
-def _scale(metric: Metric) -> Scale:
+def _scale(metric: TaskComparison) -> Scale:
     """The usual metrics are shares."""
     if metric.metric.partition(",")[0] in METRICS:
         return Scale(metric.metric)
@@ -167,7 +167,7 @@ def _level(value: Measured) -> Estimate:
     return Estimate(value.value, *value.interval) if value.interval else Estimate(value.value)
 
 
-def _draws(metric: Metric, top: ValueCondition) -> tuple[Draws | None, Draws | None]:
+def _draws(metric: TaskComparison, top: ValueCondition) -> tuple[Draws | None, Draws | None]:
     """The values under random draws, free and of the same layers."""
     free, matched = (Draws.of(drawn) if (drawn := metric.drawn(top, kind)) else None
                      for kind in DRAWN)  # fmt: skip
@@ -203,7 +203,7 @@ def _bars(tasks: Mapping[str, Task], k: int) -> list[Bars]:
     return made
 
 
-def _by_control(metric: Metric, top: ValueCondition) -> Iterator[tuple[str, Draws, Cell]]:
+def _by_control(metric: TaskComparison, top: ValueCondition) -> Iterator[tuple[str, Draws, Cell]]:
     """The kinds of random draws that there are, in words, with their range."""
     for words, draws in zip(DRAWN.values(), _draws(metric, top), strict=True):
         if draws is not None:
@@ -212,7 +212,7 @@ def _by_control(metric: Metric, top: ValueCondition) -> Iterator[tuple[str, Draw
             yield words, draws, Cell(between(low, high, scale.digits))
 
 
-def _group_table(groups: Mapping[str, Group]) -> Table:
+def _group_table(groups: Mapping[str, TaskGroup]) -> Table:
     rows = {}
     for name, group in groups.items():
         top = max(tops(group.conditions), key=lambda row: row.label.k)

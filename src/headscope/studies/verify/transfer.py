@@ -130,9 +130,9 @@ def verify_transfer(
     if config.ablate == "mean":
         reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
     lm = config.model.load_for(out)
-    codes = list(dict.fromkeys(code for one in files.values() for code in _codes(one)))
+    codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
     heads = writing_heads(config.heads, config.k, codes, lm)
-    if any(one.language == NAMED for one in heads.values()):
+    if any(part.language == NAMED for part in heads.values()):
         raise InputError(
             f"{config.heads}: does not say which heads belong to which language; name a run of "
             "find lahis"
@@ -147,8 +147,8 @@ def verify_transfer(
         arms = transfer_arms(a, b, config.up, config.down, config.draws, config.seed)
         prompts = [given_prompt(lm, each, chat, config.max_new_tokens) for each in file.prompts]
         groups.append(Group(pair, tuple(prompts), arms))
-    asked = {pair: file.prompts for pair, file in files.items()}
-    forms = first_tokens(lm, [one for prompts in asked.values() for one in prompts], chat)
+    by_pair = {pair: file.prompts for pair, file in files.items()}
+    forms = first_tokens(lm, [prompt for prompts in by_pair.values() for prompt in prompts], chat)
     settings = {
         "settings": config,
         "arms": arms_settings(groups),
@@ -157,7 +157,7 @@ def verify_transfer(
 
     def make(run: Run) -> Transfer:
         means = reference.means(lm, config.batch_tokens)
-        first = asked[groups[0].name][0]
+        first = by_pair[groups[0].name][0]
         how = GenerateConfig(batch_tokens=config.batch_tokens)
         texts = write(lm, groups, how, run, "answering", progress, not chat, means)
         by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
@@ -176,7 +176,7 @@ def verify_transfer(
                     "answers_b": statement.answer_b.forms,
                 }
                 for group in groups
-                for prompt, statement in zip(group.prompts, asked[group.name], strict=True)
+                for prompt, statement in zip(group.prompts, by_pair[group.name], strict=True)
             ],
         )
         run.write_jsonl(
@@ -188,7 +188,7 @@ def verify_transfer(
                 for row in output_rows(groups, texts, ranks=ranks)
             ],
         )
-        numbers = measure_answers(groups, asked, texts, ranks)
+        numbers = measure_answers(groups, by_pair, texts, ranks)
         statistics(run, numbers)
         controls = {UP: f"{UP}-", DOWN: f"{DOWN}-"}
         whole, parts = evidence(numbers, TRANSFER_MEASURES, controls, config.seed, progress)
@@ -201,12 +201,12 @@ def verify_transfer(
             draws=config.draws,
             seed=config.seed,
             heads={
-                code: SpecificHeads(one.available, tuple(map(str, one.chosen)))
-                for code, one in heads.items()
+                code: SpecificHeads(part.available, tuple(map(str, part.chosen)))
+                for code, part in heads.items()
             },
             data={
-                pair: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
-                for pair, one in files.items()
+                pair: {"path": file.path, "digest": file.digest, "prompts": len(file.prompts)}
+                for pair, file in files.items()
             },
             whole=whole,
             groups=parts,
@@ -220,16 +220,16 @@ def verify_transfer(
             ),
         )
 
-    data = {pair: one.digest for pair, one in files.items()}
+    data = {pair: file.digest for pair, file in files.items()}
     return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Transfer)
 
 
 def _files(config: VerifyTransfer) -> dict[str, TransferFile]:
     """The prompts of each pair."""
     if config.data is not None:
-        found = read_prompts(config.data, config.limit)
-        wanted = [_same(pair, found, config.data) for pair in dict.fromkeys(config.pair)]
-        return {pair: found[pair] for pair in wanted} if wanted else found
+        files = read_prompts(config.data, config.limit)
+        wanted = [_same(pair, files, config.data) for pair in dict.fromkeys(config.pair)]
+        return {pair: files[pair] for pair in wanted} if wanted else files
     pocket = config.model.model == POCKET
     pairs = list(dict.fromkeys(config.pair)) or _every_pair(config, pocket)
     limit = config.limit or max(AT_LEAST, min(AT_MOST, PROMPTS // len(pairs)))
@@ -245,7 +245,7 @@ def _every_pair(config: VerifyTransfer, pocket: bool) -> list[str]:
     from headscope.pocket.world.languages import CODES
 
     codes = run_languages(config.heads)
-    known = [one for one in codes if (one in CODES if pocket else language_of(one))]
+    known = [code for code in codes if (code in CODES if pocket else language_of(code))]
     if not codes and pocket:
         known = list(CODES)
     if len(known) < 2:
@@ -257,31 +257,31 @@ def _every_pair(config: VerifyTransfer, pocket: bool) -> list[str]:
     return [f"{a}-{b}" for a, b in permutations(known, 2)]
 
 
-def _same(pair: str, found: dict[str, TransferFile], path: str) -> str:
+def _same(pair: str, files: dict[str, TransferFile], path: str) -> str:
     """The name in a file of the pair that is asked for."""
-    asked = parse_direction(pair)
-    for name, file in found.items():
+    direction = parse_direction(pair)
+    for name, file in files.items():
         a, b = _codes(file)
-        if same_language(a, asked.source) and same_language(b, asked.target):
+        if same_language(a, direction.source) and same_language(b, direction.target):
             return name
-    raise InputError(f"{path} holds no prompts of the pair {pair}; it has {', '.join(found)}")
+    raise InputError(f"{path} holds no prompts of the pair {pair}; it has {', '.join(files)}")
 
 
 def _codes(file: TransferFile) -> tuple[str, str]:
     return file.prompts[0].a, file.prompts[0].b
 
 
-def given_prompt(lm: LanguageModel, one: TransferPrompt, chat: bool, limit: int) -> Prompt:
+def given_prompt(lm: LanguageModel, prompt: TransferPrompt, chat: bool, limit: int) -> Prompt:
     """What the model is given: the question, and behind it the beginning of the answer."""
     from headscope.lm.prompting import wrap_prompts
 
-    text = wrap_prompts(lm, [one.prompt], chat)[0]
-    if one.stem:
+    text = wrap_prompts(lm, [prompt.prompt], chat)[0]
+    if prompt.stem:
         ended = text[-1].isspace() or (
             chat and text.endswith(tuple(lm.tokenizer.all_special_tokens))
         )
-        text += one.stem if ended else f" {one.stem}"
-    return Prompt(one.id, text, "", limit)
+        text += prompt.stem if ended else f" {prompt.stem}"
+    return Prompt(prompt.id, text, "", limit)
 
 
 FOLLOWS = {

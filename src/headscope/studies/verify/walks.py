@@ -51,11 +51,11 @@ def read_walked_task(
     """
     chosen = read_task_for_mask(heads, tasks, model, seed, allow_overlap)
     every = chosen.task.examples
-    kept = every[:examples] if example is None else tuple(one for one in every if one.id == example)
+    kept = every[:examples] if example is None else tuple(row for row in every if row.id == example)
     if example is not None and not kept:
         raise InputError(
             f"--example {example} is none of the {len(every)} held-out examples of "
-            f"{chosen.task.name!r}; there are {', '.join(one.id for one in every[:8])} …"
+            f"{chosen.task.name!r}; there are {', '.join(row.id for row in every[:8])} …"
         )
     return replace(chosen, task=replace(chosen.task, examples=kept))
 
@@ -70,7 +70,7 @@ def task_subjects(
     special = not uses_chat(lm, task.chat)
 
     def subject(example: TaskExample, answered: Answered) -> Subject:
-        bare, told = wrap_prompts(
+        bare, instructed = wrap_prompts(
             lm, [prompt(task, example), prompt(task, example, instructed=True)], task.chat
         )
         limit = max_new_tokens or ANSWER_TOKENS
@@ -80,7 +80,7 @@ def task_subjects(
         before = list(answered.ids[: answered.start])
         first = answered.ids[answered.start] if before == lm.encode(bare, special) else None
         name = f"{task.name} {example.id}"
-        return Subject(name, bare, example.output, told, limit, special, first)
+        return Subject(name, bare, example.output, instructed, limit, special, first)
 
     rows = zip(task.examples, answers(lm, task), strict=True)
     return {task.name: [subject(example, row) for example, row in rows]}
@@ -96,12 +96,12 @@ def about_cut(kept: HeadSet, order: Sequence[Head]) -> Cut:
 def first_steps(walks: Sequence[Sequence[Step]]) -> FirstSteps:
     """When the target comes first."""
     every = [[step.target_rank for step in steps] for steps in walks]
-    found = [next((at for at, rank in enumerate(ranks) if rank == 1), None) for ranks in every]
-    middle = median(float("inf") if one is None else one for one in found)
+    firsts = [next((at for at, rank in enumerate(ranks) if rank == 1), None) for ranks in every]
+    middle = median(float("inf") if step is None else step for step in firsts)
     return FirstSteps(
-        tuple(found),
+        tuple(firsts),
         None if middle == float("inf") else middle,
-        sum(one is None for one in found),
+        sum(step is None for step in firsts),
         tuple(fmean(rank == 1 for rank in ranks) for ranks in zip(*every, strict=True)),
     )
 
@@ -121,10 +121,10 @@ def about_random(order: Sequence[Head], walks: Sequence[Sequence[Step]]) -> Rand
     by_step = list(zip(*walks, strict=True))
     return RandomOrder(
         tuple(map(str, order)),
-        tuple(fmean(one.target_rank for one in steps) for steps in by_step),
-        tuple(median(one.target_rank for one in steps) for steps in by_step),
-        tuple(fmean(one.target_rank == 1 for one in steps) for steps in by_step),
-        tuple(fmean(one.similarity[-1] for one in steps) for steps in by_step),
+        tuple(fmean(step.target_rank for step in steps) for steps in by_step),
+        tuple(median(step.target_rank for step in steps) for steps in by_step),
+        tuple(fmean(step.target_rank == 1 for step in steps) for steps in by_step),
+        tuple(fmean(step.similarity[-1] for step in steps) for steps in by_step),
     )
 
 
@@ -189,11 +189,11 @@ def step_rows(
 ) -> Iterator[dict[str, Any]]:
     """Every step of every prompt, with its whole text."""
     for name, many in groups.items():
-        for one in many:
-            for step, seen in enumerate(one.steps):
+        for trajectory in many:
+            for step, seen in enumerate(trajectory.steps):
                 yield {
                     "direction": name or None,
-                    "id": one.prepared.subject.id,
+                    "id": trajectory.prepared.subject.id,
                     "step": step,
                     "head": str(order[step - 1]) if step else None,
                     **asdict(seen),

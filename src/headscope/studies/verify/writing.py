@@ -13,8 +13,7 @@ from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
 from headscope.results.common import Ablation
-from headscope.results.writing import MEAN, WritingResult
-from headscope.results.writing import Comparison as Comparable
+from headscope.results.writing import MEAN, WritingEffects, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table, p_cell
@@ -41,7 +40,7 @@ EXAMPLES = 12
 def run_languages(spec: str) -> list[str]:
     """The languages that a run holds heads of, by name; empty for any other set."""
     place = _folder(spec)
-    return [] if place is None else sorted(one.parent.name for one in place.glob("*/config.json"))
+    return [] if place is None else sorted(path.parent.name for path in place.glob("*/config.json"))
 
 
 def writing_heads(
@@ -66,8 +65,8 @@ def writing_heads(
 def _folder(spec: str) -> Path | None:
     """Where a run keeps the heads specific to each language."""
     place = place_of(spec)
-    found = None if place is None else place / SPECIFIC
-    return found if found is not None and found.is_dir() else None
+    folder = None if place is None else place / SPECIFIC
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def arms_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
@@ -118,10 +117,10 @@ def fitted(
     Returns the prompt and whether the text was cut. Raises `InputError`, beginning with `place`,
     if not even a prompt without text leaves the room.
     """
-    room = lm.context_length - limit
+    longest = lm.context_length - limit
 
     def fits(length: int) -> bool:
-        return len(lm.encode(render(text[:length]))) <= room
+        return len(lm.encode(render(text[:length]))) <= longest
 
     if fits(len(text)):
         return render(text), False
@@ -265,7 +264,7 @@ class Writing:
         )
 
 
-def _compared(part: Comparable, kind: str, measure: str, scale: Scale) -> Compared | None:
+def _compared(part: WritingEffects, kind: str, measure: str, scale: Scale) -> Compared | None:
     """A chosen kind by a measure; None where that was not measured."""
     effect = part.effect(kind, measure)
     if effect is None:
@@ -285,7 +284,7 @@ def _compared(part: Comparable, kind: str, measure: str, scale: Scale) -> Compar
     )
 
 
-def said(part: Comparable, what: str, kind: str, measure: str, scale: Scale) -> list[str]:
+def said(part: WritingEffects, what: str, kind: str, measure: str, scale: Scale) -> list[str]:
     """An effect in words: selected, original and random heads, with intervals and tests."""
     row = _compared(part, kind, measure, scale)
     return [] if row is None else Comparison({kind: row}, "prompts").said(kind, what)

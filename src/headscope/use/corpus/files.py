@@ -19,8 +19,8 @@ from headscope.data.languages import language_name
 from headscope.data.tables import is_hub_name, readable_parquet
 from headscope.errors import InputError, need
 
-Kind = Literal["jsonl", "parquet", "dataset"]
-_KINDS: dict[str, Kind] = {
+FileKind = Literal["jsonl", "parquet", "dataset"]
+_KINDS: dict[str, FileKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -48,7 +48,7 @@ class CorpusFile:
 
     name: str
     path: str
-    kind: Kind
+    kind: FileKind
     language: str | None = None
     split: str | None = None
     digest: str = ""
@@ -90,7 +90,7 @@ def _language(spec: str) -> tuple[str | None, str]:
     return code, place
 
 
-def _places(place: str) -> list[tuple[str, Kind]]:
+def _places(place: str) -> list[tuple[str, FileKind]]:
     """Each file or dataset at a place, with its kind."""
     path = Path(place)
     if path.is_dir() and any((path / name).exists() for name in _SAVED):
@@ -134,7 +134,7 @@ def _places(place: str) -> list[tuple[str, Kind]]:
     return known
 
 
-def _kind(path: str) -> Kind | None:
+def _kind(path: str) -> FileKind | None:
     """The kind of a file by its name; None for hidden files and others that are not read."""
     name = path.rsplit("/", 1)[-1].partition("?")[0].lower()
     if name.startswith("."):
@@ -173,8 +173,8 @@ def _reachable(path: str) -> Iterator[None]:
     except PermissionError:
         raise InputError(f"{path} may not be read; check its permissions") from None
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} cannot be reached ({said}); check the place") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} cannot be reached ({reason}); check the place") from error
 
 
 def _open_place(path: str) -> tuple[Any, str]:

@@ -31,7 +31,7 @@ from headscope.results.rating import (
 )
 from headscope.runs import decode
 from headscope.use.corpus.files import CorpusFile
-from headscope.use.corpus.records import Columns, Record, Written
+from headscope.use.corpus.records import Columns, RawRecord, Written
 from headscope.use.rating import Rating
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Plan:
             for number in self._numbers(file)
         }
 
-    def chunk_of(self, record: Record) -> tuple[str, int]:
+    def chunk_of(self, record: RawRecord) -> tuple[str, int]:
         """The chunk that a record belongs to, and how many records that holds."""
         number = record.place // self.written.chunk
         return _name(record.file, number), self._records(record.file, number)
@@ -224,10 +224,10 @@ def inside_chunk() -> int:
 
 
 def count_chunk(
-    rated: Sequence[tuple[Record, Rated]], rejects: Iterable[str], columns: Columns
+    rated: Sequence[tuple[RawRecord, Rated]], rejects: Iterable[str], columns: Columns
 ) -> dict[str, Any]:
     """The counts of one chunk: by language, and of the reasons for rejects."""
-    languages: dict[str, list[tuple[Record, Rated]]] = {}
+    languages: dict[str, list[tuple[RawRecord, Rated]]] = {}
     for record, losses in rated:
         languages.setdefault(record.language(columns), []).append((record, losses))
     reasons = Counter(reason.partition(":")[0] for reason in rejects)
@@ -240,7 +240,7 @@ def count_chunk(
     }
 
 
-def _language(rated: Sequence[tuple[Record, Rated]], columns: Columns) -> dict[str, Any]:
+def _language(rated: Sequence[tuple[RawRecord, Rated]], columns: Columns) -> dict[str, Any]:
     scores = [losses.score for _, losses in rated]
     top = sorted(rated, key=lambda pair: -pair[1].score)[:TOP]
     return {
@@ -356,17 +356,17 @@ class Tally:
 
 def add_up(plan: Plan, rejects: Path, progress: Callable[[int, int], None] | None = None) -> Tally:
     """Add up the finished chunks in the order of the corpus and write the file of rejects."""
-    tally = Tally()
+    totals = Tally()
     chunks = list(plan.chunks())
     with writing(rejects) as file:
         for number, chunk in enumerate(chunks):
             if progress:
                 progress(number, len(chunks))
-            tally.add(plan.counts(chunk))
+            totals.add(plan.counts(chunk))
             file.write(plan.rejects(chunk))
     if progress:
         progress(len(chunks), len(chunks))
-    return tally
+    return totals
 
 
 def _histogram(fine: Mapping[int, int], low: int, high: int) -> ScoreHistogram:

@@ -23,7 +23,7 @@ from headscope.use.corpus.files import (
     open_plain,
     open_raw,
 )
-from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, Record, parse_line
+from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, RawRecord, parse_line
 
 #: Whether a record is wanted, by how many stand before it in its file.
 Wanted = Callable[[int], bool]
@@ -161,11 +161,11 @@ def _survey_dataset(file: CorpusFile, columns: Columns, *_: object) -> CorpusFil
 
 
 def _check_columns(
-    file: CorpusFile, found: Collection[str], every: Collection[str], columns: Columns
+    file: CorpusFile, fields: Collection[str], every: Collection[str], columns: Columns
 ) -> None:
     """InputError if a file cannot be rated as a whole.
 
-    That is if none of the fields ``found`` in any of its records holds the text, or if all its
+    That is if none of the ``fields`` in any of its records holds the text, or if all its
     records have fields (``every``) that rating would add.
     """
     for name in ADDED:
@@ -175,14 +175,14 @@ def _check_columns(
                 "give the corpus as it was before it was rated"
             )
     text = columns.text
-    if text not in found and text.partition(".")[0] not in found:
+    if text not in fields and text.partition(".")[0] not in fields:
         raise InputError(
-            f"{file.path} has no field {text!r}; found: {', '.join(found) or 'none'}; name the "
+            f"{file.path} has no field {text!r}; found: {', '.join(fields) or 'none'}; name the "
             "right one with --text-column"
         )
 
 
-def read_records(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def read_records(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     """The wanted ones of a surveyed file's records, in order; others are passed over fast.
 
     InputError if the file does not hold what it held when it was surveyed, or is damaged.
@@ -191,7 +191,7 @@ def read_records(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
     return kinds[file.kind](file, wanted)
 
 
-def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     place = -1
     with open_plain(file.path) as handle:
         for place, (number, line) in enumerate(numbered_lines(handle)):
@@ -202,7 +202,7 @@ def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
     _check_size(file, place + 1)
 
 
-def _read_parquet(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def _read_parquet(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     pa = need("pyarrow", f"reading {file.path}", "corpus")
     with open_parquet(file.path) as table:
         _check_size(file, table.metadata.num_rows)
@@ -216,7 +216,7 @@ def _read_parquet(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
             begin = end
 
 
-def _read_dataset(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
+def _read_dataset(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     table = load_table(file.path, file.split)
     _check_size(file, len(table))
     arrow = table.with_format("arrow")
@@ -226,18 +226,18 @@ def _read_dataset(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
             yield from _rows(file, arrow[begin:end], begin, wanted)
 
 
-def _rows(file: CorpusFile, table: Any, begin: int, wanted: Wanted) -> Iterator[Record]:
+def _rows(file: CorpusFile, table: Any, begin: int, wanted: Wanted) -> Iterator[RawRecord]:
     """The wanted rows of a piece of a table that begins with row ``begin`` of its file."""
     places = range(min(table.num_rows, file.records - begin))
     some = [at for at in places if wanted(begin + at)]
     for at, value in zip(some, table.take(some).to_pylist(), strict=True):
         place = begin + at
-        yield Record(file, place + 1, place, value, row=table.slice(at, 1))
+        yield RawRecord(file, place + 1, place, value, row=table.slice(at, 1))
 
 
-def _check_size(file: CorpusFile, found: int) -> None:
-    if found < file.records:
+def _check_size(file: CorpusFile, records: int) -> None:
+    if records < file.records:
         raise InputError(
             f"{file.path} changed while it was rated: it held {file.records} records and now holds "
-            f"{found}; give another --out and start again"
+            f"{records}; give another --out and start again"
         )

@@ -70,7 +70,7 @@ class Columns(Settings):
 
 
 @dataclass(frozen=True)
-class Record:
+class RawRecord:
     """A record of a corpus: line or row `line` of `file`, from 1, with `place` records before it.
 
     `value` has its fields; None if the line holds none. `raw` is its line, of JSON Lines, and `row`
@@ -92,8 +92,8 @@ class Record:
 
     def field(self, column: str) -> Any:
         """A field, or None if it is not there."""
-        found = cell_of(self.value, column)
-        return None if found is ABSENT else found
+        cell = cell_of(self.value, column)
+        return None if cell is ABSENT else cell
 
     def identity(self, columns: Columns) -> str | int | float:
         """What names the record: its id, else its file and line."""
@@ -106,10 +106,10 @@ class Record:
 
     def language(self, columns: Columns) -> str:
         """Its language, else that of its file, else the empty text."""
-        found = cell_of(self.value, columns.language)
-        if found is ABSENT:
+        cell = cell_of(self.value, columns.language)
+        if cell is ABSENT:
             return self.file.language or ""
-        return valid_unicode(found) if isinstance(found, str) else ""
+        return valid_unicode(cell) if isinstance(cell, str) else ""
 
     def why_not(self, columns: Columns) -> str | None:
         """Why the record cannot be rated; None if it can be handed to the model."""
@@ -158,7 +158,7 @@ class Record:
         return json.dumps(_plain(self.value), ensure_ascii=False, allow_nan=False)
 
 
-def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
+def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> RawRecord:
     """The record on a line of JSON Lines; one with a problem where it holds none."""
     value, problem = None, None
     raw = data.decode("utf-8", "backslashreplace")
@@ -170,10 +170,10 @@ def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> Record:
         problem = f"it is not valid UTF-8 at byte {error.start + 1}"
     except (ValueError, RecursionError) as error:
         # Beside ill-formed JSON: nested too deeply, or a number of too many digits.
-        said = getattr(error, "msg", str(error).partition(";")[0])
+        reason = getattr(error, "msg", str(error).partition(";")[0])
         at = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
-        problem = f"it is not valid JSON: {said}{at}"
-    return Record(file, line, place, value, raw, problem=problem)
+        problem = f"it is not valid JSON: {reason}{at}"
+    return RawRecord(file, line, place, value, raw, problem=problem)
 
 
 def valid_unicode(text: str) -> str:
@@ -198,9 +198,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (date, time)):
@@ -241,7 +241,7 @@ class Written(Settings):
         return ".parquet" if self.format == "parquet" else JSONL_ENDINGS[self.compression]
 
     def encode(
-        self, rated: Sequence[tuple[Record, Rated]], example: Record, columns: Columns
+        self, rated: Sequence[tuple[RawRecord, Rated]], example: RawRecord, columns: Columns
     ) -> bytes:
         """The file of a chunk; ``example`` is any record of it, since none of it may be rated.
 
@@ -265,7 +265,7 @@ class Written(Settings):
 
 
 def _table(
-    pa: Any, rated: Sequence[tuple[Record, Rated]], example: Record, columns: Columns
+    pa: Any, rated: Sequence[tuple[RawRecord, Rated]], example: RawRecord, columns: Columns
 ) -> Any:
     records = [record for record, _ in rated]
     if example.row is not None:

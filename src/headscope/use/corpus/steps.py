@@ -1,6 +1,6 @@
 """The three steps of the pipeline, as datatrove runs them: read, rate, write.
 
-datatrove hands one `Document` a record from step to step; its `metadata` holds the `Record`. Its
+datatrove hands one `Document` a record from step to step; its `metadata` holds the `RawRecord`. Its
 own readers are not used beneath: they pass over lines that are no JSON, over the rest of a file
 that is damaged and over records without text, move fields about, and read whole numbers of more
 than 64 bits as fractions.
@@ -20,7 +20,7 @@ from datatrove.pipeline.readers.base import BaseReader
 
 from headscope.use.corpus.plan import Plan, count_chunk, following_chunk, model_of
 from headscope.use.corpus.reading import read_records
-from headscope.use.corpus.records import Record
+from headscope.use.corpus.records import RawRecord
 from headscope.use.rating import Rated, Unrated, rate_texts
 
 RECORD, RATED, SECONDS = "record", "rated", "seconds"
@@ -106,7 +106,7 @@ class WriteChunks(_ByChunk):
 
     def work(self, chunk: str, documents: list[Document], workers: int) -> None:
         plan = self.plan
-        rated: list[tuple[Record, Rated]] = []
+        rated: list[tuple[RawRecord, Rated]] = []
         rejects, reasons = [], []
         for document in documents:
             record, losses = document.metadata[RECORD], document.metadata[RATED]

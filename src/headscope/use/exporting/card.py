@@ -18,7 +18,7 @@ from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.use.exporting.checkpoint import LEGAL
 
-Kind = Literal["checkpoint", "ia3"]
+ExportKind = Literal["checkpoint", "ia3"]
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 #: What a base's card says that stays true of a model made from it.
 CARRIED = ("license", "license_name", "license_link", "language", "pipeline_tag")
@@ -127,7 +127,7 @@ class Export:
     `same_weights` whether the heads were found on these very weights, or None.
     """
 
-    kind: Kind
+    kind: ExportKind
     base: Base
     gate: Gate
     signature: str

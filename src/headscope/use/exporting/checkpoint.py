@@ -160,13 +160,13 @@ def fold_checkpoint(
 def _shards(tensors: Sequence[Stored], limit: int) -> dict[str, list[Stored]]:
     """Weight files by name, filled in the order in which the tensors lie in the source."""
     groups: list[list[Stored]] = [[]]
-    room = limit
+    left = limit
     for tensor in tensors:
-        if groups[-1] and tensor.size > room:
+        if groups[-1] and tensor.size > left:
             groups.append([])
-            room = limit
+            left = limit
         groups[-1].append(tensor)
-        room -= tensor.size
+        left -= tensor.size
 
     def width(tensor: Stored) -> int:
         return tensor.size // max(1, int(np.prod(tensor.shape, dtype=np.int64)))
@@ -248,13 +248,13 @@ def _begin_folder(staged: Path, plan: str, out: Path) -> None:
 
 def companions(folder: Path) -> list[Path]:
     """The files of a checkpoint's folder that belong to it beside weights and card."""
-    found = {
+    files = {
         file
         for pattern in (*_COMPANIONS, *LEGAL, "COPYING*")
         for file in folder.glob(pattern)
         if file.is_file() and not file.name.endswith(".index.json")
     }
-    return sorted(found)
+    return sorted(files)
 
 
 def quantised_by(folder: Path) -> str | None:
@@ -373,10 +373,10 @@ def _names(
     parts = [name.split(".") for name in wanted]
     for count in range(1, min(map(len, parts))):
         ends = sorted({".".join(names[-count:]) for names in parts})
-        found = [name for name in every if f".{name}".endswith(tuple(f".{end}" for end in ends))]
+        matches = [name for name in every if f".{name}".endswith(tuple(f".{end}" for end in ends))]
         clear = not any(other.endswith(tuple(ends)) for other in others)
         # A name that counts layers would be no shorter than the whole names.
         counts = any(part.isdigit() for end in ends for part in end.split("."))
-        if len(found) == len(wanted) and clear and not counts:
+        if len(matches) == len(wanted) and clear and not counts:
             return ends
     return sorted(wanted)

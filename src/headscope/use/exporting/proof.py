@@ -52,7 +52,7 @@ _MARGIN = 1.1
 
 
 @dataclass(frozen=True)
-class Reference:
+class ProofReference:
     """Logits of the model itself, float32 on the CPU, one (T, V) tensor a text.
 
     `gated` under the gate, `untouched` without; `tokens` the ids, which the export reads too;
@@ -78,7 +78,7 @@ class Reference:
         feed_forward: NDArray[np.float32] | None = None,
         texts: Sequence[str] = TEXTS,
         rounded: torch.dtype | None = None,
-    ) -> Reference:
+    ) -> ProofReference:
         """Run a loaded model on the texts, each by itself, with and without the gate.
 
         `rounded` is the dtype of a checkpoint's folded weights; None for an adapter.
@@ -96,29 +96,29 @@ class Reference:
         return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded)
 
 
-def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportProof:
+def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> ExportProof:
     """Compare an export with the gated model.
 
     `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
     more than rounding explains.
     """
-    found = _logits(model, reference.tokens)
+    logits = _logits(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
     if reference.folded is not None:
         share = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF)
-        off = _difference(found, reference.folded)
+        off = _difference(logits, reference.folded)
     else:
         share = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in (reference.dtype, rounded))
-        off = _difference(found, reference.gated)
+        off = _difference(logits, reference.gated)
     same = [
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
-        for mine, theirs in zip(found, reference.gated, strict=True)
+        for mine, theirs in zip(logits, reference.gated, strict=True)
     ]
     positions = sum(map(len, reference.tokens))
     allowed = share * largest
     proof = ExportProof(
-        largest_difference=_difference(found, reference.gated),
-        untouched_difference=_difference(found, reference.untouched),
+        largest_difference=_difference(logits, reference.gated),
+        untouched_difference=_difference(logits, reference.untouched),
         largest_logit=largest,
         same_choice=sum(same) / positions,
         positions=positions,
@@ -136,7 +136,7 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportPro
     return proof
 
 
-def read_checkpoint(folder: Path, reference: Reference, device_map: str | None = None) -> Any:
+def read_checkpoint(folder: Path, reference: ProofReference, device_map: str | None = None) -> Any:
     """Load a checkpoint by plain `transformers`, in the reference's dtype and on its device.
 
     With a `device_map` it is placed by that instead.
@@ -195,12 +195,12 @@ def let_go() -> None:
 
 
 def _logits(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
-    found = []
+    logits = []
     with evaluating(model), torch.no_grad():
         for ids in tokens:
             inputs = forward_inputs(model, collate([list(ids)], 0))
-            found.append(model(**inputs).logits[0].float().cpu())
-    return tuple(found)
+            logits.append(model(**inputs).logits[0].float().cpu())
+    return tuple(logits)
 
 
 def _folded(

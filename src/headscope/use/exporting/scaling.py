@@ -57,7 +57,7 @@ def scalings(
     check_geometry(gate, lm.geometry, "the gate")
     loaded = loaded_as(lm.model, tensors)
     state = lm.model.state_dict()
-    found: dict[str, torch.Tensor] = {}
+    by_tensor: dict[str, torch.Tensor] = {}
 
     def add(name: str, factors: torch.Tensor, what: str) -> None:
         tensor = loaded.single(name, tuple(state[name].shape), what)
@@ -66,12 +66,12 @@ def scalings(
                 f"{tensor.file}: {tensor.name} is stored as {tensor.dtype}, which cannot be "
                 "multiplied by a gate; export a checkpoint in F32, BF16 or F16"
             )
-        if tensor.name in found:
+        if tensor.name in by_tensor:
             raise InputError(
                 f"{tensor.file}: {tensor.name} is read by several layers, so it cannot be folded "
                 "for one of them; use a model whose layers have weights of their own"
             )
-        found[tensor.name] = factors
+        by_tensor[tensor.name] = factors
 
     for site in lm.sites:
         factors = channel_factors(site, gate)
@@ -83,7 +83,7 @@ def scalings(
             for part in ("weight", "bias"):
                 if f"{name}.{part}" in state:
                     add(f"{name}.{part}", factor, f"layer {layer}, feed-forward part")
-    return {name: factors for name, factors in found.items() if bool((factors != 1).any())}
+    return {name: factors for name, factors in by_tensor.items() if bool((factors != 1).any())}
 
 
 def stored_dtype(lm: LanguageModel, tensors: list[Stored]) -> torch.dtype:
@@ -159,19 +159,19 @@ class Loaded:
                 " load the model, save it with save_pretrained(FOLDER, "
                 "save_original_format=False) and export that"
             )
-        found = self.tensors.get(name, ())
-        if len(found) != 1:
+        stored = self.tensors.get(name, ())
+        if len(stored) != 1:
             raise InputError(
-                f"{what}: {len(found)} tensors of the checkpoint become {name} "
-                f"({', '.join(tensor.name for tensor in found) or 'none'}) instead of one; save or "
-                "download the checkpoint again, as the architecture that config.json names"
+                f"{what}: {len(stored)} tensors of the checkpoint become {name} "
+                f"({', '.join(tensor.name for tensor in stored) or 'none'}) instead of one; "
+                "save or download the checkpoint again, as the architecture that config.json names"
             )
-        if found[0].shape != shape:
+        if stored[0].shape != shape:
             raise InputError(
-                f"{found[0].file}: the tensor {found[0].name} has the shape {found[0].shape}, but "
-                f"config.json asks for {shape}; save or download both from one model"
+                f"{stored[0].file}: the tensor {stored[0].name} has the shape {stored[0].shape}, "
+                f"but config.json asks for {shape}; save or download both from one model"
             )
-        return found[0]
+        return stored[0]
 
 
 def loaded_as(model: Any, tensors: Sequence[Stored]) -> Loaded:
@@ -207,8 +207,8 @@ def loaded_as(model: Any, tensors: Sequence[Stored]) -> Loaded:
         else:
             converted.setdefault(name, []).append(tensor.name)
     return Loaded(
-        {name: tuple(found) for name, found in plain.items()},
-        {name: tuple(found) for name, found in converted.items()},
+        {name: tuple(sources) for name, sources in plain.items()},
+        {name: tuple(sources) for name, sources in converted.items()},
     )
 
 
@@ -224,7 +224,7 @@ def output_projections(lm: LanguageModel, layers: Iterable[int]) -> dict[int, st
     stack = lm.decoder_layers
     inside = {id(module) for site in lm.sites for module in site.attention.modules()}
     inside |= {id(site.projection) for site in lm.sites}
-    found = {}
+    projections = {}
     with evaluating(lm.model), torch.no_grad(), without_products():
         for number in wanted:
             layer = stack[number]
@@ -236,8 +236,8 @@ def output_projections(lm: LanguageModel, layers: Iterable[int]) -> dict[int, st
                     "the residual stream (it has experts, or a norm behind it), so its gate cannot "
                     "be folded into weights; apply the gate with `headscope use adapt`"
                 )
-            found[number] = names[id(writes[0])]
-    return found
+            projections[number] = names[id(writes[0])]
+    return projections
 
 
 def _has_experts(modules: Iterable[nn.Module]) -> bool:

@@ -117,23 +117,23 @@ def stored_tensors(folder: Path) -> list[Stored]:
     InputError if a file is damaged, a tensor lies in two files, or index and files disagree.
     """
     files = checkpoint_files(folder)
-    found: dict[str, Stored] = {}
+    stored: dict[str, Stored] = {}
     for file in files:
         for tensor in _header(file):
-            if tensor.name in found:
+            if tensor.name in stored:
                 raise InputError(
                     f"{file}: holds the tensor {tensor.name}, which lies in "
-                    f"{found[tensor.name].file.name} too; save the checkpoint again"
+                    f"{stored[tensor.name].file.name} too; save the checkpoint again"
                 )
-            found[tensor.name] = tensor
+            stored[tensor.name] = tensor
     if files[0].name != SINGLE:
         for name, place in _weight_map(folder / INDEX).items():
-            if name not in found or found[name].file.name != place:
+            if name not in stored or stored[name].file.name != place:
                 raise InputError(
                     f"{folder / INDEX}: says that {place} holds the tensor {name}, but it does "
                     f"not; {_AGAIN}"
                 )
-    return list(found.values())
+    return list(stored.values())
 
 
 def write_tensors(

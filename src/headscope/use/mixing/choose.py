@@ -222,7 +222,7 @@ def _last_class(names: NDArray[np.uint64], weights: NDArray[np.int64], target: i
 
 
 @dataclass(frozen=True)
-class Choice:
+class DocumentChoice:
     """Of each record: how often it is in the mixture, and why.
 
     `copies` (n,) uint8; `baseline`, `before` the cut by score, and `selected` (n,): in the baseline
@@ -242,7 +242,7 @@ class Choice:
     duplicates: int
 
 
-def choose(index: Index, plan: MixPlan, folder: Path) -> Choice:
+def choose(index: Index, plan: MixPlan, folder: Path) -> DocumentChoice:
     """Draw the baseline, select in it, and say how often each record is to be written.
 
     A few bytes a record stay in memory; `folder` takes files of 24 bytes a record. InputError if
@@ -291,7 +291,7 @@ def choose(index: Index, plan: MixPlan, folder: Path) -> Choice:
     edges: list[tuple[float | None, float | None]] = [(None, None)] * len(index.languages)
     if plan.select == "top":
         edges = index.extremes(baseline & before, baseline & ~before)
-    return Choice(
+    return DocumentChoice(
         copies,
         baseline,
         before,
@@ -372,10 +372,10 @@ class _Records:
 
     def before(self, cuts: Cuts, order: str) -> Mask:
         """Which of all records stand before the cut of their language."""
-        found = np.zeros(len(self.index), bool)
+        taken = np.zeros(len(self.index), bool)
         for block in self.index.blocks():
-            found[block.rows] = cuts.before(self.places(block, order))
-        return found
+            taken[block.rows] = cuts.before(self.places(block, order))
+        return taken
 
 
 @dataclass(frozen=True)

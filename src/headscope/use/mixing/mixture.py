@@ -31,7 +31,7 @@ from headscope.runs import Run, carry_out, encode, file_digest
 from headscope.runs.codec import decode
 from headscope.runs.plain import dump_json, plain
 from headscope.use.corpus.records import valid_unicode
-from headscope.use.mixing.choose import Choice, Cuts, choose, score_places
+from headscope.use.mixing.choose import Cuts, DocumentChoice, choose, score_places
 from headscope.use.mixing.index import Index, SameTexts, build_index
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, rated_files
@@ -177,7 +177,7 @@ class _Near:
     place: str
 
 
-def _documents_near(index: Index, plan: MixPlan, choice: Choice) -> list[_Near]:
+def _documents_near(index: Index, plan: MixPlan, choice: DocumentChoice) -> list[_Near]:
     """Of each language's baseline the highest, and those just before and behind the cut."""
     places = {"highest": (1.0, HIGHEST)}
     if plan.select == "top":
@@ -194,16 +194,16 @@ def _documents_near(index: Index, plan: MixPlan, choice: Choice) -> list[_Near]:
                 new = [(-sign * block.score[at], block.start + at, block.score[at]) for at in best]
                 known = ends.get((language, place), [])
                 ends[language, place] = sorted([*known, *new])[:most]  # of equal scores the first
-    found: dict[int, _Near] = {}
+    near: dict[int, _Near] = {}
     for language in range(len(index.languages)):
         for place in places:
             for _, row, score in ends.get((language, place), ()):
-                found.setdefault(row, _Near(row, language, float(score), place))
-    return list(found.values())
+                near.setdefault(row, _Near(row, language, float(score), place))
+    return list(near.values())
 
 
 def _summary(
-    index: Index, plan: MixPlan, choice: Choice, near: list[_Near], lines: dict[int, bytes]
+    index: Index, plan: MixPlan, choice: DocumentChoice, near: list[_Near], lines: dict[int, bytes]
 ) -> MixSummary:
     """Scores of each language by `edges` (b + 1): counts of `baseline` and `selected` (b).
 
@@ -231,7 +231,7 @@ def _summary(
     return MixSummary(languages)
 
 
-def _histograms(index: Index, choice: Choice) -> list[_Bins]:
+def _histograms(index: Index, choice: DocumentChoice) -> list[_Bins]:
     """Of each language the edges, and the counts of the baseline and of what is selected in it."""
     size = len(index.languages)
     edges = {
@@ -246,11 +246,11 @@ def _histograms(index: Index, choice: Choice) -> list[_Bins]:
             here = based & (block.language == language)
             for at, some in enumerate((here, here & chosen)):
                 counts[language, at] += np.histogram(block.score[some], edges[language])[0]
-    found: list[_Bins] = [((), (), ())] * size
+    bins: list[_Bins] = [((), (), ())] * size
     for at, bounds in edges.items():
         whole, selected = counts[at].tolist()
-        found[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
-    return found
+        bins[at] = tuple(bounds.tolist()), tuple(whole), tuple(selected)
+    return bins
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Manifest(MixManifest):
         plan: MixPlan,
         inputs: Sequence[RatedFile],
         index: Index,
-        choice: Choice,
+        choice: DocumentChoice,
         files: Sequence[WrittenFile],
     ) -> Manifest:
         """The manifest of what was chosen of the inputs, written to `files`."""

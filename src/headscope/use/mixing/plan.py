@@ -15,7 +15,7 @@ from headscope.use.corpus.records import Compression
 
 Amount = int | float | str
 """A number of documents or tokens (`2000`, `"2000"`) or a share (`0.013`, `"0.013"`, `"1.3%"`)."""
-Kind = Literal["remove", "enhance", "baseline"]
+MixtureKind = Literal["remove", "enhance", "baseline"]
 By = Literal["documents", "tokens"]
 Quantile = Literal["exact", "streaming"]
 Select = Literal["top", "random"]
@@ -50,7 +50,7 @@ class MixPlan(Settings):
     """
 
     kind: Annotated[
-        Kind,
+        MixtureKind,
         Option(
             "Replace the documents with the highest scores, repeat them, or leave all as it is."
         ),

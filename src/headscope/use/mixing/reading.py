@@ -56,14 +56,14 @@ def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
     """
     if not sources:
         raise InputError("no rated documents are given; name a run of headscope use rate or files")
-    found: dict[Path, str | Path] = {}
+    seen: dict[Path, str | Path] = {}
     paths: list[Path] = []
     for source in sources:
         for path in _files(Path(source)):
             place = path.resolve()
-            if place in found:
-                raise InputError(f"{path} is given twice ({found[place]}, {source}); name it once")
-            found[place] = source
+            if place in seen:
+                raise InputError(f"{path} is given twice ({seen[place]}, {source}); name it once")
+            seen[place] = source
             paths.append(path)
     return paths
 
@@ -73,13 +73,13 @@ def check_whole(
 ) -> None:
     """Raises `InputError` if a run of `headscope use rate` has other documents than it says."""
     for source in map(Path, sources):
-        told = source / "result.json"
-        if not (source / "run.json").is_file() or not told.is_file():
+        result = source / "result.json"
+        if not (source / "run.json").is_file() or not result.is_file():
             continue
         try:
-            documents = json.loads(told.read_bytes())["documents"]
+            documents = json.loads(result.read_bytes())["documents"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise InputError(f"{told} is damaged; rate the corpus again") from None
+            raise InputError(f"{result} is damaged; rate the corpus again") from None
         inside = source / DOCUMENTS
         there = sum(
             count

@@ -213,6 +213,6 @@ def _orders(
             continue
         here = copies[block.rows]
         most = int(here.max(initial=0))
-        places = [mixed(block.record, plan.seed, f"order {one}").tolist() for one in range(most)]
+        places = [mixed(block.record, plan.seed, f"order {nth}").tolist() for nth in range(most)]
         for row, times in enumerate(here[skipped:].tolist(), skipped):
-            yield [places[one][row] for one in range(times)]
+            yield [places[nth][row] for nth in range(times)]

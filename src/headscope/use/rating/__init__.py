@@ -81,7 +81,7 @@ class Unrated:
     reason: str
 
 
-class Row(NamedTuple):
+class RatedRow(NamedTuple):
     """The tokens ``begin`` to ``end`` - 1 of a text, of which those from ``first`` on count.
 
     ``first`` is above ``begin``, since nothing predicts the first token of a row.
@@ -220,7 +220,7 @@ def row_lengths(lm: LanguageModel, config: Rating) -> tuple[int, int | None]:
     return longest, overlap
 
 
-def rows_of(tokens: int, longest: int, overlap: int | None = None) -> list[Row]:
+def rows_of(tokens: int, longest: int, overlap: int | None = None) -> list[RatedRow]:
     """The rows in which each predicted token of a text of so many `tokens` counts exactly once.
 
     A text of fewer than two has no predicted token and gives no row. `overlap` None cuts the text
@@ -233,11 +233,11 @@ def rows_of(tokens: int, longest: int, overlap: int | None = None) -> list[Row]:
         )
     if tokens < 2:
         return []
-    rows = [Row(0, min(tokens, longest), 1)]
+    rows = [RatedRow(0, min(tokens, longest), 1)]
     while overlap is not None and rows[-1].end < tokens:
         known = rows[-1].end
         begin = known - overlap
-        rows.append(Row(begin, min(tokens, begin + longest), known))
+        rows.append(RatedRow(begin, min(tokens, begin + longest), known))
     return rows
 
 

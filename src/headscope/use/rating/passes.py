@@ -103,14 +103,14 @@ def row_losses_with_and_without(
             waiting += [bucket[at : at + size] for at in range(0, len(bucket), size)][::-1]
             continue
         # Halves are first halves until one fits; the rest waits, so that what is known now counts.
-        places, found = next(in_halves([bucket], work))
+        places, losses = next(in_halves([bucket], work))
         if len(places) < len(bucket):
             limit = len(places) * lengths[bucket[0]]
             waiting.append(bucket[len(places) :])
-        finite = [bool(np.isfinite(np.stack(row)).all()) for row in found]
+        finite = [bool(np.isfinite(np.stack(row)).all()) for row in losses]
         bad = [place for place, good in zip(places, finite, strict=True) if not good]
         if not bad or len(places) == 1:
-            yield places, found
+            yield places, losses
             continue
         good = [place for place in places if place not in bad]
         waiting += [*([place] for place in bad), *([good] if good else [])]

@@ -51,8 +51,8 @@ def plain_words(text: str, pieces: bool) -> list[str]:
 
     Positions are those of the pieces or words: one that is signs alone is the empty text.
     """
-    found = [one.text for one in split_words(text, links_given=True)] if pieces else words_of(text)
-    words = map(bare, found)
+    raw = [word.text for word in split_words(text, links_given=True)] if pieces else words_of(text)
+    words = map(bare, raw)
     return [word if any(map(str.isalnum, word)) else "" for word in words]
 
 
@@ -80,9 +80,9 @@ def _han(char: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 18)
-def akin(one: str, other: str) -> bool:
+def akin(word: str, other: str) -> bool:
     """Whether two words look like forms of one word."""
-    a, b = letters(one), letters(other)
+    a, b = letters(word), letters(other)
     if a == b:
         return True
     if any(map(str.isdigit, a + b)):
@@ -121,10 +121,10 @@ class Frequencies:
         )
         # Words whose first letters are those of a function word, and hardly of any other.
         stems: dict[str, list[int]] = {}
-        found = cls(len(different), counts)
+        lexicon = cls(len(different), counts)
         for word, count in counts.items():
             both = stems.setdefault(_stem(word), [0, 0])
-            both[found.content(word)] += count
+            both[lexicon.content(word)] += count
         joining = frozenset(stem for stem, (no, yes) in stems.items() if no > yes)
         return cls(len(different), counts, joining)
 
@@ -187,7 +187,7 @@ class Lexicon:
         stem = _stem(word)
         counts = self.linked.get(stem, {})
         needed = max(self.least, self.share * self.totals.get(stem, 0))
-        return {i for i, one in enumerate(source) if one and counts.get(_stem(one), 0) >= needed}
+        return {i for i, src in enumerate(source) if src and counts.get(_stem(src), 0) >= needed}
 
     def joins(self, word: str, source: Frequencies) -> bool:
         """Whether a target word mostly translates source words that carry no content."""
@@ -203,11 +203,11 @@ def _stem(word: str) -> str:
 
 def matches(words: Sequence[str], others: Sequence[str]) -> dict[int, int]:
     """Each word with its counterpart among others, used once: the same word first, then forms."""
-    found: dict[int, int] = {}
+    matched: dict[int, int] = {}
     used: set[int] = set()
     for same in (True, False):
         for i, word in enumerate(words):
-            if not word or i in found:
+            if not word or i in matched:
                 continue
             for j, other in enumerate(others):
                 if (
@@ -215,10 +215,10 @@ def matches(words: Sequence[str], others: Sequence[str]) -> dict[int, int]:
                     and j not in used
                     and (letters(word) == letters(other) if same else akin(word, other))
                 ):
-                    found[i] = j
+                    matched[i] = j
                     used.add(j)
                     break
-    return found
+    return matched
 
 
 #: Fitted links err, so that one alone makes no translation.
@@ -275,21 +275,21 @@ def learn(sentences: Sequence[Sentences], align: bool = True) -> Knowledge:
     Only references and good translations count, never an output that is to be judged. eflomal has
     no seed: two fits differ in a few links.
     """
-    pieces = all(one.links is not None for one in sentences)
-    sources = [plain_words(one.source, pieces) for one in sentences]
-    references = [plain_words(one.reference, pieces) for one in sentences]
+    pieces = all(sentence.links is not None for sentence in sentences)
+    sources = [plain_words(sentence.source, pieces) for sentence in sentences]
+    references = [plain_words(sentence.reference, pieces) for sentence in sentences]
     frequencies = Frequencies.of(sources), Frequencies.of(references)
     if pieces:
-        given = tuple(one.links for one in sentences if one.links is not None)
+        given = tuple(sentence.links for sentence in sentences if sentence.links is not None)
         lexicon = Lexicon.of(zip(sources, references, given, strict=True))
         return Knowledge(pieces, *frequencies, lexicon, given)
     if not align or not _has_eflomal():
         return Knowledge(pieces, *frequencies, None, None)
     texts = list(zip(sources, references, strict=True))
     texts += [
-        (source, plain_words(one.before, pieces))
-        for source, one in zip(sources, sentences, strict=True)
-        if one.before is not None and one.before != one.reference
+        (source, plain_words(sentence.before, pieces))
+        for source, sentence in zip(sources, sentences, strict=True)
+        if sentence.before is not None and sentence.before != sentence.reference
     ]
     fitted = align_eflomal(texts)
     linked = [(*text, links) for text, links in zip(texts, fitted, strict=True)]
@@ -309,9 +309,9 @@ def back(sentence: Sentences, links: Links | None, output_text: str, known: Know
         return Backing()
     content = [j for j, word in enumerate(output) if known.content(word)]
     translated = [_translates(word, source, known) for word in output]
-    exact = {letters(word) for one in translations for word in one if word}
+    exact = {letters(word) for text in translations for word in text if word}
     backed = {
-        word for one in translations for word in one if len(word) >= STEM or known.content(word)
+        word for text in translations for word in text if len(word) >= STEM or known.content(word)
     }
     from_source = {letters(word) for word in source if word}
     unsupported = [
@@ -324,17 +324,17 @@ def back(sentence: Sentences, links: Links | None, output_text: str, known: Know
     copied = [
         i for i, _ in shared_words(output, source) if output[i] and letters(output[i]) not in exact
     ]
-    lacking = [_lacking(one, source, output, translated, known) for one in translations]
+    lacking = [_lacking(text, source, output, translated, known) for text in translations]
     shares = [(len(lack) / total, lack, total) for lack, total in lacking if total]
     least = min(shares, key=lambda share: share[0], default=None)
     more = len(unsupported) - len(least[1]) if least else 0
     totals = [total for _, total in lacking]
-    cuts = [_left_out(one, output, known) for one in translations]
+    cuts = [_left_out(text, output, known) for text in translations]
     cut = min(
         (
-            (len(one) / total, one)
-            for one, total in zip(cuts, totals, strict=True)
-            if one is not None and total
+            (len(part) / total, part)
+            for part, total in zip(cuts, totals, strict=True)
+            if part is not None and total
         ),
         key=lambda share: share[0],
         default=(0.0, []),
@@ -377,11 +377,11 @@ def _lacking(
     source word itself, left as it was.
     """
     content = [g for g, word in enumerate(translation) if known.content(word)]
-    found = matches(translation, output)
-    spare = set(range(len(output))) - set(found.values())
+    matched = matches(translation, output)
+    spare = set(range(len(output))) - set(matched.values())
     lacking: list[str] = []
     for g in content:
-        if g in found:
+        if g in matched:
             continue
         meant = _translates(translation[g], source, known)
         left = {letters(source[i]) for i in meant}
@@ -419,15 +419,15 @@ def _coverage(
     known: Knowledge,
 ) -> tuple[float | None, list[bool]]:
     """The share of source content words translated, and which output words translate any."""
-    linked = [bool(one) for one in translated]
+    linked = [bool(link) for link in translated]
     if links is None:
         return None, linked
     covered: set[int] = set().union(*translated)
-    found = matches(reference, output)
+    matched = matches(reference, output)
     for i, r in links:
-        if r in found:
+        if r in matched:
             covered.add(i)
-            linked[found[r]] = True
+            linked[matched[r]] = True
     left = {letters(word) for word in output if word}
     content = [i for i, word in enumerate(source) if known.source.content(word)]
     there = [i for i in content if i in covered or letters(source[i]) in left]
@@ -436,9 +436,9 @@ def _coverage(
 
 def _repeated(output: Sequence[str], others: Sequence[Sequence[str]]) -> int:
     counts = Counter(letters(word) for word in output if word)
-    known = [Counter(letters(word) for word in one if word) for one in others]
+    known = [Counter(letters(word) for word in text if word) for text in others]
     return sum(
-        max(0, count - max(1, *(one[word] for one in known))) for word, count in counts.items()
+        max(0, count - max(1, *(text[word] for text in known))) for word, count in counts.items()
     )
 
 

@@ -92,7 +92,7 @@ def classify(
     """
     if not rows:
         return []
-    found = list(languages) if languages is not None else [None] * len(rows)
+    codes = list(languages) if languages is not None else [None] * len(rows)
     sources, references = [row.source for row in rows], [row.reference for row in rows]
     afters = [row.after for row in rows]
     before = sentence_chrf([row.before for row in rows], references)
@@ -120,7 +120,7 @@ def classify(
             row = rows[number]
             evidence = Evidence(
                 empty=not any(map(str.isalnum, row.after)),
-                language=found[number],
+                language=codes[number],
                 chrf_source=float(to_source[number]),
                 chrf_before=float(before[number]),
                 chrf_after=float(after[number]),
@@ -175,8 +175,8 @@ def _same(code: str | None, other: str | None) -> bool:
     """Whether two codes may mean one language, whatever the script."""
     if code is None or other is None or not (is_known(code) and is_known(other)):
         return False
-    one, two = language_tag(code), language_tag(other)
-    return one.language == two.language or one.macro == two.macro
+    first, two = language_tag(code), language_tag(other)
+    return first.language == two.language or first.macro == two.macro
 
 
 def _percent(share: float) -> str:

@@ -64,7 +64,7 @@ def judge(
 
     def verdict(row: Row) -> Verdict | None:
         conversation = question(row)
-        found = chat.answer(
+        answer = chat.answer(
             ["failures", PROMPT_VERSION, conversation],
             conversation,
             RESPONSE_FORMAT,
@@ -73,9 +73,9 @@ def judge(
             lambda verdict: {"kind": verdict.kind, "reason": verdict.reason},
             TRIES,
         )
-        if found is None:
+        if answer is None:
             chat.count("invalid")
-        return found
+        return answer
 
     verdicts = chat.each(verdict, rows, progress)
     return Verdicts(tuple(verdicts), chat.stats("cached", "answered", "invalid", "retries"))
@@ -103,7 +103,7 @@ def read_verdict(text: str) -> Verdict | None:
         return None
     if not isinstance(answer, dict) or not isinstance(answer.get("reason"), str):
         return None
-    kind = next((one for one in KINDS if one == answer.get("kind")), None)
+    kind = next((name for name in KINDS if name == answer.get("kind")), None)
     return None if kind is None else Verdict(kind, answer["reason"])
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 
-Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
+TextKind = Literal["baseline", "removed", "random", "random-layer-matched"]
 Means = NDArray[np.float32]
 
 
@@ -62,7 +62,7 @@ class LanguageRemoval(Settings):
 
 
 @dataclass(frozen=True)
-class Condition:
+class TextCondition:
     """Heads that are removed together, and the languages whose documents are read meanwhile.
 
     Attributes:
@@ -77,7 +77,7 @@ class Condition:
 
     of: str
     role: Role
-    kind: Kind
+    kind: TextKind
     k: int
     draw: int | None
     heads: HeadSet
@@ -139,7 +139,7 @@ def plan(
     languages: Sequence[str],
     config: LanguageRemoval,
     avoid: HeadSet | None = None,
-) -> list[Condition]:
+) -> list[TextCondition]:
     """The model as it is; each language's chosen heads, and its `full` ones, with random draws.
 
     Chosen heads and their free draws are read on the text of every language, so that random heads
@@ -164,14 +164,16 @@ def plan(
             if heads is None or not len(heads):
                 continue
             of, k = named.language, named.wanted
-            planned.append(Condition(of, role, "removed", k, None, heads, 0, every))
-            kinds: list[tuple[Kind, HeadSet | None, tuple[str, ...]]] = [("random", avoided, texts)]
+            planned.append(TextCondition(of, role, "removed", k, None, heads, 0, every))
+            kinds: list[tuple[TextKind, HeadSet | None, tuple[str, ...]]] = [
+                ("random", avoided, texts)
+            ]
             if config.layer_matched:
                 kinds.append(("random-layer-matched", avoid, own))
             for kind, without, read in kinds:
                 draws = draw_heads(heads, config.draws, config.seed, without, kind != "random")
                 planned += [
-                    Condition(of, role, kind, k, number, draw.heads, draw.filled_up, read)
+                    TextCondition(of, role, kind, k, number, draw.heads, draw.filled_up, read)
                     for number, draw in enumerate(draws)
                 ]
     return planned
@@ -212,7 +214,7 @@ def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> li
 
 def plan_layers(
     geometry: Geometry, languages: Sequence[str], draws: int, seed: int = 0
-) -> list[Condition]:
+) -> list[TextCondition]:
     """The model as it is, every layer that has heads, and random draws of each layer size.
 
     The draws are spread over all layers, and the same for all layers of one size.
@@ -222,27 +224,27 @@ def plan_layers(
     return [
         _original(geometry, every),
         *(
-            Condition(
+            TextCondition(
                 str(layer), "chosen", "removed", size, None, layer_heads(geometry, layer), 0, every
             )
             for layer, size in sizes.items()
         ),
         *(
-            Condition("", "chosen", "random", size, number, heads, 0, every)
+            TextCondition("", "chosen", "random", size, number, heads, 0, every)
             for size in sorted(set(sizes.values()))
             for number, heads in enumerate(spread_draws(geometry, size, draws, seed))
         ),
     ]
 
 
-def _original(geometry: Geometry, texts: tuple[str, ...]) -> Condition:
-    return Condition("", "chosen", "baseline", 0, None, HeadSet(geometry, ()), 0, texts)
+def _original(geometry: Geometry, texts: tuple[str, ...]) -> TextCondition:
+    return TextCondition("", "chosen", "baseline", 0, None, HeadSet(geometry, ()), 0, texts)
 
 
 def read_texts(
     lm: LanguageModel,
     documents: Mapping[str, Documents],
-    planned: Sequence[Condition],
+    planned: Sequence[TextCondition],
     config: LanguageRemoval,
     run: Run,
     means: Callable[[], Means] | None = None,
@@ -374,20 +376,20 @@ def language_heads(
     if folder is not None:
         check_finished(folder)
         wanted = default_count(geometry) if k is None else count_of(k, geometry.total)
-        found = [
+        kept = [
             heads
             for language in ([own] if own else languages)
             if (heads := _of_language(folder, language, wanted, geometry, by)) is not None
         ]
         held = sorted(path.name for path in (folder / SPECIFIC).glob("*/"))
-        if held and not found:
-            asked = f"{own} is" if own else f"the documents are in {', '.join(languages)},"
+        if held and not kept:
+            given = f"{own} is" if own else f"the documents are in {', '.join(languages)},"
             raise InputError(
-                f"{spec}: holds heads of {', '.join(held)}; {asked} none of these, so name one of "
+                f"{spec}: holds heads of {', '.join(held)}; {given} none of these, so name one of "
                 "them, and give documents in it"
             )
-        if found:
-            return found
+        if kept:
+            return kept
     named = resolve_heads(spec, k, geometry, default=default_count(geometry), by=by)
     if not len(named):
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")

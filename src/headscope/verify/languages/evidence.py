@@ -36,7 +36,7 @@ from headscope.results.language_texts import (
     WithoutLayer,
 )
 from headscope.results.removal import CONTROLS
-from headscope.verify.languages.conditions import Condition, Text
+from headscope.verify.languages.conditions import Text, TextCondition
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class TextTrial:
 
 
 def text_trials(
-    planned: Sequence[Condition], texts: Mapping[str, Text], seed: int = 0
+    planned: Sequence[TextCondition], texts: Mapping[str, Text], seed: int = 0
 ) -> dict[str, TextTrial]:
     """Each language's text as a trial.
 
@@ -94,7 +94,7 @@ def text_trials(
 
 
 def describe_languages(
-    planned: Sequence[Condition], trials: Mapping[str, TextTrial]
+    planned: Sequence[TextCondition], trials: Mapping[str, TextTrial]
 ) -> dict[str, LanguageText]:
     """For each language its text under the removals that are about it.
 
@@ -127,7 +127,7 @@ def describe_languages(
     }
 
 
-def _random_rows(at: int, planned: Sequence[Condition], kind: str, language: str) -> list[int]:
+def _random_rows(at: int, planned: Sequence[TextCondition], kind: str, language: str) -> list[int]:
     """The random draws of one kind beside a removal that this language's text was read under."""
     removal = planned[at]
     alike = (removal.of, removal.role, removal.k, kind)
@@ -145,7 +145,7 @@ def _beside_random(at: int, draws: Sequence[int], nll: Trial, suffix: str = "") 
 
 
 def describe_layers(
-    planned: Sequence[Condition], trials: Mapping[str, TextTrial]
+    planned: Sequence[TextCondition], trials: Mapping[str, TextTrial]
 ) -> dict[str, LanguageLayers]:
     """For each language its text as it is and without each layer, beside as many random heads."""
     draws: dict[int, list[int]] = {}
@@ -185,7 +185,7 @@ def profile(heads: HeadSet) -> Profile:
     )
 
 
-def matrices(planned: Sequence[Condition], trials: Mapping[str, TextTrial]) -> list[Matrix]:
+def matrices(planned: Sequence[TextCondition], trials: Mapping[str, TextTrial]) -> list[Matrix]:
     """One matrix for each role of heads and each k: heads of one language, text of another.
 
     A language's own text is compared with the other that rises most, which is chosen anew in every
@@ -202,7 +202,7 @@ def matrices(planned: Sequence[Condition], trials: Mapping[str, TextTrial]) -> l
 
 
 def _matrix(
-    role: Role, k: int, planned: Sequence[Condition], trials: Mapping[str, Trial]
+    role: Role, k: int, planned: Sequence[TextCondition], trials: Mapping[str, Trial]
 ) -> Matrix:
     rows = {
         condition.of: at
@@ -253,7 +253,9 @@ def _matrix(
     )
 
 
-def _own(name: str, at: int, planned: Sequence[Condition], trials: Mapping[str, Trial]) -> OwnText:
+def _own(
+    name: str, at: int, planned: Sequence[TextCondition], trials: Mapping[str, Trial]
+) -> OwnText:
     """A language's own text against the text of another language that rises most."""
     others = [other for other in trials if other != name]
     rises = {other: trial.scores - trial.scores[0] for other, trial in trials.items()}

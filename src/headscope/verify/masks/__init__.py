@@ -7,12 +7,12 @@ condition, `conditions` says which are compared; `evidence` says what its output
 from headscope.verify.masks.asking import (
     Asked,
     Asking,
-    Condition,
     Mask,
-    Record,
+    Masking,
+    MaskRecord,
     ask,
     asked,
     read_mask,
 )
 
-__all__ = ["Asked", "Asking", "Condition", "Mask", "Record", "ask", "asked", "read_mask"]
+__all__ = ["Asked", "Asking", "Mask", "MaskRecord", "Masking", "ask", "asked", "read_mask"]

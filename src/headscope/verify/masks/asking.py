@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
 
 
-Kind = Literal[
+MaskKind = Literal[
     "as-is",
     "instructed",
     "masked",
@@ -65,7 +65,7 @@ class Asking(Settings):
 
 
 @dataclass(frozen=True)
-class Condition:
+class Masking:
     """A model as it is asked once.
 
     Attributes:
@@ -78,7 +78,7 @@ class Condition:
         harmful: whether the claim is that it does worse than random masks, not better.
     """
 
-    kind: Kind
+    kind: MaskKind
     name: str
     mask: Mask | None = None
     instructed: bool = False
@@ -97,11 +97,11 @@ class Condition:
 
 
 def random_conditions(
-    kind: Kind, masks: Iterable[Mask], of: str, instructed: bool = True, ending: str = ""
-) -> list[Condition]:
+    kind: MaskKind, masks: Iterable[Mask], of: str, instructed: bool = True, ending: str = ""
+) -> list[Masking]:
     """Random masks of a kind beside the condition called `of`, numbered from 0."""
     return [
-        Condition(kind, f"{kind} {number}{ending}", mask, instructed, number, of)
+        Masking(kind, f"{kind} {number}{ending}", mask, instructed, number, of)
         for number, mask in enumerate(masks)
     ]
 
@@ -124,7 +124,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Record:
+class MaskRecord:
     """What a model did with a task under one condition, by example.
 
     Attributes:
@@ -155,12 +155,12 @@ def asked(task: Task, pool: Sequence[Example] = (), shots: int = 0, seed: int = 
 def ask(
     lm: LanguageModel,
     question: Asked,
-    condition: Condition,
+    condition: Masking,
     config: Asking,
     run: Run | None = None,
     write: bool = True,
     progress: Progress | None = None,
-) -> Record:
+) -> MaskRecord:
     """Losses of the right outputs, and the model's own, under a condition.
 
     Both are kept in the run as they come, under the names of task and condition. Without `write`
@@ -181,26 +181,26 @@ def ask(
             if progress:
                 progress(title, 1, 1)
         made[part] = kept[key]
-    return Record(*(tuple(values) for values in (*made["nll"], *made["texts"])))
+    return MaskRecord(*(tuple(values) for values in (*made["nll"], *made["texts"])))
 
 
 def ask_all(
     lm: LanguageModel,
     question: Asked,
-    conditions: Sequence[Condition],
+    conditions: Sequence[Masking],
     config: Asking,
     run: Run,
     progress: Progress | None = None,
     write: bool = True,
     part: str = "samples",
     prefix: str = "",
-) -> list[Record]:
+) -> list[MaskRecord]:
     """What the model does under every condition; those that are the same are asked once.
 
     The run keeps one row an example and condition as `PART/TASK.jsonl`. `prefix` stands before the
     names that what is computed is kept under.
     """
-    made: dict[str, Record] = {}
+    made: dict[str, MaskRecord] = {}
     for each in conditions:
         if each.key not in made:
             named = replace(each, name=f"{prefix}{each.name}")
@@ -243,7 +243,7 @@ def rows_of(lm: LanguageModel, question: Asked, instructed: bool = False) -> lis
 
 
 def _losses(
-    lm: LanguageModel, question: Asked, condition: Condition, config: Asking
+    lm: LanguageModel, question: Asked, condition: Masking, config: Asking
 ) -> list[list[float]]:
     from headscope.lm.losses import token_losses
 
@@ -264,7 +264,7 @@ def _losses(
 
 
 def _texts(
-    lm: LanguageModel, question: Asked, condition: Condition, config: Asking
+    lm: LanguageModel, question: Asked, condition: Masking, config: Asking
 ) -> tuple[list[str], list[bool]]:
     from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import uses_chat, wrap_prompts
@@ -367,7 +367,7 @@ def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False)
         for group, count in zip(groups, lost, strict=True):
             yield from stream.sample(group, count)
 
-    found = distinct_sets(
+    sets = distinct_sets(
         Choices(groups, [tuple(lost)]),
         draw,
         draws,
@@ -375,6 +375,6 @@ def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False)
         without=[frozenset(mask.removed)],
     )
     return [
-        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, one).removed())
-        for number, one in enumerate(found)
+        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, chosen).removed())
+        for number, chosen in enumerate(sets)
     ]

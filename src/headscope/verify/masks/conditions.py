@@ -26,7 +26,7 @@ from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.measure.intervals import resamples
 from headscope.results.mask_tests import AlphaOutcome, Outcome
-from headscope.verify.masks.asking import Condition, Kind, Mask, random_conditions, shuffled
+from headscope.verify.masks.asking import Mask, Masking, MaskKind, random_conditions, shuffled
 
 #: The values of α that are tried.
 GRID = tuple(step / 10 for step in range(11))
@@ -42,19 +42,19 @@ def mask_conditions(
     instructed: bool,
     draws: int,
     seed: int = 0,
-) -> list[Condition]:
+) -> list[Masking]:
     """The model as it is, instructed where it can be, and under each mask; then random masks of
     the size of the task's own, so no other mask is compared with them."""
-    planned = [Condition("as-is", "as is")]
+    planned = [Masking("as-is", "as is")]
     if instructed:
-        planned.append(Condition("instructed", "instructed", instructed=True))
-    planned.append(Condition("masked", "masked", mask))
+        planned.append(Masking("instructed", "instructed", instructed=True))
+    planned.append(Masking("masked", "masked", mask))
     if hybrid is not None:
-        planned.append(Condition("hybrid", "hybrid", hybrid))
+        planned.append(Masking("hybrid", "hybrid", hybrid))
     planned += [
-        Condition("foreign", f"foreign {number}", other) for number, other in enumerate(foreign, 1)
+        Masking("foreign", f"foreign {number}", other) for number, other in enumerate(foreign, 1)
     ]
-    kinds: tuple[Kind, ...] = ("shuffled", "shuffled-layer-matched")
+    kinds: tuple[MaskKind, ...] = ("shuffled", "shuffled-layer-matched")
     for kind in kinds:
         masks = shuffled(mask, draws, seed, layer_matched=kind != "shuffled")
         planned += random_conditions(kind, masks, "masked", instructed=False)
@@ -104,9 +104,7 @@ def check_apart(choose: Task, check: Task) -> None:
         )
 
 
-def grid_conditions(
-    mask: Mask, grid: Sequence[float], draws: int, seed: int = 0
-) -> list[Condition]:
+def grid_conditions(mask: Mask, grid: Sequence[float], draws: int, seed: int = 0) -> list[Masking]:
     """The instructed model under every α, the model as it is first; then shuffled masks likewise,
     and the uninstructed model without and with the mask."""
     planned = [_scaled(mask, alpha) for alpha in sorted(grid, reverse=True)]
@@ -114,17 +112,17 @@ def grid_conditions(
         for alpha in grid:
             if alpha < 1:
                 name, scaled = f"shuffled {number} at {alpha:g}", other.outside(alpha)
-                planned.append(Condition("shuffled", name, scaled, True, number, _name(alpha)))
-    return [*planned, Condition("as-is", "as is"), Condition("masked", "masked", mask)]
+                planned.append(Masking("shuffled", name, scaled, True, number, _name(alpha)))
+    return [*planned, Masking("as-is", "as is"), Masking("masked", "masked", mask)]
 
 
-def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> list[Condition]:
+def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> list[Masking]:
     """Instructed: the model as it is, under the mask, under the scaled mask, and under shuffled
     masks scaled alike."""
     planned = [
-        Condition("instructed", "instructed", instructed=True),
-        Condition("masked", "masked and instructed", mask, instructed=True),
-        Condition("scaled", "scaled and instructed", mask.outside(alpha), instructed=True),
+        Masking("instructed", "instructed", instructed=True),
+        Masking("masked", "masked and instructed", mask, instructed=True),
+        Masking("scaled", "scaled and instructed", mask.outside(alpha), instructed=True),
     ]
     if alpha == 1:  # every mask at full strength is no mask
         return planned
@@ -163,10 +161,10 @@ def alpha_outcomes(grid: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[
     )
 
 
-def _scaled(mask: Mask, alpha: float) -> Condition:
+def _scaled(mask: Mask, alpha: float) -> Masking:
     if alpha == 1:
-        return Condition("instructed", _name(alpha), instructed=True)
-    return Condition("scaled", _name(alpha), mask.outside(alpha), instructed=True)
+        return Masking("instructed", _name(alpha), instructed=True)
+    return Masking("scaled", _name(alpha), mask.outside(alpha), instructed=True)
 
 
 def _name(alpha: float) -> str:
@@ -232,31 +230,31 @@ def families(
         if name in (ALL, UNUSED):
             raise InputError(f"a family of your own cannot be called {name!r}; name it otherwise")
         groups[name] = tuple(named)
-    found = [
+    grouped = [
         Family(name, tasks, functools.reduce(operator.and_, (masks[task].kept for task in tasks)))
         for name, tasks in groups.items()
     ]
     used = np.any([mask.kept.mask() for mask in masks.values()], axis=0)
-    geometry = found[0].heads.geometry
+    geometry = grouped[0].heads.geometry
     unused = HeadSet.from_mask(geometry, ~used & geometry.mask())
-    return [*found, Family(UNUSED, tuple(masks), unused)]
+    return [*grouped, Family(UNUSED, tuple(masks), unused)]
 
 
-def family_conditions(found: Sequence[Family], draws: int, seed: int = 0) -> list[Condition]:
+def family_conditions(grouped: Sequence[Family], draws: int, seed: int = 0) -> list[Masking]:
     """The instructed model as it is, without the heads of each family, and without as many others.
 
     Random heads come from outside the family's, free and of the same layers; where the family has
     more than half of all heads, from all heads. Families without heads, or with all, are left out.
     """
-    planned = [Condition("instructed", "instructed", instructed=True)]
-    for family in found:
+    planned = [Masking("instructed", "instructed", instructed=True)]
+    for family in grouped:
         total = family.heads.geometry.total
         if not 0 < len(family.heads) < total:
             continue
         gone = Mask(family.heads.removed(), name=family.name)
         harmful = family.name != UNUSED
-        planned.append(Condition("removed", family.name, gone, True, harmful=harmful))
-        kinds: tuple[Kind, ...] = ("random", "random-layer-matched")
+        planned.append(Masking("removed", family.name, gone, True, harmful=harmful))
+        kinds: tuple[MaskKind, ...] = ("random", "random-layer-matched")
         for kind in kinds:
             matched = kind != "random"
             if 2 * len(family.heads) <= total:

@@ -36,7 +36,7 @@ from headscope.results.mask_tests import (
     Outcome,
     mean_of,
 )
-from headscope.verify.masks.asking import Condition, Kind, Record
+from headscope.verify.masks.asking import Masking, MaskKind, MaskRecord
 
 Floats = NDArray[np.float64]
 
@@ -112,35 +112,35 @@ def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
     references = [example.output for example in task.examples]
     lines = [first_line(text) for text in texts]
     rouge = rouge_l([*map(plain_words, texts)], [*map(plain_words, references)])
-    found: dict[str, Floats] = {"rouge_l": counted(rouge.texts)}
+    values: dict[str, Floats] = {"rouge_l": counted(rouge.texts)}
     if task.is_translation:
         # Without sacrebleu these are left out; the outputs are kept and can be scored later.
         with contextlib.suppress(MissingExtra):
-            found["chrf"] = chrf(lines, references).statistics.astype(np.float64)
+            values["chrf"] = chrf(lines, references).statistics.astype(np.float64)
             assert task.language is not None  # translations have one
-            found["bleu"] = bleu(lines, references, task.language).statistics.astype(np.float64)
-        found["bleu_published"] = counted(100 * paragraph_bleu(texts, references))
-        return found
+            values["bleu"] = bleu(lines, references, task.language).statistics.astype(np.float64)
+        values["bleu_published"] = counted(100 * paragraph_bleu(texts, references))
+        return values
     for name, rule in (("accuracy", right), ("accuracy_words", right_as_words)):
-        found[name] = counted(
+        values[name] = counted(
             [
                 rule(text, answer, task.at_start)
                 for text, answer in zip(texts, references, strict=True)
             ]
         )
-    return found
+    return values
 
 
-def statistics(task: Task, record: Record) -> dict[str, Floats]:
+def statistics(task: Task, record: MaskRecord) -> dict[str, Floats]:
     """The statistics of every example by measure, each (examples, features)."""
     nll, tokens = (np.asarray(each, dtype=np.float64) for each in (record.nll, record.tokens))
     both = np.stack([nll, tokens], axis=1)
-    found = {"nll": counted(nll / tokens), "nll_tokens": both, "perplexity": both}
-    return found | (marks(task, record.texts) if record.texts else {})
+    values = {"nll": counted(nll / tokens), "nll_tokens": both, "perplexity": both}
+    return values | (marks(task, record.texts) if record.texts else {})
 
 
 def describe(
-    conditions: Sequence[Condition],
+    conditions: Sequence[Masking],
     numbers: Sequence[Mapping[str, Floats]],
     seed: int = 0,
     beside: Sequence[str] = (),
@@ -238,25 +238,25 @@ def together(tasks: Sequence[Sequence[Outcome]]) -> tuple[Outcome, ...]:
     first = tasks[0]
     if len(tasks) == 1:
         return tuple(first)
-    found = []
+    outcomes = []
     for outcome in first:
         same = [each for task in tasks for each in task if each.name == outcome.name]
         if len(same) == len(tasks):
             kept = ("kind", "name", "draw", "of", "instructed", "kept")
             alike: dict[str, Any] = {name: getattr(outcome, name) for name in kept}
             means: dict[str, Any] = {name: mean_of(same, name) for name in MEASURES}
-            found.append(Outcome(**alike, **means))
-    return tuple(found)
+            outcomes.append(Outcome(**alike, **means))
+    return tuple(outcomes)
 
 
-def _draws_for(condition: Condition, conditions: Sequence[Condition]) -> dict[Kind, list[int]]:
+def _draws_for(condition: Masking, conditions: Sequence[Masking]) -> dict[MaskKind, list[int]]:
     """Where the random masks stand that a condition is compared with, by kind."""
-    found: dict[Kind, list[int]] = {}
+    places: dict[MaskKind, list[int]] = {}
     for place, other in enumerate(conditions):
         alike = other.instructed == condition.instructed
         if other.draw is not None and alike and other.of in (None, condition.name):
-            found.setdefault(other.kind, []).append(place)
-    return found
+            places.setdefault(other.kind, []).append(place)
+    return places
 
 
 def _key(name: str) -> str:
@@ -266,8 +266,8 @@ def _key(name: str) -> str:
 def _interval(scoring: Scoring, own: Floats, seed: int) -> Bounds:
     if scoring.share:
         return Bounds(*wilson_interval(int(own[:, 0].sum()), len(own)))
-    found = bootstrap_score(own, scoring.score, seed=seed)
-    return Bounds(float(found.low), float(found.high))
+    interval = bootstrap_score(own, scoring.score, seed=seed)
+    return Bounds(float(interval.low), float(interval.high))
 
 
 ORDERS = 4

@@ -115,8 +115,8 @@ def _first(answer: Any) -> float:
 def main_metric(loaded: LoadedTask, baseline: Outcome) -> str:
     """The metric that stands for the task: the first that its own list names."""
     listed = loaded.task.get_config("metric_list") or ()
-    for one in listed:
-        name = one.get("metric") if isinstance(one, dict) else None
+    for entry in listed:
+        name = entry.get("metric") if isinstance(entry, dict) else None
         for key in baseline.metrics:
             if key.partition(",")[0] == name:
                 return key
@@ -137,7 +137,7 @@ def summarise(
     """
     values = [outcome.metrics[metric] for outcome in outcomes]
     singles = [_singles(outcome, metric) for outcome in outcomes]
-    statistics = [None if one is None else counted(one) for one in singles]
+    statistics = [None if single is None else counted(single) for single in singles]
     sets = [condition.heads for condition in planned]
     trial = Trial([Group(statistics, sets=sets, seed=seed, given=values, by_size=False)])
     labels = [condition.label for condition in planned]
@@ -147,10 +147,10 @@ def summarise(
 
     def measured(at: int) -> dict[str, Any]:
         low, high = _interval(trial, at, singles[at])
-        told = {"value": values[at], "stderr": _stderr(singles[at]), "low": low, "high": high}
+        entry = {"value": values[at], "stderr": _stderr(singles[at]), "low": low, "high": high}
         if plain is not None and plain < 1:
-            told["above_chance"] = (values[at] - plain) / (1 - plain)
-        return told
+            entry["above_chance"] = (values[at] - plain) / (1 - plain)
+        return entry
 
     rows = []
     for at, condition in enumerate(planned[1:], 1):
@@ -180,10 +180,10 @@ def summarise(
 
 def _singles(outcome: Outcome, metric: str) -> Floats | None:
     """The outcome of every example, if the metric is their mean."""
-    found = [row["metrics"].get(metric) for row in outcome.rows]
-    if any(one is None for one in found) or not found:
+    values = [row["metrics"].get(metric) for row in outcome.rows]
+    if any(value is None for value in values) or not values:
         return None
-    array = np.asarray(found, dtype=np.float64)
+    array = np.asarray(values, dtype=np.float64)
     near = math.isclose(float(array.mean()), outcome.metrics[metric], rel_tol=1e-9, abs_tol=1e-9)
     return array if near else None
 

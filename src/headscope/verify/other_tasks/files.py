@@ -55,32 +55,32 @@ def read_folder(folder: Path, allow_code: bool = False) -> list[TaskFile]:
     Files that hold neither (they are there to be included) are passed over. InputError if there
     is no task at all.
     """
-    found = []
+    files = []
     for path in sorted(folder.glob("**/*.yaml")):
         config = _read(path, allow_code, set())
         if "task" in config or "group" in config:
-            found.append(_checked(path, config))
-    if not any(one.members is None for one in found):
+            files.append(_checked(path, config))
+    if not any(file.members is None for file in files):
         raise InputError(
             f"{folder}: holds no task file; a task file ends in .yaml and names its task, as in "
             "task: my_task"
         )
-    return found
+    return files
 
 
 def read_task_file(path: Path, allow_code: bool = False) -> list[TaskFile]:
     """The task of one file; of a group's file the group and, from its folder, its tasks."""
-    one = _checked(path, _read(path, allow_code, set()))
-    if one.members is None:
-        return [one]
-    beside = {other.name: other for other in read_folder(path.parent, allow_code)}
-    for name in one.members:
-        if name not in beside:
+    file = _checked(path, _read(path, allow_code, set()))
+    if file.members is None:
+        return [file]
+    others = {other.name: other for other in read_folder(path.parent, allow_code)}
+    for name in file.members:
+        if name not in others:
             raise InputError(
-                f"{path}: the group {one.name} names the task {name}, which no file in "
-                f"{path.parent} holds; {close_to(name, beside)}put its file there"
+                f"{path}: the group {file.name} names the task {name}, which no file in "
+                f"{path.parent} holds; {close_to(name, others)}put its file there"
             )
-    return [one, *(beside[name] for name in one.members if beside[name].members is None)]
+    return [file, *(others[name] for name in file.members if others[name].members is None)]
 
 
 def _checked(path: Path, config: dict[str, Any]) -> TaskFile:
@@ -88,14 +88,14 @@ def _checked(path: Path, config: dict[str, Any]) -> TaskFile:
 
     members, name = config.get("task"), config.get("group")
     if name is not None:
-        if not isinstance(members, list) or not all(isinstance(one, str) for one in members):
+        if not isinstance(members, list) or not all(isinstance(member, str) for member in members):
             raise InputError(
                 f"{path}: the group {name} must list the names of its tasks, as in task: [a, b]"
             )
         return TaskFile(path, str(name), config, tuple(members))
     if not isinstance(members, str) or not members:
         raise InputError(f"{path}: names no task; add a line such as task: my_task")
-    known = [one.name for one in fields(TaskConfig)] + list(STRUCTURE)
+    known = [field.name for field in fields(TaskConfig)] + list(STRUCTURE)
     for key in config:
         if key not in known:
             raise _unknown(path, str(key), key, "no key of a task file", known)
@@ -111,17 +111,17 @@ def _check_metrics(path: Path, config: dict[str, Any]) -> None:
 
     del metrics  # imported for what it registers
     listed = config.get("metric_list")
-    for one in listed if isinstance(listed, list) else ():
-        name = one.get("metric") if isinstance(one, dict) else None
+    for entry in listed if isinstance(listed, list) else ():
+        name = entry.get("metric") if isinstance(entry, dict) else None
         if callable(name) or config.get("process_results") is not None:
             continue
-        if not isinstance(name, str) or name not in METRIC_REGISTRY or one.get("hf_evaluate"):
+        if not isinstance(name, str) or name not in METRIC_REGISTRY or entry.get("hf_evaluate"):
             what = (
                 "no metric of the harness itself, and metrics of the Hub are code that is not run "
                 "here"
             )
             raise _unknown(path, "metric_list", name, what, sorted(METRIC_REGISTRY))
-        way = one.get("aggregation")
+        way = entry.get("aggregation")
         if not callable(way) and way is not None and way not in AGGREGATION_REGISTRY:
             what = "no aggregation of the harness"
             raise _unknown(path, "aggregation", way, what, sorted(AGGREGATION_REGISTRY))
@@ -186,9 +186,9 @@ def _loader(path: Path) -> Any:
 def _functions(value: Any, allow_code: bool) -> Any:
     """A configuration with its functions imported, or an InputError where that is not allowed."""
     if isinstance(value, dict):
-        return {key: _functions(one, allow_code) for key, one in value.items()}
+        return {key: _functions(part, allow_code) for key, part in value.items()}
     if isinstance(value, list):
-        return [_functions(one, allow_code) for one in value]
+        return [_functions(part, allow_code) for part in value]
     if not isinstance(value, _Function):
         return value
     if not allow_code:
@@ -235,9 +235,9 @@ def _settle_paths(path: Path, config: dict[str, Any]) -> None:
 
 def _settled(path: Path, value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _settled(path, one) for key, one in value.items()}
+        return {key: _settled(path, part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_settled(path, one) for one in value]
+        return [_settled(path, part) for part in value]
     name = str(value)
     if "://" in name:
         return name

@@ -99,13 +99,13 @@ class HarnessModel:
         owners: list[int] = []
         for number, request in enumerate(requests):
             (text,) = request.args
-            found = get_rolling_token_windows(
+            rolling = get_rolling_token_windows(
                 token_list=self.encode(text),
                 prefix_token=self.first_token_id,
                 max_seq_len=self.lm.context_length,
                 context_len=1,
             )
-            for window in map(make_disjoint_window, found):
+            for window in map(make_disjoint_window, rolling):
                 windows.append((list(window[0]), list(window[1])))
                 owners.append(number)
         totals = [0.0] * len(requests)
@@ -178,12 +178,12 @@ class HarnessModel:
         from headscope.lm.inputs import generated
 
         until, limit, sampling = _settings(settings, self.lm.context_length)
-        room = self.lm.context_length - limit
+        most = self.lm.context_length - limit
         rows = []
         for prompt in prompts:
             ids = self.encode(prompt) or [self.first_token_id]
-            self.truncated += len(ids) > room
-            rows.append(ids[-room:])
+            self.truncated += len(ids) > most
+            rows.append(ids[-most:])
         texts: dict[int, str] = {}
 
         def work(bucket: list[int]) -> list[list[int]]:

@@ -65,7 +65,7 @@ SETUP_ERRORS = (AssertionError, AttributeError, ImportError, LookupError, TypeEr
 
 
 @dataclass(frozen=True)
-class Example:
+class HarnessExample:
     """One item as the model reads it; `choices` is empty where the answer is generated."""
 
     id: int
@@ -91,7 +91,7 @@ class LoadedTask:
     name: str
     groups: tuple[str, ...]
     task: Any
-    examples: tuple[Example, ...]
+    examples: tuple[HarnessExample, ...]
     digest: str
     shots: int
     chance: float | None
@@ -115,7 +115,7 @@ def resolve(name: str) -> tuple[str, ...]:
     if name in index:
         return (name,)
     matches = fnmatch.filter(index, name) if "*" in name or "?" in name else []
-    within = {one for match in matches for one in _members(index, match)}
+    within = {member for match in matches for member in _members(index, match)}
     if not matches:
         raise InputError(
             f"there is no task named {name!r}; {close_to(name, [*GROUPS, *index])}"
@@ -128,9 +128,9 @@ def _members(index: Any, name: str) -> set[str]:
     entry = index[name]
     inner = set(entry.tags) if entry.kind.name == "TAG" else set()
     listed = (entry.cfg or {}).get("task") if entry.kind.name == "GROUP" else None
-    for one in listed if isinstance(listed, list) else ():
-        inner.add(str(one if isinstance(one, str) else one.get("task") or one.get("group")))
-    return inner.union(*(_members(index, one) for one in inner if one in index and one != name))
+    for task in listed if isinstance(listed, list) else ():
+        inner.add(str(task if isinstance(task, str) else task.get("task") or task.get("group")))
+    return inner.union(*(_members(index, task) for task in inner if task in index and task != name))
 
 
 def load_tasks(
@@ -162,18 +162,18 @@ def _build(name: str, allow_code: bool, scratch: str) -> Iterator[tuple[Any, tup
     path = Path(name)
     if path.is_dir() or path.is_file() or path.suffix in (".yaml", ".yml"):
         files = (read_folder if path.is_dir() else read_task_file)(path, allow_code)
-        groups = [one for one in files if one.members is not None]
-        for one in files:
-            if one.members is None:
-                within = tuple(g.name for g in groups if one.name in (g.members or ()))
-                yield _build_file(one, scratch), within
+        groups = [file for file in files if file.members is not None]
+        for file in files:
+            if file.members is None:
+                within = tuple(g.name for g in groups if file.name in (g.members or ()))
+                yield _build_file(file, scratch), within
         return
     manager = _index()
     for title in resolve(name):
         with _explained(title):
-            found = list(manager.load([title])["tasks"].values())
-        for task in found:
-            yield task, (title,) if len(found) > 1 else ()
+            tasks = list(manager.load([title])["tasks"].values())
+        for task in tasks:
+            yield task, (title,) if len(tasks) > 1 else ()
 
 
 def _build_file(file: TaskFile, scratch: str) -> Any:
@@ -211,13 +211,13 @@ def _examine(
     by_doc: dict[int, list[Any]] = {}
     for instance in task.instances:
         by_doc.setdefault(instance.doc_id, []).append(instance)
-    examples = tuple(_example(task, number, found) for number, found in sorted(by_doc.items()))
-    choices = [len(one.choices) for one in examples]
+    examples = tuple(_example(task, number, calls) for number, calls in sorted(by_doc.items()))
+    choices = [len(example.choices) for example in examples]
     guess = sum(1 / n for n in choices) / len(choices) if all(choices) else None
     judged = [_told(task.get_config(name)) for name in JUDGING]
     total = hashlib.sha256(json.dumps(judged, sort_keys=True).encode())
-    for one in examples:
-        total.update(one.digest.encode())
+    for example in examples:
+        total.update(example.digest.encode())
     return LoadedTask(
         task.task_name,
         groups,
@@ -232,17 +232,17 @@ def _examine(
 def _told(value: Any) -> Any:
     """A setting as JSON; a function as its source."""
     if isinstance(value, dict):
-        return {str(key): _told(one) for key, one in value.items()}
+        return {str(key): _told(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_told(one) for one in value]
+        return [_told(part) for part in value]
     return inspect.getsource(value) if inspect.isfunction(value) else str(value)
 
 
-def _example(task: Any, number: int, instances: Sequence[Any]) -> Example:
+def _example(task: Any, number: int, instances: Sequence[Any]) -> HarnessExample:
     doc = instances[0].doc
-    told = [one.args for one in instances]
+    calls = [instance.args for instance in instances]
     texts = 2 if task.OUTPUT_TYPE in ("loglikelihood", "multiple_choice") else 1
-    for text in (part for args in told for part in args[:texts]):
+    for text in (part for args in calls for part in args[:texts]):
         if not isinstance(text, str):
             raise InputError(
                 f"the task {task.task_name}, item {number}: {text!r} is no text; let doc_to_text "
@@ -251,10 +251,10 @@ def _example(task: Any, number: int, instances: Sequence[Any]) -> Example:
     with _explained(task.task_name):
         target = task.doc_to_target(doc)
         # After the choices some metrics ask how likely each is without the prompt: none more.
-        asked = len(task.doc_to_choice(doc)) if task.OUTPUT_TYPE == "multiple_choice" else 0
-    choices = tuple(args[1] for args in told[:asked])
+        count = len(task.doc_to_choice(doc)) if task.OUTPUT_TYPE == "multiple_choice" else 0
+    choices = tuple(args[1] for args in calls[:count])
     fields = tuple(value for value in doc.values() if isinstance(value, str))
-    return Example(number, str(told[0][0]), choices, str(target), fields)
+    return HarnessExample(number, str(calls[0][0]), choices, str(target), fields)
 
 
 @contextlib.contextmanager

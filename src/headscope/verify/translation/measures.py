@@ -91,13 +91,13 @@ def read_outputs(
         except (KeyError, TypeError, ValueError) as error:
             raise damaged_line(path, number) from error
         labels[label] = None
-    found = {
+    outputs = {
         name: _table(path, name, languages[name], [by_label.get(label, []) for label in labels])
         for name, by_label in made.items()
     }
-    if not labels or not found:
+    if not labels or not outputs:
         raise InputError(f"{path}: holds no outputs; run the verification again")
-    return list(labels), found
+    return list(labels), outputs
 
 
 def _table(
@@ -141,11 +141,11 @@ class Measured:
 
     def tensors(self) -> dict[str, Array]:
         """The arrays there are, by name, as a file holds them: counts as int32, bool as uint8."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         kinds: dict[str, type] = {"b": np.uint8, "i": np.int32}
         return {
             name: array.astype(kinds.get(array.dtype.kind, np.float64))
-            for name, array in found.items()
+            for name, array in arrays.items()
             if array is not None
         }
 
@@ -173,42 +173,42 @@ def measure(
     """
     missing: dict[str, str] = {}
     distinct = {name: Distinct(made) for name, made in directions.items()}
-    found: dict[str, dict[str, Array]] = {}
-    for name, one in distinct.items():
-        found[name] = {"empty": np.array([not text.strip() for text in one.outputs])}
+    arrays: dict[str, dict[str, Array]] = {}
+    for name, unique in distinct.items():
+        arrays[name] = {"empty": np.array([not text.strip() for text in unique.outputs])}
         for key, compute in _MEASURES.items():
             if only is not None and key not in only:
                 continue
             try:
-                found[name][key] = compute(one, directions[name].target_language)
+                arrays[name][key] = compute(unique, directions[name].target_language)
             except InputError as error:  # a package, a tokeniser or a language that is not there
                 missing.setdefault(key, str(error))
     external = _external(list(distinct.values()), missing) if only is None else {}
     for key, scores in external.items():
-        for name, part in zip(found, scores, strict=True):
-            found[name][key] = part
-    identified = any("off_target" in part for part in found.values())
+        for name, part in zip(arrays, scores, strict=True):
+            arrays[name][key] = part
+    identified = any("off_target" in part for part in arrays.values())
     return Measures(
         {
             name: Measured(**{key: array[distinct[name].place] for key, array in part.items()})
-            for name, part in found.items()
+            for name, part in arrays.items()
         },
         missing,
         identify.identifier_name() if identified else None,
         {
             name: bleu_tokenizer(made.target_language).name
             for name, made in directions.items()
-            if "bleu" in found[name]
+            if "bleu" in arrays[name]
         },
     )
 
 
-def kept_from(stored: Mapping[str, Array], measures: Measures, told: Measuring) -> Measures:
+def kept_from(stored: Mapping[str, Array], measures: Measures, measuring: Measuring) -> Measures:
     """What could be measured, and of the rest what was measured before.
 
-    `stored` are the numbers of each sentence (`DIRECTION.MEASURE`), `told` what the result beside
-    them says. The numbers count only if they are of the same outputs, as their chrF counts tell;
-    where there are none to compare, nothing is kept.
+    `stored` are the numbers of each sentence (`DIRECTION.MEASURE`), `measuring` what the result
+    beside them says. The numbers count only if they are of the same outputs, as their chrF counts
+    tell; where there are none to compare, nothing is kept.
     """
     directions: dict[str, Measured] = {}
     tokenizers = dict(measures.bleu_tokenizers)
@@ -216,21 +216,21 @@ def kept_from(stored: Mapping[str, Array], measures: Measures, told: Measuring) 
         old = {f.name: stored.get(f"{name}.{f.name}") for f in fields(new)}
         counts = old["chrf"]
         same = counts is not None and new.chrf is not None and np.array_equal(counts, new.chrf)
-        found = {
+        earlier = {
             key: array
             for key, array in old.items()
             if same and array is not None and getattr(new, key) is None
         }
-        directions[name] = replace(new, **found)
-        if "bleu" in found:
-            tokenizers[name] = told.bleu_tokenizers.get(name, UNKNOWN)
+        directions[name] = replace(new, **earlier)
+        if "bleu" in earlier:
+            tokenizers[name] = measuring.bleu_tokenizers.get(name, UNKNOWN)
     missing = {
         key: why
         for key, why in measures.missing.items()
-        if any(getattr(one, key) is None for one in directions.values())
+        if any(getattr(measured, key) is None for measured in directions.values())
     }
     kept = measures.identifier is None and "off_target" not in missing
-    named = told.identifier if kept else measures.identifier
+    named = measuring.identifier if kept else measures.identifier
     return Measures(directions, missing, named, tokenizers)
 
 
@@ -256,9 +256,9 @@ class Distinct:
 
 def _off_targets(outputs: Sequence[str], language: str) -> Array:
     """Which outputs are not in the target language; InputError where nobody can tell."""
-    found = identify.off_targets(outputs, language)
-    if found is not None:
-        return found
+    flags = identify.off_targets(outputs, language)
+    if flags is not None:
+        return flags
     identify.identify(["a"])  # says what is not installed, if that is it
     raise InputError(f"{identify.identifier_name()} does not know the language {language}")
 
@@ -278,7 +278,7 @@ def _external(parts: Sequence[Distinct], missing: dict[str, str]) -> dict[str, l
     sources = [text for part in parts for text in part.sources]
     references = [text for part in parts for text in part.references]
     bounds = np.cumsum([len(part.outputs) for part in parts])[:-1]
-    found: dict[str, list[Array]] = {}
+    scores: dict[str, list[Array]] = {}
     results: dict[str, external.External] = {
         "comet": external.comet(sources, outputs, references),
         "bleurt": external.bleurt(outputs, references),
@@ -287,5 +287,5 @@ def _external(parts: Sequence[Distinct], missing: dict[str, str]) -> dict[str, l
         if result.scores is None:
             missing[name] = result.reason
         else:
-            found[name] = list(np.split(np.array(result.scores, dtype=np.float64), bounds))
-    return found
+            scores[name] = list(np.split(np.array(result.scores, dtype=np.float64), bounds))
+    return scores

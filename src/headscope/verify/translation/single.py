@@ -70,8 +70,8 @@ def single_removal(
     ]
     losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
     mask = lm.geometry.mask()
-    found = {}
-    for name, one in losses.items():
+    scores = {}
+    for name, loss in losses.items():
 
         def over_heads(changes: Floats) -> Floats:
             """(…, N) as (…, L, W)."""
@@ -86,15 +86,15 @@ def single_removal(
             zero, mean = np.split((nll[1:] - nll[0]).T, 2, axis=1)
             return zero, mean
 
-        zero, mean = changes(one.sums.sum(axis=2), one.tokens.sum(axis=1))
+        zero, mean = changes(loss.sums.sum(axis=2), loss.tokens.sum(axis=1))
         low, high = bootstrap_interval(zero, np.ones(len(zero)), seed=config.seed)
         extra = {"mean_ablation": over_heads(mean.mean(axis=0))}
         for number, kind in enumerate(CLASSES):
-            own, _ = changes(one.sums[..., number], one.tokens[:, number])
+            own, _ = changes(loss.sums[..., number], loss.tokens[:, number])
             value = own.mean(axis=0) if len(own) else np.full(len(heads), np.nan)
             extra[kind] = over_heads(value)
         digest = hashlib.sha256(alignments[name].digest.encode()).hexdigest()[:12]
-        found[name] = HeadScores(
+        scores[name] = HeadScores(
             lm.geometry,
             over_heads(zero.mean(axis=0)),
             METHOD,
@@ -104,20 +104,20 @@ def single_removal(
             statistics={
                 "change": over_heads(zero),
                 "change_mean": over_heads(mean),
-                "tokens": one.tokens.astype(np.int32),
+                "tokens": loss.tokens.astype(np.int32),
             },
             config={
                 **plain(config),
                 "pair": name,
                 "examples": len(zero),
-                "tokens": int(one.tokens.sum()),
+                "tokens": int(loss.tokens.sum()),
                 "aligner": alignments[name].aligner,
                 "links_digest": alignments[name].digest,
             },
             provenance=dict(run.provenance),
             signature=f"{run.signature}|links:{digest}",
         )
-    return found
+    return scores
 
 
 Pair = tuple[Head, Head]
@@ -135,8 +135,8 @@ def pairs_of(
         raise InputError(f"{len(heads)} heads make no pair; choose a larger k")
     two = HeadSet(heads.geometry, heads.heads[:2])
     drawn = draw_heads(two, draws, seed, heads if avoid is None else heads | avoid)
-    found = [(one.heads.heads[0], one.heads.heads[1]) for one in drawn]
-    random = [one for one in found if not set(one) & set(heads)]
+    pairs = [(draw.heads.heads[0], draw.heads.heads[1]) for draw in drawn]
+    random = [pair for pair in pairs if not set(pair) & set(heads)]
     if not random:
         raise InputError(
             f"no two heads are left beside {len(heads)} of them to be drawn; choose a smaller k"
@@ -150,7 +150,7 @@ def planned_pairs(heads: HeadSet, pairs: Sequence[Pair]) -> list[Condition]:
     singles = sorted({head for pair in pairs for head in pair})
     sets = [(head,) for head in singles] + [tuple(pair) for pair in pairs]
     return [Condition(BASELINE, HeadSet(geometry, ()))] + [
-        Condition(Label("top", len(one), 0.0), HeadSet(geometry, one)) for one in sets
+        Condition(Label("top", len(pair), 0.0), HeadSet(geometry, pair)) for pair in sets
     ]
 
 
@@ -175,8 +175,8 @@ def interactions(
             pair; `least_p`: the lowest that `p_draws` can be. `difference`: the mean of the chosen
             pairs minus that of the random ones, with an interval over sentences.
     """
-    places = {frozenset(one): number for number, one in enumerate(sets)}
-    means = [one.sums.sum(axis=2) / one.tokens.sum(axis=1) for one in directions.values()]
+    places = {frozenset(pair): number for number, pair in enumerate(sets)}
+    means = [loss.sums.sum(axis=2) / loss.tokens.sum(axis=1) for loss in directions.values()]
 
     def harm(*heads: str) -> float:
         at = places[frozenset(heads)]

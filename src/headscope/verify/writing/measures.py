@@ -39,7 +39,7 @@ from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group as TrialGroup
 from headscope.measure.trial import Side, Trial
 from headscope.progress import Progress
-from headscope.results.writing import Comparison, Condition, Control, Effect, Written
+from headscope.results.writing import Control, Effect, WritingCondition, WritingEffects, Written
 from headscope.verify.languages.conditions import NAMED, LanguageHeads
 from headscope.verify.translation.measures import Distinct, Translations, measure
 from headscope.verify.writing.texts import (
@@ -96,7 +96,7 @@ def evidence(
     seed: int = 0,
     progress: Progress | None = None,
     changes: bool = False,
-) -> tuple[Comparison, dict[str, Comparison]]:
+) -> tuple[WritingEffects, dict[str, WritingEffects]]:
     """The figures over all groups, and those of each.
 
     `controls` are the chosen kinds, each with what the names of its random kinds begin with. Over
@@ -107,7 +107,7 @@ def evidence(
         key: Trial([part.group(names, key, measure.score, seed) for part in groups.values()])
         for key, measure in measures.items()
     }
-    parts: dict[str, Comparison] = {}
+    parts: dict[str, WritingEffects] = {}
     for at, (title, numbers) in enumerate(groups.items()):
         own = {key: Trial([trial.groups[at]]) for key, trial in trials.items()}
         parts[title] = _compared([numbers], names, own, measures, controls, changes)
@@ -128,7 +128,7 @@ def _compared(
     measures: Mapping[str, Measure],
     controls: Mapping[str, str],
     changes: bool,
-) -> Comparison:
+) -> WritingEffects:
     rows = []
     for at, name in enumerate(names):
         arms = {
@@ -147,8 +147,8 @@ def _compared(
             key: known(Trial([trial.groups[number] for number in arms]).scores[at])
             for key, trial in trials.items()
         }
-        rows.append(Condition(kind=name.kind, draw=name.draw, **about, unknown=scores))
-    return Comparison(
+        rows.append(WritingCondition(kind=name.kind, draw=name.draw, **about, unknown=scores))
+    return WritingEffects(
         prompts=sum(
             next((len(values[0]) for values in group.values.values() if values is not None), 0)
             for group in groups
@@ -347,8 +347,8 @@ def identified(texts: Texts) -> tuple[str | None, Named | None]:
 
 
 def with_languages(
-    parts: Mapping[str, Comparison], groups: Sequence[Group], named: Named | None
-) -> dict[str, Comparison]:
+    parts: Mapping[str, WritingEffects], groups: Sequence[Group], named: Named | None
+) -> dict[str, WritingEffects]:
     """The figures of each group with the languages of its outputs, where they are known.
 
     Outputs without a letter are in no language, under the name `none`.

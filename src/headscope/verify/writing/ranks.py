@@ -53,20 +53,20 @@ def first_tokens(
 
     Raises `InputError` as `headscope.lm.prompting.encode_answers` does.
     """
-    asked = [
+    forms = [
         (at, side, form)
         for at, prompt in enumerate(prompts)
         for side, answer in (("a", prompt.answer_a), ("b", prompt.answer_b))
         for form in answer.forms
     ]
-    begun = [(prompts[at].prompt, prompts[at].stem) for at, *_ in asked]
-    wholes = [f"{stem} {form}".lstrip() for (_, stem), (*_, form) in zip(begun, asked, strict=True)]
+    begun = [(prompts[at].prompt, prompts[at].stem) for at, *_ in forms]
+    wholes = [f"{stem} {form}".lstrip() for (_, stem), (*_, form) in zip(begun, forms, strict=True)]
     rows = encode_answers(lm, [text for text, _ in begun], wholes, chat)
     stems = [key for key in dict.fromkeys(begun) if key[1]]
     given = encode_answers(lm, [text for text, _ in stems], [stem for _, stem in stems], chat)
     stemmed = dict(zip(stems, given, strict=True))
-    found: list[list[Form]] = [[] for _ in prompts]
-    for (at, side, form), key, row in zip(asked, begun, rows, strict=True):
+    by_prompt: list[list[Form]] = [[] for _ in prompts]
+    for (at, side, form), key, row in zip(forms, begun, rows, strict=True):
         start = row.start
         if key in stemmed:
             ids = stemmed[key].ids
@@ -77,8 +77,8 @@ def first_tokens(
             )
         while start < len(row.ids) - 1 and not lm.tokenizer.decode([row.ids[start]]).strip():
             start += 1
-        found[at].append(Form(side, form, row.ids[:start], row.ids[start]))
-    return [tuple(forms) for forms in found]
+        by_prompt[at].append(Form(side, form, row.ids[:start], row.ids[start]))
+    return [tuple(forms) for forms in by_prompt]
 
 
 def kept_ranks(
@@ -134,7 +134,7 @@ def example_lens(
         own = (int(rank) for form, rank in zip(known, ranks, strict=True) if form.side == side)
         return min(own, default=None)
 
-    found = []
+    lenses = []
     for arm in arms:
         if arm.name.draw is not None:
             continue
@@ -152,5 +152,5 @@ def example_lens(
             )
             for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True))
         ]
-        found.append(LensCondition(arm.name.kind, tuple(rows)))
-    return tuple(found)
+        lenses.append(LensCondition(arm.name.kind, tuple(rows)))
+    return tuple(lenses)

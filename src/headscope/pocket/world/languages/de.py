@@ -180,15 +180,15 @@ def _place(clause: Clause, node: str) -> list[Piece]:
     if clause.place is None:
         return []
     preposition, phrase = clause.place
-    said = citation(preposition)
+    form = citation(preposition)
     if preposition == "in":
         # "auf dem Markt": some places are not entered.
-        said = table(code).get(phrase.noun, {}).get("in", said)
+        form = table(code).get(phrase.noun, {}).get("in", form)
     pieces = _noun_phrase(phrase, f"{node}.place", "dative")
     head = f"{node}.place.preposition"
-    if said == "in" and pieces[0].text == "dem":
+    if form == "in" and pieces[0].text == "dem":
         return word("im", head, f"{node}.place.determiner") + pieces[1:]
-    return word(said, head) + pieces
+    return word(form, head) + pieces
 
 
 def _verb(clause: Clause) -> tuple[str, str]:

@@ -158,8 +158,8 @@ def _determiner(clause: Clause, determiner: str, node: str) -> str:
     # The suffix says whose it is; but "kitabını" is read as "his book" unless the subject is
     # "sen" or the noun itself is the subject, so there "senin" is said.
     owner_is_subject = clause.subject is not None and clause.subject.noun == "you"
-    said = determiner == "your" and not node.endswith("subject") and not owner_is_subject
-    return citation("your") if said else ""
+    possessive = determiner == "your" and not node.endswith("subject") and not owner_is_subject
+    return citation("your") if possessive else ""
 
 
 def _copula(clause: Clause, node: str, pieces: list[Piece]) -> list[Piece]:
