@@ -1,4 +1,4 @@
-"""The command line: one command a file, each a thin wrapper of the function it is named after."""
+"""The command line: the tree of commands, made of the studies and their settings."""
 
 from headscope.cli.app import main
 
