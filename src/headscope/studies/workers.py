@@ -83,7 +83,9 @@ def divided(
         if execution.executor == "local" and len(units) == 1:
             return  # this process has loaded the model already
         folder = run.path.resolve()
-        work = _Work(command, config, folder, Path.cwd(), units)
+        alone: Any = config  # what each carries out has no workers of its own
+        alone = replace(alone, execution=Execution())
+        work = _Work(command, alone, folder, Path.cwd(), units)
         workers = min(execution.workers, len(units))
         how = replace(execution, workers=workers, share_gpus=free)
         with _set_aside(lm):
