@@ -159,8 +159,7 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
 
 def batches(prepared: Prepared, steps: int, how: Walk) -> list[range]:
     """Which of so many steps are computed together."""
-    length = len(prepared.ids) + (_new_tokens(prepared) if how.text else 0)
-    room = max(1, how.batch_tokens // length)
+    room = _room(prepared, how)
     return [range(begin, min(begin + room, steps)) for begin in range(0, steps, room)]
 
 
@@ -168,20 +167,19 @@ def walk(
     lm: LanguageModel,
     prepared: Prepared,
     gates: Callable[[range], torch.Tensor],
-    batch: Sequence[int],
+    steps: Sequence[int],
     how: Walk,
     keep: Callable[[dict[int, Step]], None],
 ) -> None:
-    """See what is under each gate of a batch of steps, in ascending order.
+    """See what there is under the gates of these steps, which ascend.
 
-    ``gates`` gives those (n, L, W) of a range of steps. ``keep`` is called with all steps, or in
-    parts where they do not follow one another or memory does not suffice. Raises `InputError` if
-    the logits under a gate are not finite.
+    ``gates`` gives those (n, L, W) of a range of steps; ``keep`` is called with what was seen in
+    each finished batch. Raises `InputError` if the logits under a gate are not finite.
     """
     import torch
 
-    waiting = _runs(batch)
-    room = len(batch)
+    waiting = _runs(steps)
+    room = _room(prepared, how)
     while waiting:
         part = waiting.pop(0)
         if len(part) > room:
@@ -197,6 +195,12 @@ def walk(
             waiting.insert(0, part)
             continue
         keep(seen)
+
+
+def _room(prepared: Prepared, how: Walk) -> int:
+    """How many steps a batch holds."""
+    length = len(prepared.ids) + (_new_tokens(prepared) if how.text else 0)
+    return max(1, how.batch_tokens // length)
 
 
 def _new_tokens(prepared: Prepared) -> int:
