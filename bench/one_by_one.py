@@ -63,7 +63,10 @@ def batched(
 ) -> list[Step]:
     """The same as rows of a few batches."""
     gates = partial(order_gates, lm.geometry, order, 0.0)
-    return walk(lm, prepared, gates, len(order) + 1, Walk(text=text, share=share))
+    found: dict[int, Step] = {}
+    steps = range(len(order) + 1)
+    walk(lm, prepared, gates, steps, Walk(text=text, share=share), found.update)
+    return [found[step] for step in steps]
 
 
 def rounds(

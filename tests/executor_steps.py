@@ -1,4 +1,4 @@
-"""A datatrove step that writes a file for each of so many chunks, and may kill its worker once."""
+"""Steps of datatrove for tests: one that writes a file a chunk, and a worker that kills itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 from datatrove.pipeline.base import PipelineStep
 
 from headscope.errors import InputError
+from headscope.runs import Run
+from headscope.studies.workers import _Work
 
 
 class WriteNumbers(PipelineStep):
@@ -44,3 +46,25 @@ class WriteNumbers(PipelineStep):
             partial.write_text(str(number))
             os.replace(partial, file)
         yield from data or ()
+
+
+class DyingWork(_Work):
+    """The work of a study; the second worker kills itself before it keeps a second unit."""
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
+        if rank == 1:
+            for name in ("append_part", "append_tensors"):
+                setattr(Run, name, _once(getattr(Run, name)))
+        super().__call__(data, rank, world_size)
+
+
+def _once(method: Any) -> Any:
+    calls: list[Any] = []
+
+    def call(*given: Any) -> None:
+        if calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls.append(given)
+        method(*given)
+
+    return call

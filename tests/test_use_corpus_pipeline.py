@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
+from headscope.executors import Execution
 from headscope.heads import Geometry, HeadSet
 from headscope.use.corpus import plan as planning
 from headscope.use.corpus import steps
-from headscope.use.corpus.executors import Execution, rate_left
 from headscope.use.corpus.files import CorpusFile, find_files
 from headscope.use.corpus.plan import Plan
+from headscope.use.corpus.rate_left import rate_left
 from headscope.use.corpus.reading import survey
 from headscope.use.corpus.records import Columns, Written
 from headscope.use.rating import Rating

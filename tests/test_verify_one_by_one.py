@@ -74,7 +74,9 @@ def test_steps_are_those_of_a_plain_loop(pocket: LanguageModel, gate: float, sha
         return order_gates(pocket.geometry, order, gate, steps)
 
     # Small batches, so that steps of one walk come from several.
-    steps = walk(pocket, ready, gates, len(order) + 1, Walk(True, 29 * 6, share))
+    seen: dict[int, Step] = {}
+    walk(pocket, ready, gates, range(len(order) + 1), Walk(True, 29 * 6, share), seen.update)
+    steps = [seen[step] for step in range(len(order) + 1)]
     expected = plain(pocket, ready, order, gate)
     whole = expected[0][1]
     assert steps[0].target_rank == 1 and steps[0].top5_ranks == (1, 2, 3, 4, 5)
@@ -91,9 +93,7 @@ def test_steps_are_those_of_a_plain_loop(pocket: LanguageModel, gate: float, sha
     assert steps[0].similarity == pytest.approx([1.0] * pocket.geometry.layers, abs=1e-6)
 
 
-def test_known_steps_are_not_computed_again_and_memory_is_given_in_halves(
-    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_given_in_halves(pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     order = list(pocket.geometry.heads())[:9]
     ready = prepare(pocket, Subject("one", PROMPT, TARGET))
     asked: list[range] = []
@@ -105,14 +105,14 @@ def test_known_steps_are_not_computed_again_and_memory_is_given_in_halves(
         return order_gates(pocket.geometry, order, 0.0, steps)
 
     kept: dict[int, Step] = {}
-    whole = walk(pocket, ready, gates, 10, Walk(text=False), keep=kept.update)
+    walk(pocket, ready, gates, range(10), Walk(text=False), kept.update)
     assert [len(one) for one in asked if len(one) > 3] == [10, 5]
-    assert sorted(kept) == list(range(10)) and [kept[step] for step in range(10)] == whole
+    assert sorted(kept) == list(range(10))
     asked.clear()
-    del kept[4], kept[5], kept[9]
-    again = walk(pocket, ready, gates, 10, Walk(text=False), kept=kept)
-    assert asked == [range(4, 6), range(9, 10)]
-    assert [one.target_rank for one in again] == [one.target_rank for one in whole]
+    again: dict[int, Step] = {}
+    walk(pocket, ready, gates, [4, 5, 9], Walk(text=False), again.update)
+    assert asked == [range(4, 6), range(9, 10)] and sorted(again) == [4, 5, 9]
+    assert all(again[step].target_rank == kept[step].target_rank for step in again)
 
 
 def test_gates_of_steps_and_orders_from_changes(pocket: LanguageModel) -> None:
@@ -302,15 +302,15 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     monkeypatch.setattr(recipe, "walk", stops)
     with pytest.raises(KeyboardInterrupt):
         encode(verify_one_by_one(config, tmp_path / "run"))
-    seen: list[int] = []
+    computed: list[int] = []
 
-    def counts(*args: Any, **kwargs: Any) -> Any:
-        seen.append(len(args[5] or {}))
-        return real(*args, **kwargs)
+    def counts(*args: Any) -> None:
+        computed.append(len(args[3]))
+        real(*args)
 
     monkeypatch.setattr(recipe, "walk", counts)
     result = encode(verify_one_by_one(config, tmp_path / "run"))
-    assert seen == [5, 5, 5, 5, 0, 0]  # known steps of each walk
+    assert computed == [5, 5]  # three walks to find the order and the first walk proper are kept
     for name in ("steps", "baseline", "changes", "heads", "signature"):
         assert result[name] == whole[name], name
 

@@ -8,3 +8,12 @@ from collections.abc import Callable
 Progress = Callable[[str, int, int], None]
 #: Of work that knows no title: called with how much is done, and of how much.
 Steps = Callable[[int, int], None]
+#: Called with the share, 0 to 1, of some work that is done.
+Report = Callable[[float], None]
+
+
+def further(progress: Progress | None, title: str, done: int, total: int) -> Report | None:
+    """What work beyond `done` calls with its share that is done; None where nobody listens."""
+    if progress is None:
+        return None
+    return lambda share: progress(title, done + round(share * (total - done)), total)

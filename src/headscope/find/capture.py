@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
-from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
+from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
@@ -83,14 +83,18 @@ def capture_reference(
     found = _stored(part, "peaks")
     buckets = length_buckets([len(text) for text in ids], config.batch_tokens, lm.pass_overhead)
 
+    def reread() -> None:
+        found.update(_stored(part, "peaks"))
+
     def work(some: list[int]) -> list[Captured]:
         batch = lm.collate([ids[i] for i in some])
         return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
 
-    for some, captured in in_halves(unfinished(buckets, found), work):
-        _keep(part, "peaks", some, captured, found)
-        if progress:
-            progress(len(found), len(ids))
+    with part.units("peaks", buckets, found, reread, progress) as mine:
+        for some, captured in in_halves(mine, work):
+            _keep(part, "peaks", some, captured, found)
+            if progress:
+                progress(len(found), len(ids))
     return [found[index] for index in range(len(ids))]
 
 
@@ -115,23 +119,28 @@ def capture_greedy(
     found = _stored(part, "outputs")
     by_length = sorted(range(len(prompts)), key=lambda at: -len(source[at]) - limits[at])
     units = [by_length[at : at + AT_ONCE] for at in range(0, len(by_length), AT_ONCE)]
-    for some in unfinished(units, found):
-        seen: dict[int, list[NDArray[np.int32]]] = {}
-        made = generate(
-            lm,
-            [prompts[i].text for i in some],
-            settings,
-            [limits[i] for i in some],
-            partial(_watch, lm, keys, some, seen),
-            special,
-        )
-        captured = [
-            _of_output(output, np.concatenate(seen[row]), config.query)
-            for row, output in enumerate(made)
-        ]
-        _keep(part, "outputs", some, captured, found)
-        if progress:
-            progress(len(found), len(prompts))
+
+    def reread() -> None:
+        found.update(_stored(part, "outputs"))
+
+    with part.units("outputs", units, found, reread, progress) as mine:
+        for some in mine:
+            seen: dict[int, list[NDArray[np.int32]]] = {}
+            made = generate(
+                lm,
+                [prompts[i].text for i in some],
+                settings,
+                [limits[i] for i in some],
+                partial(_watch, lm, keys, some, seen),
+                special,
+            )
+            captured = [
+                _of_output(output, np.concatenate(seen[row]), config.query)
+                for row, output in enumerate(made)
+            ]
+            _keep(part, "outputs", some, captured, found)
+            if progress:
+                progress(len(found), len(prompts))
     return [found[index] for index in range(len(prompts))]
 
 

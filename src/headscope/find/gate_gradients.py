@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
-from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
+from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.losses import answer_batch, checkpointed, frozen, row_losses
 from headscope.lm.prompting import Answered
@@ -89,14 +89,15 @@ def gate_gradients(
         losses, gradients = _fitting_gradients(lm, rows, ones_gate(lm, len(some)), checkpoint)
         return _array(losses), _array(gradients)
 
-    for some, (losses, products) in in_halves(unfinished(buckets, found.losses), work):
-        fine = [at for at in range(len(some)) if _finite(losses[at], products[at])]
-        found.keep([some[at] for at in fine], losses[fine], products[fine])
-        for at in range(len(some)):
-            if at not in fine:
-                raise _not_finite(lm, texts[some[at]], float(losses[at]))
-        if progress:
-            progress(len(found.losses), len(texts))
+    with part.units("gradients", buckets, found.losses, found.reread, progress) as mine:
+        for some, (losses, products) in in_halves(mine, work):
+            fine = [at for at in range(len(some)) if _finite(losses[at], products[at])]
+            found.keep([some[at] for at in fine], losses[fine], products[fine])
+            for at in range(len(some)):
+                if at not in fine:
+                    raise _not_finite(lm, texts[some[at]], float(losses[at]))
+            if progress:
+                progress(len(found.losses), len(texts))
     return found.all()
 
 
@@ -116,6 +117,24 @@ def moving_gate_gradients(
     come in their order, one at a time; arguments and errors are those of `gate_gradients`.
     """
     found = _Found(part, "moving", texts)
+    # Every document moves the gate for the next, so that all of them are one unit.
+    with part.units("moving", [range(len(texts))], found.losses, found.reread, progress) as mine:
+        if mine:
+            rates = learning_rate, weight_decay
+            _move(lm, texts, found, *rates, checkpoint, progress)
+    return found.all()
+
+
+def _move(
+    lm: LanguageModel,
+    texts: Sequence[Answered],
+    found: _Found,
+    learning_rate: float,
+    weight_decay: float,
+    checkpoint: bool,
+    progress: Steps | None,
+) -> None:
+    """Score the documents after those that are known, and move the gate."""
     done = len(found.losses)
     ones = ones_gate(lm, 1)[0]
     start = found.state or dict(zip(_STATE, map(_array, (ones, 0 * ones, 0 * ones)), strict=True))
@@ -146,7 +165,6 @@ def moving_gate_gradients(
             keep(index + 1)
         if progress:
             progress(index + 1, len(texts))
-    return found.all()
 
 
 def batch_gradients(
@@ -211,7 +229,11 @@ class _Found:
         self.losses: dict[int, float] = {}
         self.products: dict[int, NDArray[np.float32]] = {}
         self.state: Arrays = {}
-        for stored in part.tensors(name):
+        self.reread()
+
+    def reread(self) -> None:
+        """Take up what is kept."""
+        for stored in self._part.tensors(self._name):
             self._take(stored["index"].tolist(), stored["losses"], stored["products"])
             self.state = {key: stored[key] for key in _STATE if key in stored}
 

@@ -6,7 +6,8 @@ that a run that was stopped goes on; and `progress`, called with how much is don
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import HeadScores
 from headscope.measure.intervals import Average, Interval, bootstrap_interval
+from headscope.progress import Steps, further
 from headscope.runs.plain import plain
 from headscope.settings import Settings
 
@@ -54,6 +56,30 @@ class RunPart:
     def keep_tensors(self, name: str, key: str, tensors: Arrays) -> None:
         if self.run is not None:
             self.run.append_tensors(f"{self.name}/{name}", key, tensors)
+
+    @contextmanager
+    def units(
+        self,
+        name: str,
+        batches: Sequence[Sequence[int]],
+        found: Container[int],
+        reread: Callable[[], None],
+        progress: Steps | None = None,
+    ) -> Iterator[list[list[int]]]:
+        """What is left to do of those batches that this process computes (see `Run.units`)."""
+        if self.run is None:
+            yield unfinished(batches, found)
+            return
+        units = {f"{batch[0]:09d}": batch for batch in batches}
+        total = sum(map(len, batches))
+
+        def left() -> list[str]:
+            return [unit for unit, batch in units.items() if unfinished([batch], found)]
+
+        done = total - sum(map(len, unfinished(batches, found)))
+        report = further(progress and (lambda _, *steps: progress(*steps)), "", done, total)
+        with self.run.units(f"{self.name}/{name}", left, reread, report) as mine:
+            yield unfinished([units[unit] for unit in mine], found)
 
 
 #: Where nothing is kept.

@@ -49,6 +49,23 @@ class ModelResult(Result):
         return (self.model.name if self.model else None) or "model"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterJob(ModelResult):
+    """A run that a cluster works on: `job` was `submitted` now or before and writes its `logs`; so
+    many `workers` compute `units_left` parts of the run."""
+
+    job: str
+    submitted: bool
+    logs: str
+    workers: int
+    units_left: int
+
+    @property
+    def pending(self) -> bool:
+        """The same command goes on with what the job has done."""
+        return True
+
+
 @dataclass(frozen=True)
 class Ranking(Record):
     """What heads are ranked by, None where they are not the top of scores; why not, a note."""

@@ -5,17 +5,19 @@ its inputs and the version of headscope. Its completion marker is written last.
 """
 
 from headscope.runs.codec import Record, Result, decode, encode, entry
-from headscope.runs.folder import Kept, Run, open_run
+from headscope.runs.folder import Elsewhere, Kept, Run, Share, open_run, sharing
 from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
 from headscope.runs.protocol import Pending, carry_out, carry_out_again
 from headscope.runs.signature import Signature, collect_provenance, configuration
 
 __all__ = [
+    "Elsewhere",
     "Kept",
     "Pending",
     "Record",
     "Result",
     "Run",
+    "Share",
     "Signature",
     "carry_out",
     "carry_out_again",
@@ -29,4 +31,5 @@ __all__ = [
     "folder_digest",
     "open_run",
     "plain",
+    "sharing",
 ]

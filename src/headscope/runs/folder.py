@@ -11,18 +11,22 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from glob import escape
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads.store import packed, read_tensors, write_bytes
+from headscope.progress import Report
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import read_object
 from headscope.runs.signature import Signature, collect_provenance, now
@@ -38,16 +42,61 @@ FORMAT = 1
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Item = TypeVar("Item")
+#: What stands before a worker's number in the names of its files, and where workers count units.
+_OF_WORKER, _COUNTS = ".worker-", "workers"
+
+
+class Elsewhere(Exception):
+    """What the work would go on with is computed by other processes."""
+
+
+class Share(NamedTuple):
+    """The units of a run that a worker computes, by part and name, and its number among workers."""
+
+    worker: int
+    units: frozenset[tuple[str, str]]
+
+
+#: The run folder of which this process computes a share, and the share; None: it computes runs.
+_SHARE: ContextVar[tuple[Path, Share] | None] = ContextVar("share of a run", default=None)
+
+
+@contextmanager
+def sharing(folder: Path, share: Share) -> Iterator[None]:
+    """Open the run in the folder as a worker: it computes its share and writes nothing else.
+
+    The work ends with `Elsewhere`.
+    """
+    before = _SHARE.set((folder, share))
+    try:
+        yield
+    finally:
+        _SHARE.reset(before)
+
 
 @dataclass(eq=False)
 class Run:
-    """One run folder, held by this process until `finish` or `close` (or the end of `with`)."""
+    """One run folder, held by this process until `finish` or `close` (or the end of `with`).
+
+    Attributes:
+        path: the folder.
+        key: what the run is known by.
+        provenance: what it tells of its making.
+        divide: lets workers compute units, named by part and name, while it counts by calling its
+            second argument; None: this process computes all itself.
+        share: of a worker, which holds no lock: what it computes.
+    """
 
     path: Path
     key: Signature
     provenance: dict[str, Any]
     _lock: int | None = field(default=None, repr=False)
     _passing: set[str] = field(default_factory=set, repr=False)
+    divide: Callable[[Sequence[tuple[str, str]], Callable[[], None]], None] | None = None
+    share: Share | None = None
+    _left: list[tuple[str, str]] | None = field(default=None, repr=False)
 
     @property
     def hash(self) -> str:
@@ -77,6 +126,86 @@ class Run:
             )
         return read_object(file)
 
+    @contextmanager
+    def units(
+        self,
+        part: str,
+        left: Callable[[], Iterable[str]],
+        reread: Callable[[], None],
+        report: Report | None = None,
+        cost: Callable[[str], float] | None = None,
+    ) -> Iterator[list[str]]:
+        """The units of a part that this process computes and keeps inside the block.
+
+        Without workers they are what `left` gives: the names of all that are not kept, in an order
+        that follows from the run. With workers these compute them before the block begins; then
+        `reread` reads what is kept, and what is left is usually nothing. A worker gets its share,
+        and after the block the work ends with `Elsewhere`. `report` is told how far workers are;
+        `cost` of a unit, by which workers get equally much, is equal where it is None.
+        """
+        names = list(left())
+        if self.share is not None:
+            yield [name for name in names if (part, name) in self.share.units]
+            if names or self._left is not None:
+                raise Elsewhere
+            return
+        if names and self.divide is not None:
+            if cost is not None:
+                names.sort(key=cost, reverse=True)
+            units = [(part, name) for name in names]
+            if self._left is not None:
+                self._left += units
+                raise Elsewhere
+            self._divided(units, report)
+            reread()
+            names = list(left())
+        yield names
+
+    def each(
+        self, items: Iterable[Item], work: Callable[[Item], T], report: Report | None = None
+    ) -> list[T]:
+        """What `work` makes of every item, where none needs what is computed of another.
+
+        The units of all items go to workers together, and a worker ends here.
+        """
+        if self.divide is None and self.share is None:
+            return [work(item) for item in items]
+        several, made = list(items), list[T]()
+        self._left = []
+        for item in several:
+            try:
+                made.append(work(item))
+            except Elsewhere:
+                continue
+        left, self._left = self._left, None
+        if self.share is not None:
+            raise Elsewhere
+        if not left:
+            return made
+        self._divided(left, report)
+        return [work(item) for item in several]
+
+    def _divided(self, units: Sequence[tuple[str, str]], report: Report | None) -> None:
+        """Let workers compute units, and tell how many of them they have done."""
+        assert self.divide is not None
+        counts = self.part(_COUNTS)
+        shutil.rmtree(counts, ignore_errors=True)
+        counts.mkdir()
+
+        def watch() -> None:
+            done = sum(file.stat().st_size for file in counts.iterdir())
+            if report is not None:
+                report(min(1.0, done / len(units)))
+
+        self.divide(units, watch)
+        shutil.rmtree(counts, ignore_errors=True)
+
+    def _count(self, part: str, name: str) -> None:
+        """Say that a unit of this worker is done: a byte for each."""
+        if self.share is not None and (part, name) in self.share.units:
+            with self.part(f"{_COUNTS}/{self.share.worker}").open("ab") as file:
+                file.write(b".")
+
     def part(self, name: str) -> Path:
         """A path under `parts/` for partial results of the caller's own making."""
         path = self._inside(f"parts/{name}")
@@ -86,16 +215,22 @@ class Run:
     def append_part(self, name: str, key: str, record: Any) -> None:
         """Add the JSON record of one finished batch to the part `name`."""
         self._writable()
-        append_record(self.part(f"{name}.jsonl"), key, record)
+        # Two processes never append to one file.
+        own = "" if self.share is None else f"{_OF_WORKER}{self.share.worker}"
+        append_record(self.part(f"{name}{own}.jsonl"), key, record)
+        self._count(name, key)
 
     def read_part(self, name: str) -> dict[str, Any]:
         """The records of the part `name` by key, in the order added; empty if there are none."""
-        return read_records(self.part(f"{name}.jsonl"))
+        own = self.part(f"{name}.jsonl")
+        of_workers = sorted(own.parent.glob(f"{escape(own.stem)}{_OF_WORKER}*.jsonl"))
+        return {key: one for file in (own, *of_workers) for key, one in read_records(file).items()}
 
     def append_tensors(self, name: str, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Add the arrays of one finished batch to the part `name`."""
         self._writable()
         write_shard(self.part(name), key, tensors)
+        self._count(name, key)
 
     def read_tensors(self, name: str) -> dict[str, dict[str, NDArray[Any]]]:
         """The arrays of the part `name` by key, sorted by key; empty if there are none."""
@@ -124,6 +259,8 @@ class Run:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, the end of the provenance and, last of all, the completion marker."""
         self._writable()
+        if self.share is not None:
+            raise Elsewhere
         self.provenance["ended"] = now()
         self.write_json(PROVENANCE, self.provenance)
         file = self.write_json(RESULT, result)
@@ -159,8 +296,9 @@ class Run:
     def _write(self, name: str, data: bytes) -> Path:
         self._writable()
         path = self._inside(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, data)
+        if self.share is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
         return path
 
     def _inside(self, name: str) -> Path:
@@ -170,7 +308,7 @@ class Run:
         return path
 
     def _writable(self) -> None:
-        if self._lock is None:
+        if self._lock is None and self.share is None:
             raise RuntimeError(f"{self.path}: this run is finished or closed and is not written to")
 
 
@@ -180,6 +318,11 @@ class Kept(dict[str, Any]):
     def __init__(self, run: Run | None, part: str) -> None:
         super().__init__({} if run is None else run.read_part(part))
         self._run, self._part = run, part
+
+    def reread(self) -> None:
+        """Take up what other processes have kept."""
+        if self._run is not None:
+            self.update(self._run.read_part(self._part))
 
     def add(self, key: str, record: Any) -> None:
         """Keep one more record."""
@@ -212,6 +355,15 @@ def open_run(
     """
     key = Signature.of(command, config, inputs)
     folder = Path(out) if out is not None else Path("runs") / f"{_slug(command)}-{key.hash}"
+    if (shared := _SHARE.get()) is not None and folder == shared[0]:
+        stored = read_object(folder / RUN)
+        if stored.get("hash") != key.hash:
+            raise InputError(
+                f"{folder}: a worker that loads the model by name comes to another run "
+                f"({_differences(stored, key)}); give --dtype and the other options of the model, "
+                "or take one worker"
+            )
+        return Run(folder, key, read_object(folder / PROVENANCE), share=shared[1])
     _check_folder(folder, key)
     known = collect_provenance(**{"inputs": key.inputs, **(provenance or {})})
     if (folder / DONE).exists():
@@ -272,8 +424,7 @@ def _check_folder(folder: Path, key: Signature) -> None:
                 f"{key.version} reads when it is finished but does not continue; it is left "
                 "untouched: name another folder"
             )
-        fields = {name: stored.get(name) for name in key.as_dict()}
-        why = ", ".join(key.differences(fields)) or "it was written in another format"
+        why = _differences(stored, key) or "it was written in another format"
         raise InputError(
             f"{folder}: holds a run of another configuration, which is left untouched: {why}; "
             "name another folder, or repeat the run that is there"
@@ -288,6 +439,10 @@ def _check_folder(folder: Path, key: Signature) -> None:
             f"{folder}: holds other files ({', '.join(others[:3])}) and no run; "
             "name an empty or new folder"
         )
+
+
+def _differences(stored: Mapping[str, Any], key: Signature) -> str:
+    return ", ".join(key.differences({name: stored.get(name) for name in key.as_dict()}))
 
 
 def _lock_folder(folder: Path) -> int:

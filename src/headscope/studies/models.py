@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
-from headscope.errors import InputError, MissingExtra, ModelError
+from headscope.errors import InputError, MissingExtra, ModelError, need
+from headscope.executors import Execution
 from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.lm import LanguageModel
     from headscope.runs import Run
+    from headscope.studies.workers import Divided
 
 POCKET = "pocket"
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -113,12 +115,15 @@ class ModelChoice(Settings):
             kept[self] = lm
         return lm
 
-    def load_for(self, out: Path | None) -> LanguageModel:
+    def load_for(self, out: Path | None, execution: Execution | None = None) -> LanguageModel:
         """The model of a run in the folder `out`, or in one of its own in `runs`.
 
         Where a finished run may hold the answer already, its weights are read when they are first
-        needed: files say all that decides which run it is.
+        needed: files say all that decides which run it is. `InputError` where the workers of an
+        execution cannot load it.
         """
+        if execution is not None:
+            self._check_workers(execution)
         from headscope.lm.loading import waiting_model
 
         folders = Path("runs").glob("*") if out is None else [Path(out)]
@@ -134,6 +139,24 @@ class ModelChoice(Settings):
             if lm is not None:
                 return lm
         return self.load()
+
+    def _check_workers(self, execution: Execution) -> None:
+        execution.check()
+        if not execution.elsewhere:
+            return
+        need("datatrove", "work in several processes", "corpus")
+        given = _GIVEN.get()
+        if given is not None and self == given[0] and given[1].folder is None:
+            raise InputError(
+                f"the model {self.model!r} is held in memory, where other processes cannot load it "
+                "from; save it and load it by its folder, or take one worker"
+            )
+        if self.device_map is not None and execution.executor == "local":
+            raise InputError(
+                "--device-map spreads the model over the devices of this machine, which leaves "
+                "none to a second worker; leave --workers out, or take --executor ray or slurm, "
+                "where each worker has devices of its own"
+            )
 
 
 @contextmanager
@@ -289,14 +312,20 @@ def run_with_model(
     began: float | None = None,
     *,
     kind: type[AnyResult],
+    config: Divided | None = None,
     **known: Any,
 ) -> AnyResult:
     """`carry_out` of a command with a model, which counts in its signature.
 
     A result that has a place for its model, or is a dictionary, tells of it. `data` maps names to
-    content hashes of what else is read; `known` adds to the provenance.
+    content hashes of what else is read; `known` adds to the provenance. `config` are the settings
+    of a study whose units workers may compute, who are given them again.
     """
     from headscope.runs import carry_out
+    from headscope.studies.workers import divided
+
+    if config is not None:
+        compute = divided(compute, command, config, lm)
 
     def with_model(run: Run) -> Any:
         computed: Any = compute(run)
@@ -305,12 +334,12 @@ def run_with_model(
             return dataclasses.replace(computed, model=facts)
         return {"model": about_model(lm), **computed} if isinstance(computed, dict) else computed
 
-    config = {"computed_in": dtype_name(lm), **settings}
+    signed = {"computed_in": dtype_name(lm), **settings}
     inputs = {**model_inputs(lm), **data}
     about = {**model_provenance(lm), **known}
     typed: Any = None if kind is dict else kind
     result: AnyResult = carry_out(
-        command, out, config, inputs, with_model, began, about, kind=typed
+        command, out, signed, inputs, with_model, began, about, kind=typed
     )
     return result
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table
-from headscope.shown.words import arrow, sentence_of
+from headscope.shown.words import arrow, count, sentence_of
 
 if TYPE_CHECKING:
-    from headscope.results.common import BaselineCheck
+    from headscope.results.common import BaselineCheck, ClusterJob
     from headscope.runs import Result
     from headscope.studies.survey_plans import SurveyPlan
 
@@ -61,11 +61,13 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
     from headscope.heads import rank_words  # not read by the command line before a command runs
-    from headscope.results.common import Checked, few_draws
+    from headscope.results.common import Checked, ClusterJob, few_draws
     from headscope.runs import encode
 
     if study.show is None:
         raise ValueError("this study has no `show`")
+    if isinstance(result, ClusterJob):
+        return _job(result)
     shown, written = study.show(result, run), encode(result)
     if few := few_draws(written):
         shown = replace(shown, cautions=(*shown.cautions, few))
@@ -85,6 +87,13 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
             sections=(section, *shown.sections),
         )
     return shown
+
+
+def _job(job: ClusterJob) -> Shown:
+    state = "was submitted" if job.submitted else "is still at work"
+    left = f"{count(job.units_left, 'part')} of the run not computed yet; logs: {job.logs}"
+    again = "Run the same command again when the job has ended."
+    return Shown("Work on a cluster", "", [f"Job {job.job} {state}: {left}", again])
 
 
 def _baseline(check: BaselineCheck) -> Section:

@@ -157,28 +157,29 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
     return Prepared(subject, tuple(ids), first, top, compared.states[0])
 
 
+def batches(prepared: Prepared, steps: int, how: Walk) -> list[range]:
+    """Which of so many steps are computed together."""
+    size = _steps_at_once(prepared, how)
+    return [range(begin, min(begin + room, steps)) for begin in range(0, steps, room)]
+
+
 def walk(
     lm: LanguageModel,
     prepared: Prepared,
     gates: Callable[[range], torch.Tensor],
-    steps: int,
+    steps: Sequence[int],
     how: Walk,
-    kept: Mapping[int, Step] | None = None,
-    keep: Callable[[dict[int, Step]], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Step]:
-    """What is seen under each of ``steps`` gates, (n, L, W) for a range of steps.
+    keep: Callable[[dict[int, Step]], None],
+) -> None:
+    """See what there is under the gates of these steps, which ascend.
 
-    ``kept`` are steps that are known already, which are not computed again; ``keep`` is called with
-    the steps of each finished batch, ``progress`` with the number of known steps, and ``steps``.
-    Raises `InputError` if the logits under a gate are not finite.
+    ``gates`` gives those (n, L, W) of a range of steps; ``keep`` is called with what was seen in
+    each finished batch. Raises `InputError` if the logits under a gate are not finite.
     """
     import torch
 
-    done = dict(kept or {})
-    waiting = _runs([index for index in range(steps) if index not in done])
-    length = len(prepared.ids) + (_new_tokens(prepared) if how.text else 0)
-    size = max(1, how.batch_tokens // length)
+    waiting = _runs(steps)
+    size = _steps_at_once(prepared, how)
     while waiting:
         part = waiting.pop(0)
         if len(part) > size:
@@ -193,12 +194,13 @@ def walk(
             size = len(part) // 2
             waiting.insert(0, part)
             continue
-        done.update(seen)
-        if keep:
-            keep(seen)
-        if progress:
-            progress(len(done), steps)
-    return [done[index] for index in range(steps)]
+        keep(seen)
+
+
+def _steps_at_once(prepared: Prepared, how: Walk) -> int:
+    """How many steps a batch holds."""
+    length = len(prepared.ids) + (_new_tokens(prepared) if how.text else 0)
+    return max(1, how.batch_tokens // length)
 
 
 def _new_tokens(prepared: Prepared) -> int:
@@ -278,6 +280,7 @@ def _first_token(lm: LanguageModel, ids: Sequence[int], whole: Sequence[int], ta
 
 
 def _runs(indices: Sequence[int]) -> list[range]:
+    """The whole numbers, which ascend, as ranges."""
     runs: list[range] = []
     for index in indices:
         if runs and runs[-1].stop == index:

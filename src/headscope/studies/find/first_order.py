@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from headscope.executors import Execution
 from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
-from headscope.settings import Settings
+from headscope.settings import UNSIGNED, Settings
 from headscope.shown.blocks import Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice
@@ -43,6 +44,7 @@ class FindFirstOrder(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
     score: FirstOrder = field(default_factory=FirstOrder)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
 def find_first_order(
@@ -60,7 +62,6 @@ def find_first_order(
     return score_languages(
         COMMAND,
         config,
-        config.model,
         config.documents,
         config.score.seed,
         lambda lm, file, run, report: first_order(lm, file, config.score, run, report),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
-from headscope.progress import Progress, Steps
+from headscope.progress import Progress, Steps, further
 from headscope.results.common import DataRead, ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
@@ -20,11 +20,12 @@ from headscope.shown.blocks import Column, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import ModelChoice, run_with_model, steps_of
+from headscope.studies.models import run_with_model, steps_of
 from headscope.studies.shows import SCORE, head_table, highest, significant
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.studies.workers import Divided
 
 Scored = HeadScores | dict[str, HeadScores]
 AnyHeads = TypeVar("AnyHeads", bound=ScoredHeads)
@@ -42,6 +43,7 @@ def scores_run(
     kind: type[AnyResult],
     complete: Callable[[AnyResult, Scored], AnyResult] = lambda result, scores: result,
     seed: int = 0,
+    divided: Divided | None = None,
 ) -> AnyResult:
     """Score inside a run folder and return the command's result; a finished run comes back.
 
@@ -56,6 +58,7 @@ def scores_run(
         kind: the type of the result.
         complete: the result with what it tells beside, from the scores.
         seed: noted in the provenance.
+        divided: the settings of a study whose units workers may compute.
     """
 
     read = {name: decode(DataRead, plain(each)) for name, each in data.items()}
@@ -72,7 +75,9 @@ def scores_run(
 
     digests = {name: str(read["digest"]) for name, read in data.items()}
     config = {"settings": settings}
-    return run_with_model(lm, command, out, config, digests, compute, kind=kind, seed=seed)
+    return run_with_model(
+        lm, command, out, config, digests, compute, kind=kind, config=divided, seed=seed
+    )
 
 
 #: What a score of where a head looks does not say.
@@ -117,8 +122,7 @@ AnyHeadsResult = TypeVar("AnyHeadsResult", bound=HeadsResult)
 
 def score_languages(
     command: str,
-    config: Any,
-    model: ModelChoice,
+    config: Divided,
     documents: DocumentsChoice,
     seed: int,
     score: Score,
@@ -136,16 +140,18 @@ def score_languages(
     the documents.
     """
     began = time.monotonic()
-    languages = read_languages(documents, model.model, "dev", seed)
+    languages = read_languages(documents, config.model.model, "dev", seed)
     if check:
         check(len(languages))
-    lm = model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     digests = {code: file.digest for code, file in languages.items()}
 
     def compute(run: Run) -> AnyHeadsResult:
-        scores = {
-            code: score(lm, file, run, steps_of(progress, code)) for code, file in languages.items()
-        }
+        def scored(code: str) -> HeadScores:
+            return score(lm, languages[code], run, steps_of(progress, code))
+
+        report = further(progress, "documents", 0, sum(map(_size, languages.values())))
+        scores = dict(zip(languages, run.each(languages, scored, report), strict=True))
         run.write_json(
             FOUND_ON,
             {
@@ -166,7 +172,13 @@ def score_languages(
         )
 
     settings = {"settings": config}
-    return run_with_model(lm, command, out, settings, digests, compute, began, kind=kind, seed=seed)
+    return run_with_model(
+        lm, command, out, settings, digests, compute, began, kind=kind, config=config, seed=seed
+    )
+
+
+def _size(file: DocumentFile) -> int:
+    return len(file.documents)
 
 
 def describe_language(scores: HeadScores, choice: DocumentsChoice) -> LanguageScores:

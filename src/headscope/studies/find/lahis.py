@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated
 
+from headscope.executors import Execution
 from headscope.find.importance import (
     Lahis,
     LanguageSets,
@@ -26,7 +27,7 @@ from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
-from headscope.settings import Option, Settings
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
@@ -78,6 +79,7 @@ class FindLahis(Settings):
             min=2,
         ),
     ] = None
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
 def find_lahis(
@@ -98,7 +100,6 @@ def find_lahis(
     return score_languages(
         COMMAND,
         config,
-        config.model,
         config.documents,
         config.score.seed,
         lambda lm, file, run, report: lahis(lm, file, config.score, run, report),

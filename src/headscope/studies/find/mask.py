@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from math import exp, nextafter
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
+from headscope.executors import Execution
 from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
@@ -106,6 +109,7 @@ class FindMask(Settings):
         ),
     ] = field(default=None, metadata=GIVEN)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,14 +135,19 @@ def find_mask(
     With feed-forward gates also `feed_forward.safetensors` (`weights` and
     `mask`, (L,)) and in the history `feed_forward` (S, L).
     """
-    from headscope.find.mask_training import train_mask
+    from headscope.find.mask_training import PART, train_mask
     from headscope.lm.geometry import key_value_heads
 
     began = time.monotonic()
+    if config.execution.workers > 1:
+        message = "a mask is one training, whose steps follow one another: one worker makes it"
+        warnings.warn(Caution(message), stacklevel=2)
+        config = replace(config, execution=replace(config.execution, workers=1))
+    again = config
     _check_changes(config)
     tasks = read_tasks(config.task, config.model.model, config.seed)
     task = training_task(config.task, tasks, config.seed)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     training = preset(config.preset, lm.geometry.total, seed=config.seed, **config.changes)
     rows = answers(lm, task)
@@ -156,8 +165,15 @@ def find_mask(
         ]
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
-        trained = train_mask(lm, rows, fitting, run, progress, names)
+
+        def train() -> tuple[MaskTraining, float | None, TrainedMask]:
+            fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
+            return fitting, seconds, train_mask(lm, rows, fitting, run, progress, names)
+
+        # The training is a single unit; the step's time counts where it is made.
+        with run.units(PART, partial(_untrained, run), lambda: None) as mine:
+            made = train() if mine else None
+        fitting, seconds, trained = made or train()
         run.write_json("found_on.json", found_on(tasks))
         heads = _heads(_write(run, trained, fitting), trained)
         selected = sum(head.selected for head in heads)
@@ -208,8 +224,17 @@ def find_mask(
 
     data, seed = task_inputs(tasks), config.seed
     return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=FoundMask, seed=seed
+        lm, COMMAND, out, settings, data, compute, began, kind=FoundMask, config=again, seed=seed
     )
+
+
+def _untrained(run: Run) -> list[str]:
+    """The training by its name, unless its last step is kept."""
+    from headscope.find.mask_training import PART
+
+    kept = run.read_part(SCHEDULE)
+    last = f"{PART}/{kept[SCHEDULE]['steps']:08d}.safetensors" if kept else PART
+    return [] if kept and run.part(last).exists() else [PART]
 
 
 def _fitting(

@@ -13,6 +13,7 @@ from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.executors import Execution
 from headscope.find.translation import translation_score
 from headscope.find.translation_config import TranslationScore, check_aligner
 from headscope.heads import (
@@ -23,14 +24,14 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress
+from headscope.progress import Progress, further
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
 from headscope.results.translation import TranslationResult, TranslationScores
 from headscope.runs import Run
 from headscope.runs.reading import read_object
-from headscope.settings import Nested, Settings
+from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
@@ -88,6 +89,7 @@ class FindTranslation(Settings):
     rank: options.Rank = "above-chance"
     inactive: options.Inactive = 0.0
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,15 +104,19 @@ def find_translation(
 
     began = time.monotonic()
     directions = checked_directions(config.pairs, config.model.model, config.score)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     config = replace(config, score=resolved_chat(lm, config.score))
 
     def compute(run: Run) -> TranslationResult:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
-        scores: dict[str, HeadScores] = {}
-        for pair, pairs in directions.items():
-            report = steps_of(progress, pair)
-            scores[pair] = translation_score(lm, pairs, config.score, run, report)
+
+        def scored(pair: str) -> HeadScores:
+            steps = steps_of(progress, pair)
+            return translation_score(lm, directions[pair], config.score, run, steps)
+
+        sentences = sum(len(pairs.pairs) for pairs in directions.values())
+        report = further(progress, "sentence pairs", 0, sentences)
+        scores = dict(zip(directions, run.each(directions, scored, report), strict=True))
         write_found_on(run, directions)
         save_scores(run.path, parts_of(scores))
         how = config.threshold, config.rank, config.inactive
@@ -120,7 +126,9 @@ def find_translation(
 
     settings, data = {"settings": config}, pair_inputs(directions)
     kind, seed = TranslationResult, config.score.seed
-    result = run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=kind, seed=seed)
+    result = run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=kind, config=config, seed=seed
+    )
     check_peaks(str(result.run), config.score.keep_peaks)
     return result
 

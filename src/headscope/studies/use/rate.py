@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.estimates import Estimate
+from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
 from headscope.progress import Progress
 from headscope.results.common import ModelFacts, Ranking
@@ -50,9 +51,9 @@ from headscope.studies.models import (
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
-from headscope.use.corpus.executors import Execution, Launched, rate_left
 from headscope.use.corpus.files import find_files
 from headscope.use.corpus.plan import Plan, add_up, holding
+from headscope.use.corpus.rate_left import rate_left
 from headscope.use.corpus.reading import remember, remembered, survey
 from headscope.use.corpus.records import Columns, Written
 from headscope.use.rating import Rating

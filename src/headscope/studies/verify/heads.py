@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from headscope.data.align import choose_aligner
 from headscope.data.split import text_digests
 from headscope.errors import InputError, naming
+from headscope.executors import Execution
 from headscope.heads import HeadScores, check_geometry, read_scores
 from headscope.heads.resolve import MEAN
 from headscope.heads.scores import TRANSLATION_SCORE
@@ -96,6 +97,7 @@ class VerifyHeads(Settings):
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(
         default_factory=Rules, metadata=UNSIGNED
     )
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
 def verify_heads(
@@ -113,7 +115,7 @@ def verify_heads(
     for pairs in directions.values():
         with naming(pairs.path):
             choose_aligner(pairs.pairs)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     removal = resolved_chat(lm, config.removal)
     beside = read_beside(config.beside, lm)
     reference = translations(lm, directions, removal)
@@ -166,6 +168,7 @@ def verify_heads(
         RemovedHeads,
         complete,
         seed,
+        config,
     )
 
 

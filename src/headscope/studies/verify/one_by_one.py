@@ -19,10 +19,11 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.errors import InputError
+from headscope.executors import Execution
 from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress
+from headscope.progress import Progress, further
 from headscope.results.common import Checked
 from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run, encode
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 COMMAND = "verify one-by-one"
 #: Sentences of the pocket model's own test split over all directions, if no limit is given.
 POCKET_SENTENCES = 20
+TITLE = "removing heads"
 
 
 def _order(
@@ -155,6 +157,7 @@ class OneByOne(Settings):
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     ablate: options.Ablate = "zero"
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         check_gate(self.gate)
@@ -170,7 +173,7 @@ def verify_one_by_one(
     directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
     leakage = chosen.leakage if chosen else leakage
-    lm = config.model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     if directions:
         config = resolved_chat(lm, config)
     elif chosen:
@@ -219,7 +222,9 @@ def verify_one_by_one(
             reference_text=reference.facts,
         )
 
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult)
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult, config=config
+    )
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
@@ -363,12 +368,16 @@ def _make(
         changed = tuple(Change(head.layer, head.head, change) for head, change in pairs)
         order = tuple(reordered(order, caused))
     order = order[: config.steps]
-    walks = walks_of(order, "steps", "removing heads", config.text)
-    random = []
-    for number, drawn in enumerate(random_orders(lm.geometry, config.random_orders, config.seed)):
-        some = drawn[: len(order)]
-        again = walks_of(some, f"random {number}", f"random order {number + 1}")
-        random.append(about_random(some, again))
+    drawn = random_orders(lm.geometry, config.random_orders, config.seed)
+    random = [some[: len(order)] for some in drawn]
+
+    def walked(number: int) -> list[list[Step]]:
+        if number == 0:
+            return walks_of(order, "steps", TITLE, config.text)
+        return walks_of(random[number - 1], f"random {number - 1}", f"random order {number}")
+
+    report = further(progress, TITLE, 0, len(everyone) * (len(order) + 1) * (1 + len(random)))
+    walks, *others = run.each(range(1 + len(random)), walked, report)
     masked = mask_result(config.heads) is not None
     left = iter(walks)
     groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
@@ -387,7 +396,7 @@ def _make(
         layers_shared=share,
         mask=about_cut(resolve_heads(config.heads, None, lm.geometry), order) if masked else None,
         target_first=first_steps(walks),
-        random_orders=tuple(random),
+        random_orders=tuple(map(about_random, random, others)),
         example=first_example(everyone[0], walks[0], order),
     )
 

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from headscope import options
 from headscope.errors import InputError
 from headscope.estimates import Draws
+from headscope.executors import Execution
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
@@ -116,6 +117,7 @@ class VerifyPerplexity(Settings):
     )
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
 def verify_perplexity(
@@ -135,7 +137,7 @@ def verify_perplexity(
     files, reference = set_apart(
         config.documents, config.model.model, removal.seed, files, removal.ablate
     )
-    lm = config.model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
     ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
     pool = Removal(pool=removal.pool, threshold=removal.threshold)
@@ -187,7 +189,9 @@ def verify_perplexity(
         return result
 
     kind, seed = TextWithoutHeads, removal.seed
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=kind, seed=seed)
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=kind, config=config, seed=seed
+    )
 
 
 def paired_loss(

@@ -16,6 +16,7 @@ from headscope import options
 from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
+from headscope.executors import Execution
 from headscope.heads import (
     Amount,
     HeadScores,
@@ -106,6 +107,7 @@ class VerifyRemoval(Settings):
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
 class Opened(NamedTuple):
@@ -138,7 +140,7 @@ def opened(
     for pairs in directions.values() if linked else ():
         with naming(pairs.path):
             choose_aligner(pairs.pairs)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for(out, config.execution)
     removal = resolved_chat(lm, config.removal)
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, note = alignment_heads(config.heads, removal, lm)
@@ -201,8 +203,9 @@ def verify_removal(
 
     data, seed = pair_inputs(directions), removal.seed
     return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=RemovalResult
-    )
+        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=RemovalResult,
+        config=config,
+    )  # fmt: skip
 
 
 def read_test_directions(

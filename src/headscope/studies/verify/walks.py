@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,22 @@ from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
-from headscope.progress import Progress
+from headscope.progress import Progress, further
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
 from headscope.studies.masked_tasks import TaskForMask, read_task_for_mask
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, answers
-from headscope.verify.successive import Prepared, Seen, Step, Subject, Walk, order_gates, walk
+from headscope.verify.successive import (
+    Prepared,
+    Seen,
+    Step,
+    Subject,
+    Walk,
+    batches,
+    order_gates,
+    walk,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -155,27 +165,45 @@ def walk_all(
 ) -> list[list[Step]]:
     """The steps of each subject, those kept in the run's part ``part`` from there; each head is
     removed after the others or ``alone``."""
-    kept: dict[int, dict[int, Step]] = {}
-    for record in run.read_part(part).values():
-        known = kept.setdefault(int(record["subject"]), {})
-        known.update({int(step): _step(row) for step, row in record["steps"].items()})
+    kept: dict[int, dict[int, Step]] = {number: {} for number in range(len(subjects))}
     many = len(order) + 1
 
-    def steps_of(number: int, prepared: Prepared) -> list[Step]:
-        def report(done: int, _: int) -> None:
-            if progress:
-                progress(title, number * many + done, len(subjects) * many)
+    def reread() -> None:
+        for record in run.read_part(part).values():
+            known = {int(step): _step(row) for step, row in record["steps"].items()}
+            kept[int(record["subject"])].update(known)
 
-        def keep(steps: dict[int, Step]) -> None:
-            rows = {str(step): asdict(seen) for step, seen in steps.items()}
-            run.append_part(part, f"{number} {min(steps)}", {"subject": number, "steps": rows})
+    reread()
+    units = {
+        f"{number} {batch.start}": (number, batch)
+        for number, prepared in enumerate(subjects)
+        for batch in batches(prepared, many, how)
+    }
 
-        def gates(steps: range) -> torch.Tensor:
-            return order_gates(lm.geometry, order, gate, steps, alone)
+    def missing(unit: str) -> list[int]:
+        number, batch = units[unit]
+        return [step for step in batch if step not in kept[number]]
 
-        return walk(lm, prepared, gates, many, how, kept.get(number), keep, report)
+    def gates(steps: range) -> torch.Tensor:
+        return order_gates(lm.geometry, order, gate, steps, alone)
 
-    return [steps_of(number, prepared) for number, prepared in enumerate(subjects)]
+    done, total = sum(map(len, kept.values())), len(subjects) * many
+    left = partial(filter, missing, units)
+    with run.units(part, left, reread, further(progress, title, done, total)) as mine:
+        for unit in mine:
+            number = units[unit][0]
+
+            def keep(steps: dict[int, Step], number: int = number) -> None:
+                nonlocal done
+                kept[number].update(steps)
+                rows = {str(step): asdict(seen) for step, seen in steps.items()}
+                run.append_part(part, f"{number} {min(steps)}", {"subject": number, "steps": rows})
+                done += len(steps)
+                if progress:
+                    progress(title, done, total)
+
+            walk(lm, subjects[number], gates, missing(unit), how, keep)
+    return [[kept[number][step] for step in range(many)] for number in range(len(subjects))]
 
 
 def _step(row: Mapping[str, Any]) -> Step:

@@ -34,7 +34,7 @@ from headscope.heads import (
 from headscope.heads.draws import Choices, distinct_sets, draw_heads
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
-from headscope.progress import Progress
+from headscope.progress import Progress, further
 from headscope.results.language_texts import Role
 from headscope.runs import Kept, Run
 from headscope.settings import UNSIGNED, Settings
@@ -241,6 +241,9 @@ def _original(geometry: Geometry, texts: tuple[str, ...]) -> TextCondition:
     return TextCondition("", "chosen", "baseline", 0, None, HeadSet(geometry, ()), 0, texts)
 
 
+TITLE = "reading documents"
+
+
 def read_texts(
     lm: LanguageModel,
     documents: Mapping[str, Documents],
@@ -260,21 +263,33 @@ def read_texts(
     removals: dict[str, tuple[HeadSet, set[str]]] = {}
     for condition in planned:
         removals.setdefault(condition.key, (condition.heads, set()))[1].update(condition.texts)
-    total = sum(len(documents[name].rows) for _, names in removals.values() for name in names)
-    done = 0
-    for key, (heads, names) in removals.items():
-        missing = {name for name in names if f"{name} {key}" not in kept}
-        gated = missing and len(heads)
-        replacing = means() if gated and means is not None else None
-        with lm.gated(heads.removed(), config.ablate, replacing) if gated else nullcontext():
-            for name, texts in documents.items():
-                if name in missing:
+    sizes = {
+        f"{name} {key}": len(texts.rows)
+        for name, texts in documents.items()
+        for key, (_, names) in removals.items()
+        if name in names
+    }
+
+    def left() -> list[str]:
+        return [unit for unit in sizes if unit not in kept]
+
+    total = sum(sizes.values())
+    done = total - sum(sizes[unit] for unit in left())
+    report = further(progress, TITLE, done, total)
+    with run.units("losses", left, kept.reread, report, lambda unit: sizes[unit]) as mine:
+        own = set(mine)
+        for key, (heads, _) in removals.items():
+            missing = [name for name in documents if f"{name} {key}" in own]
+            gated = missing and len(heads)
+            replacing = means() if gated and means is not None else None
+            with lm.gated(heads.removed(), config.ablate, replacing) if gated else nullcontext():
+                for name in missing:
+                    texts = documents[name]
                     losses = _losses(lm, name, texts, config, progress, done, total)
                     kept.add(f"{name} {key}", losses)
-                if name in names:
                     done += len(texts.rows)
                     if progress:
-                        progress("reading documents", done, total)
+                        progress(TITLE, done, total)
     return {
         name: Text(
             np.array(
@@ -303,7 +318,7 @@ def _losses(
 
     def report(done: int, _: int) -> None:
         if progress and done < len(documents.rows):
-            progress("reading documents", before + done, total)
+            progress(TITLE, before + done, total)
 
     losses = token_losses(lm, documents.rows, None, config.batch_tokens, report)
     sums = [float(loss.sum(dtype=np.float64)) for loss in losses]

@@ -33,7 +33,7 @@ from headscope.data.words import membership, within
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.progress import Progress
+from headscope.progress import Progress, further
 from headscope.results.removal import BASELINE, Ablate, Kind, Label
 from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
@@ -275,9 +275,20 @@ def kept_texts(
         key: replace(gated, rows=sorted(gated.rows, key=lambda at: (len(prompts[at]), at)))
         for key, gated in passes.items()
     }
-    kept, done = Kept(run, "outputs"), 0
+    kept = Kept(run, "outputs")
     total = sum(len(gated.rows) for gated in passes.values())
-    found: dict[str, dict[int, str]] = {key: {} for key in passes}
+    units = {unit[0].name: unit for unit in _units(_blocks(by_length))}
+    rows_of = {name: sum(len(block.rows) for block in unit) for name, unit in units.items()}
+
+    def left() -> list[str]:
+        return [
+            name for name, unit in units.items() if any(block.name not in kept for block in unit)
+        ]
+
+    def cost(name: str) -> float:
+        return sum(len(prompts[at]) for block in units[name] for at in block.rows)
+
+    done = total - sum(rows_of[name] for name in left())
 
     def write(unit: Sequence[_Block]) -> None:
         rows = [(block.gated.gate, at) for block in unit for at in block.rows]
@@ -296,14 +307,17 @@ def kept_texts(
             if block.name not in kept:
                 kept.add(block.name, written)
 
-    for unit in _units(_blocks(by_length)):
-        if any(block.name not in kept for block in unit):
-            write(unit)
+    report = further(progress, title, done, total)
+    with run.units("outputs", left, kept.reread, report, cost) as mine:
+        for name in mine:
+            write(units[name])
+            done += rows_of[name]
+            if progress:
+                progress(title, done, total)
+    found: dict[str, dict[int, str]] = {key: {} for key in passes}
+    for unit in units.values():
         for block in unit:
             found[block.key].update(zip(block.rows, kept[block.name], strict=True))
-            done += len(block.rows)
-        if progress:
-            progress(title, done, total)
     return found
 
 
@@ -503,31 +517,41 @@ def reference_losses(
     """
     from headscope.lm.shared_losses import answer_losses
 
-    kept = Kept(run, "losses")
+    kept, title = Kept(run, "losses"), "reading references"
     passes = {condition.key: condition.on((), means) for condition in planned}
-    found = {}
-    for number, (name, pairs) in enumerate(directions.items()):
-        rows, kinds = answer_rows(lm, pairs, alignments[name], config)
-        left = [key for key in passes if f"{name} {key}" not in kept]
-        made = answer_losses(
-            lm,
-            rows,
-            [passes[key].gate for key in left],
-            [passes[key].means for key in left],
-            config.batch_tokens,
-        )
-        done = len(passes) * (number + 1) - len(left)
-        for at, losses in made:
-            sums = [
-                np.bincount(kind, weights=one, minlength=3).tolist()
-                for kind, one in zip(kinds, losses, strict=True)
-            ]
-            kept.add(f"{name} {left[at]}", sums)
-            done += 1
-            if progress:
-                progress("reading references", done, len(passes) * len(directions))
-        found[name] = ReferenceLosses(
+    texts = {
+        name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
+    }
+    units = {f"{name} {key}": (name, key) for name in directions for key in passes}
+
+    def left() -> list[str]:
+        return [unit for unit in units if unit not in kept]
+
+    done = len(units) - len(left())
+    report = further(progress, title, done, len(units))
+    with run.units("losses", left, kept.reread, report) as mine:
+        for name, (rows, kinds) in texts.items():
+            own = [units[unit][1] for unit in mine if units[unit][0] == name]
+            made = answer_losses(
+                lm,
+                rows,
+                [passes[key].gate for key in own],
+                [passes[key].means for key in own],
+                config.batch_tokens,
+            )
+            for at, losses in made:
+                sums = [
+                    np.bincount(kind, weights=one, minlength=3).tolist()
+                    for kind, one in zip(kinds, losses, strict=True)
+                ]
+                kept.add(f"{name} {own[at]}", sums)
+                done += 1
+                if progress:
+                    progress(title, done, len(units))
+    return {
+        name: ReferenceLosses(
             np.array([kept[f"{name} {one.key}"] for one in planned], dtype=np.float64),
             np.stack([np.bincount(kind, minlength=3) for kind in kinds]),
         )
-    return found
+        for name, (_, kinds) in texts.items()
+    }

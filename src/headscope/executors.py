@@ -1,9 +1,9 @@
 """Where the steps of a datatrove pipeline run: in this process, in several, on Slurm, on Ray.
 
-The work is cut into as many tasks as there are workers. A task does its share of the chunks and
-leaves out those whose files stand already, so whatever ends early is continued by running the same
-thing again. datatrove's own completion markers are not used: they say that a task ran once, not
-that its files are there.
+The work is cut into as many tasks as there are workers. A task does its share of the units (chunks
+of a corpus, parts of a run) and leaves out those that are kept already, so whatever ends early is
+continued by running the same thing again. datatrove's own completion markers are not used: they say
+that a task ran once, not that its files are there.
 
 datatrove makes the executors, runs each task (`_run_for_rank`), keeps its log and statistics and
 submits to Slurm. Only the loops that wait for local processes and for Ray are our own: datatrove's
@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,17 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from headscope.errors import InputError, MissingExtra, need
+from headscope.errors import InputError, MissingExtra
 from headscope.settings import Option, Settings
-from headscope.use.corpus.plan import Plan, inside_chunk
 
 RETRIES = 3
 """How often Ray begins a task again whose worker died."""
 JOB = "slurm_job"
 """The file beside the logs that names the last job submitted to Slurm."""
-
-#: Called with documents done, how many there are, and predicted tokens so far.
-Watch = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,9 @@ class Execution(Settings):
     """
 
     executor: Annotated[Literal["local", "slurm", "ray"], Option("Where workers run.")] = "local"
-    workers: Annotated[int, Option("Processes that rate; each loads the model once.", min=1)] = 1
+    workers: Annotated[
+        int, Option("Processes that share the work; each loads the model once.", min=1)
+    ] = 1
     cluster: Annotated[
         ClusterOptions,
         Option(
@@ -121,6 +118,11 @@ class Execution(Settings):
         ),
     ] = field(default_factory=ClusterOptions)
     share_gpus: bool = True
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other processes than this one work."""
+        return self.executor != "local" or self.workers > 1
 
     def check(self) -> None:
         """InputError if workers cannot run there, before anything is loaded."""
@@ -168,48 +170,6 @@ class Launched:
     new: bool
 
 
-def rate_left(
-    plan: Plan, how: Execution, logs: Path, watch: Watch | None = None
-) -> Launched | None:
-    """Rate the chunks that are not done, if there are any; what is done already is kept.
-
-    Returns None when all are done, and what was submitted where others go on with it. An error
-    leaves finished chunks as they are, and the same call goes on from there.
-    """
-    if next(plan.left(0, 1), None) is None:
-        return None
-    need("datatrove", "rating a corpus", "corpus")
-    from headscope.use.corpus.steps import steps
-
-    return execute(steps(plan), how, logs, _Progress(plan, how, watch) if watch else None)
-
-
-class _Progress:
-    """Looks which chunks stand and tells how far the corpus is, in whatever process it is rated."""
-
-    def __init__(self, plan: Plan, how: Execution, watch: Watch) -> None:
-        self._plan = plan
-        self._sizes = plan.chunks()
-        self._here = how.executor == "local" and how.workers == 1
-        self._watch = watch
-        self._tokens: dict[str, int] = {}
-        self._next = 0.0
-
-    def __call__(self) -> None:
-        began = time.monotonic()
-        if began < self._next:
-            return
-        done = self._plan.done()
-        for chunk in done - self._tokens.keys():
-            self._tokens[chunk] = self._plan.counts(chunk)["tokens"]
-        records = sum(self._sizes.get(chunk, 0) for chunk in done)
-        inside = inside_chunk() if self._here else 0
-        total = sum(self._sizes.values())
-        self._watch(min(total, records + inside), total, sum(self._tokens.values()))
-        # A folder of very many chunks takes its time: look less often then.
-        self._next = time.monotonic() + 10 * (time.monotonic() - began)
-
-
 def execute(
     pipeline: Sequence[Any],
     how: Execution,
@@ -222,7 +182,7 @@ def execute(
     and the number of tasks, and leaves out what is done. `logs` is an absolute path that belongs
     to this configuration alone. `watch` is called in a thread of this process about twice a second
     while there is work, and once at the end. InputError from a step comes back as it is, as does
-    one for a worker that was killed: chunks that are done stand, and the same call goes on.
+    one for a worker that was killed: what is done stands, and the same call goes on.
     """
     how.check()
     if how.executor == "slurm":
@@ -465,7 +425,7 @@ def _submit(pipeline: Sequence[Any], how: Execution, logs: Path) -> Launched:
         cpus_per_task=want.cpus,
         mem_per_cpu_gb=want.memory_gb or 4,
         gpus_per_task=want.gpus,
-        job_name="headscope-rate",
+        job_name="headscope",
         qos=want.qos,
         env_command="\n".join(line for line in setup if line),
         sbatch_args=dict(want.sbatch),
@@ -493,6 +453,6 @@ def _in_queue(job: str) -> bool:
         said = subprocess.run(
             ["squeue", "--noheader", "--jobs", job], capture_output=True, text=True, check=False
         )
-    except OSError:  # no squeue: nobody can tell, and chunks may be made twice but not doubled
+    except OSError:  # no squeue: nobody can tell, and units may be made twice but not doubled
         return False
     return said.returncode == 0 and bool(said.stdout.strip())

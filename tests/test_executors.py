@@ -16,9 +16,9 @@ pytest.importorskip("datatrove", reason="datatrove, the engine for corpora, is n
 import fake_slurm
 import process_helpers
 from executor_steps import WriteNumbers
+from headscope import executors
 from headscope.errors import InputError
-from headscope.use.corpus import executors
-from headscope.use.corpus.executors import (
+from headscope.executors import (
     ClusterOptions,
     Execution,
     Launched,
