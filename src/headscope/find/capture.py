@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart, unfinished
-from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.peaks import PeakRequest, attention_peaks
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating
@@ -232,7 +232,8 @@ def _read_batch(
     """One forward pass; the rows of each text are its target tokens, or the ones before."""
     wanted = rows_before(batch, rows, 1 if query == "predict" else 0)
     request = PeakRequest(wanted, _padded_keys(keys, some, batch))
-    with evaluating(lm.model), torch.inference_mode(), lm.attention_peaks(request) as peaks:
+    recorded = attention_peaks(lm, request, stop=True)
+    with evaluating(lm.model), torch.inference_mode(), recorded as peaks:
         lm.forward(batch, logits=False)
     of_row, values = peaks.rows[:, 0].numpy(), peaks.keys.cpu().numpy()
     return [
