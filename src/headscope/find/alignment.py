@@ -7,7 +7,7 @@ is then one look-up of the peaks in such a table.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -80,7 +80,8 @@ def allowed_keys(sentence: Sentence, links: Links) -> Bools:
 
     Links that fall outside the sentence's words are dropped.
     """
-    return _allowed(sentence, [links])[0]
+    allowed: Bools = _allowed(sentence, [links])[0]
+    return allowed
 
 
 def _allowed(sentence: Sentence, several: Sequence[Links]) -> Bools:
@@ -111,8 +112,8 @@ def count_hits(
     chance.
     """
     allowed = _allowed(sentence, [sentence.links, sentence.identical, *others])
-    linked, same = allowed[:2].any(axis=2)
-    same &= linked
+    linked = np.asarray(allowed[0].any(axis=1))
+    same = np.asarray(allowed[1].any(axis=1)) & linked
     if skip_identical:
         allowed &= ~same[:, None]
         linked, same = linked & ~same, np.zeros_like(same)
@@ -121,10 +122,8 @@ def count_hits(
     chances, sizes = chances[sizes > 0], sizes[sizes > 0]
     if average == "macro":
         chances = chances / sizes[:, None, None]
-    hits, identical_hits, chance = _look_up(
-        np.stack([allowed[0], allowed[0] & same[:, None], chances.sum(axis=0)], dtype=np.float64),
-        peaks,
-    )
+    tables = [allowed[0], allowed[0] & same[:, None], chances.sum(axis=0)]
+    hits, identical_hits, chance = _look_up(np.stack(tables, dtype=np.float64), peaks)
     return Counts(
         hits.astype(np.int32),
         int(linked.sum()),
@@ -135,15 +134,14 @@ def count_hits(
     )
 
 
-def _look_up(
-    tables: NDArray[np.float64], peaks: NDArray[np.integer]
-) -> Iterable[NDArray[np.float64]]:
-    """Sum over target tokens of `table[token, peak]` for every head and table (k, n, T); -1 counts
+def _look_up(tables: NDArray[np.float64], peaks: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Sum over target tokens of `table[token, peak]` for every table (k, n, T) and head; -1 counts
     as 0."""
     padded = np.pad(tables, ((0, 0), (0, 0), (0, 1)))
     places = peaks.reshape(len(peaks), int(np.prod(peaks.shape[1:]))).astype(np.int64)
     flat = np.take_along_axis(padded, places[None], axis=2)
-    return flat.sum(axis=1).reshape(-1, *peaks.shape[1:])
+    total: NDArray[np.float64] = flat.sum(axis=1).reshape(-1, *peaks.shape[1:])
+    return total
 
 
 def similar_sentences(

@@ -177,7 +177,7 @@ class _Pool:
         requests = self._requests
         places = torch.tensor(stay, dtype=torch.long, device=self.ended.device)
         lengths = [self._lengths[at] for at in stay]
-        parts = [_Part(self._cache, stay, slice(-max(lengths), None))] if stay else []
+        parts = [_Part(self._cache, [*stay], slice(-max(lengths), None))] if stay else []
         tokens = [self._tokens[places]]
         rows = [self.rows[at] for at in stay]
         for bucket in self._prefix.buckets(entering):
