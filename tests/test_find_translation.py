@@ -16,11 +16,13 @@ import find_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
 from headscope.errors import InputError
+from headscope.find import capture
 from headscope.find.alignment import prompts_of, similar_sentences
 from headscope.find.capture import capture_greedy
 from headscope.find.translation import translation_score
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
+from headscope.lm.generation.pool import can_pool
 from headscope.lm.model import LanguageModel
 from naive_translation_score import Naive, naive_translation_score
 
@@ -171,6 +173,40 @@ def test_short_and_long_sentences_are_not_padded_to_one_length() -> None:
     longest = max(width for _, width in shapes)
     assert padded[1] <= padded[0] < 0.6 * len(pairs.pairs) * longest
     np.testing.assert_array_equal(found[0].values, found[1].values)
+
+
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+@pytest.mark.parametrize("scope", ["all", "source"])
+def test_what_all_prompts_begin_with_is_read_once(
+    name: str, scope: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, _ = _models(name)
+    assert can_pool(lm)  # found out here, before passes are counted
+    pairs, config = mixed_lengths(), TranslationScore(scope=scope)
+    with shapes_read(lm) as shapes:
+        shared = translation_score(lm, pairs, config)
+    begin = next(width for rows, width in shapes if rows == 1)
+    assert begin > 20
+    monkeypatch.setattr(capture, "LEAST_SHARED", 1)
+    with shapes_read(lm) as whole:
+        alone = translation_score(lm, pairs, config)
+    spared = sum(rows * width for rows, width in whole) - sum(
+        rows * width for rows, width in shapes
+    )
+    assert spared >= begin * (len(pairs.pairs) - 1) // 2
+    for key, values in alone.statistics.items():
+        np.testing.assert_array_equal(shared.statistics[key], values)
+
+
+def test_texts_that_are_all_the_same_are_read_as_far_as_nothing_is_wanted() -> None:
+    lm, _ = _models("pocket-like")
+    ids = [[5, *range(20, 60)]] * 40
+    rows = [np.arange(12, 41)] * 40
+    config = TranslationScore(query="predict")
+    several = capture.capture_reference(lm, ids, rows, None, config)
+    (single,) = capture.capture_reference(lm, ids[:1], rows[:1], None, config)
+    for captured in several:
+        np.testing.assert_array_equal(captured.peaks, single.peaks)
 
 
 @pytest.mark.parametrize("limit", [1, 60])

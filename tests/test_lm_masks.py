@@ -276,6 +276,40 @@ def test_buckets_cost_least_of_all_groupings(
     assert cost(found) == min(ways)
 
 
+#: One very long row among short ones, all alike, growing by a factor, and anything.
+pathological = st.one_of(
+    st.builds(lambda n, long: [long] + [3] * n, st.integers(0, 60), st.integers(1, 2000)),
+    st.builds(lambda n, length: [length] * n, st.integers(1, 60), st.integers(1, 300)),
+    st.builds(
+        lambda n, factor: [int(factor**k) for k in range(n)], st.integers(1, 12), st.floats(1, 2)
+    ),
+    st.lists(st.integers(1, 500), min_size=1, max_size=60),
+).flatmap(st.permutations)
+
+
+@given(
+    pathological,
+    st.integers(1, 4000),
+    st.sampled_from([0, 1, 64, 1024, 1 << 20]),
+    st.integers(1, 40),
+)
+def test_no_buckets_cost_more_than_one_or_than_fixed_ones(
+    lengths: list[int], batch_tokens: int, overhead: int, rows: int
+) -> None:
+    def cost(buckets: list[list[int]]) -> int:
+        return sum(len(rows) * max(lengths[i] for i in rows) + overhead for rows in buckets)
+
+    def fixed(order: list[int]) -> list[list[int]]:
+        return [order[at : at + rows] for at in range(0, len(order), rows)]
+
+    found = cost(length_buckets(lengths, batch_tokens, overhead))
+    order = list(range(len(lengths)))
+    by_length = sorted(order, key=lambda i: -lengths[i])
+    for others in ([order], fixed(order), fixed(by_length), [[i] for i in order]):
+        if all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= batch_tokens for b in others):
+            assert found <= cost(others)
+
+
 def test_buckets_refuse_numbers_without_sense() -> None:
     for tokens, overhead in ((0, 0), (1, -1)):
         with pytest.raises(InputError):

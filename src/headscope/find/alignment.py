@@ -80,13 +80,21 @@ def allowed_keys(sentence: Sentence, links: Links) -> Bools:
 
     Links that fall outside the sentence's words are dropped.
     """
+    allowed: Bools = _allowed(sentence, [links])[0]
+    return allowed
+
+
+def _allowed(sentence: Sentence, several: Sequence[Links]) -> Bools:
+    """`allowed_keys` under each of several links, bool (links, n, T)."""
     sources, targets = sentence.lengths
-    matrix = np.zeros((targets, sources), dtype=np.int32)
-    for i, j in links:
-        if i < sources and j < targets:
-            matrix[j, i] = 1
-    reached = sentence.target.astype(np.int32) @ matrix @ sentence.source.T.astype(np.int32)
-    return np.asarray(reached > 0)
+    # Counts of at most some hundred words are exact in float32, whose products are fast.
+    matrix = np.zeros((len(several), targets, sources), dtype=np.float32)
+    for number, links in enumerate(several):
+        for i, j in links:
+            if i < sources and j < targets:
+                matrix[number, j, i] = 1
+    target, source = (side.astype(np.float32) for side in (sentence.target, sentence.source))
+    return np.asarray(target @ matrix @ source.T > 0)
 
 
 def count_hits(
@@ -103,35 +111,36 @@ def count_hits(
     `skip_identical` leaves out target tokens with a linked word of the same surface form, also for
     chance.
     """
-    own = allowed_keys(sentence, sentence.links)
-    linked = np.asarray(own.any(axis=1))
-    same = np.asarray(allowed_keys(sentence, sentence.identical).any(axis=1)) & linked
-    scored = ~same if skip_identical else np.ones_like(same)
-    own, linked, same = own & scored[:, None], linked & scored, same & scored
-    expected = np.zeros(own.shape, dtype=np.float64)
-    weight = 0.0
-    for links in others:
-        allowed = allowed_keys(sentence, links) & scored[:, None]
-        size = int(allowed.any(axis=1).sum())
-        if size:
-            expected += allowed if average == "micro" else allowed / size
-            weight += size if average == "micro" else 1
+    allowed = _allowed(sentence, [sentence.links, sentence.identical, *others])
+    linked = np.asarray(allowed[0].any(axis=1))
+    same = np.asarray(allowed[1].any(axis=1)) & linked
+    if skip_identical:
+        allowed &= ~same[:, None]
+        linked, same = linked & ~same, np.zeros_like(same)
+    chances = allowed[2:]
+    sizes = chances.any(axis=2).sum(axis=1)
+    chances, sizes = chances[sizes > 0], sizes[sizes > 0]
+    if average == "macro":
+        chances = chances / sizes[:, None, None]
+    tables = [allowed[0], allowed[0] & same[:, None], chances.sum(axis=0)]
+    hits, identical_hits, chance = _look_up(np.stack(tables, dtype=np.float64), peaks)
     return Counts(
-        _look_up(own, peaks).astype(np.int32),
+        hits.astype(np.int32),
         int(linked.sum()),
-        _look_up(own & same[:, None], peaks).astype(np.int32),
+        identical_hits.astype(np.int32),
         int(same.sum()),
-        _look_up(expected, peaks).astype(np.float64),
-        weight,
+        chance,
+        float(len(sizes) if average == "macro" else sizes.sum()),
     )
 
 
-def _look_up(table: NDArray[np.generic], peaks: NDArray[np.integer]) -> NDArray[np.generic]:
-    """Sum over target tokens of `table[token, peak]` for every head; -1 counts as 0."""
-    padded = np.concatenate([table, np.zeros((len(table), 1), table.dtype)], axis=1)
-    places = peaks.reshape(len(table), int(np.prod(peaks.shape[1:]))).astype(np.int64)
-    flat = np.take_along_axis(padded, places, axis=1)
-    total: NDArray[np.generic] = flat.sum(axis=0).reshape(peaks.shape[1:])
+def _look_up(tables: NDArray[np.float64], peaks: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Sum over target tokens of `table[token, peak]` for every table (k, n, T) and head; -1 counts
+    as 0."""
+    padded = np.pad(tables, ((0, 0), (0, 0), (0, 1)))
+    places = peaks.reshape(len(peaks), int(np.prod(peaks.shape[1:]))).astype(np.int64)
+    flat = np.take_along_axis(padded, places[None], axis=2)
+    total: NDArray[np.float64] = flat.sum(axis=1).reshape(-1, *peaks.shape[1:])
     return total
 
 

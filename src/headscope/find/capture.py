@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
-from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.peaks import PeakRequest, attention_peaks
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
+from headscope.lm.generation.pool import Requests, SharedPrefix, can_pool
 from headscope.lm.inputs import evaluating
 from headscope.progress import Steps
 from headscope.runs.folder import read_shards
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 #: Outputs that are written together and kept as one.
 AT_ONCE = 256
+#: Texts are read behind what they all begin with where that is at least one part in so many.
+LEAST_SHARED = 8
 #: Parts of a run: the batches of given texts, and those of the model's own outputs.
 BATCHES = ("peaks", "outputs")
 #: A finished run keeps the peaks of so many best and so many other heads, on so many sentences.
@@ -75,20 +78,29 @@ def capture_reference(
 ) -> list[Captured]:
     """Peaks of given texts: one forward pass a batch, the chosen rows only.
 
+    What all texts begin with is read once, where it is long enough and the model allows it.
+
     Args:
         ids: tokens of each text.
         rows: places of each text's target tokens.
         keys: for each text the tokens that may be a peak, or None for all.
     """
     found = _stored(part, "peaks")
-    buckets = length_buckets([len(text) for text in ids], config.batch_tokens, lm.pass_overhead)
+    prefix = _shared_prefix(lm, ids, rows)
+    lengths, most = [len(text) for text in ids], config.batch_tokens
+    if prefix:
+        lengths = [length - prefix.tokens for length in lengths]
+        # Keys and values of the prefix are held for every row.
+        most = max(1, most * max(lengths) // (max(lengths) + prefix.tokens))
+    buckets = length_buckets(lengths, most, lm.pass_overhead)
 
     def reread() -> None:
         found.update(_stored(part, "peaks"))
 
     def work(some: list[int]) -> list[Captured]:
-        batch = lm.collate([ids[i] for i in some])
-        return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
+        with evaluating(lm.model), torch.inference_mode():
+            batch = prefix.batch(some) if prefix else lm.collate([ids[i] for i in some])
+            return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
 
     with part.units("peaks", buckets, found, reread, progress) as mine:
         for some, captured in in_halves(mine, work):
@@ -230,6 +242,19 @@ def _of_output(made: Generation, steps: NDArray[np.int32], query: str) -> Captur
     return Captured(chosen, made.output_ids)
 
 
+def _shared_prefix(
+    lm: LanguageModel, ids: Sequence[Sequence[int]], rows: Sequence[NDArray[np.intp]]
+) -> SharedPrefix | None:
+    """What the texts have in common before the first row that is wanted, if it pays to read it
+    apart."""
+    first = min((int(places[0]) for places in rows if len(places)), default=0)
+    requests = Requests(ids, [1] * len(ids), None, np.zeros(len(ids), np.intp), None, False)
+    prefix = SharedPrefix(lm, requests, first - 1)
+    # A pass with keys and values before its tokens takes longer.
+    pays = prefix.tokens * len(ids) > sum(map(len, ids)) // LEAST_SHARED
+    return prefix if pays and can_pool(lm) else None
+
+
 def _read_batch(
     lm: LanguageModel,
     batch: Batch,
@@ -241,7 +266,7 @@ def _read_batch(
     """One forward pass; the rows of each text are its target tokens, or the ones before."""
     wanted = rows_before(batch, rows, 1 if query == "predict" else 0)
     request = PeakRequest(wanted, _padded_keys(keys, some, batch))
-    with evaluating(lm.model), torch.inference_mode(), lm.attention_peaks(request) as peaks:
+    with attention_peaks(lm, request, stop=True) as peaks:
         lm.forward(batch, logits=False)
     of_row, values = peaks.rows[:, 0].numpy(), peaks.keys.cpu().numpy()
     return [
@@ -253,6 +278,7 @@ def _read_batch(
 def rows_before(batch: Batch, rows: Sequence[NDArray[np.intp]], shift: int) -> torch.Tensor:
     """The queries `shift` places before these places of each text, bool (B, T)."""
     wanted = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+    shift += batch.attention_mask.shape[1] - wanted.shape[1]  # what the cache holds
     for row, (places, padding) in enumerate(zip(rows, batch.padding, strict=True)):
         wanted[row, torch.from_numpy(places + padding - shift)] = True
     return wanted

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from headscope.errors import InputError
@@ -86,18 +87,18 @@ def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> 
             "0."
         )
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    tokens = np.array([max(1, lengths[i]) for i in order], dtype=np.int64)
+    places = np.arange(len(order))
     # For each number of first rows: the least cost, and where their last batch begins.
-    costs, begins = [0], [0]
+    costs, begins = np.zeros(len(order) + 1, dtype=np.int64), [0]
+    first = 0  # where a batch that ends so can begin at the earliest
     for end in range(1, len(order) + 1):
-        ways = []
-        for begin in range(end - 1, -1, -1):
-            size = (end - begin) * max(1, lengths[order[begin]])
-            if size > batch_tokens and begin < end - 1:
-                break  # further back rows are longer still
-            ways.append((costs[begin] + size + overhead, begin))
-        cost, begin = min(ways)
-        costs.append(cost)
-        begins.append(begin)
+        while first < end - 1 and (end - first) * tokens[first] > batch_tokens:
+            first += 1
+        last = slice(first, end)
+        ways = costs[last] + (end - places[last]) * tokens[last]
+        begins.append(first + int(ways.argmin()))
+        costs[end] = ways.min() + overhead
     buckets = []
     end = len(order)
     while end:

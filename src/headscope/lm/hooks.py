@@ -57,7 +57,18 @@ def hooked(handles: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterato
 
 
 class _Stopped(Exception):
-    """Ends a pass of which nobody needs the rest; it never leaves `kept_output`."""
+    """Ends a pass of which nobody needs the rest; it never leaves `ended_early`."""
+
+
+@contextlib.contextmanager
+def ended_early() -> Iterator[Exception]:
+    """An exception that ends the pass in which it is raised, and with it the block."""
+    stopped = _Stopped()
+    try:
+        yield stopped
+    except _Stopped as caught:
+        if caught is not stopped:  # of a context around this one
+            raise
 
 
 @contextlib.contextmanager
@@ -67,19 +78,15 @@ def kept_output(module: nn.Module, stop: bool = False) -> Iterator[list[Any]]:
     With ``stop`` the first pass ends right after the module, and with it the block.
     """
     outputs: list[Any] = []
-    stopped = _Stopped()
+    with ended_early() as stopped:
 
-    def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        outputs[:] = [output]
-        if stop:
-            raise stopped
+        def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            outputs[:] = [output]
+            if stop:
+                raise stopped
 
-    try:
         with module.register_forward_hook(keep):
             yield outputs
-    except _Stopped as caught:
-        if caught is not stopped:  # of a context around this one
-            raise
 
 
 @contextlib.contextmanager

@@ -160,7 +160,7 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
 def batches(prepared: Prepared, steps: int, how: Walk) -> list[range]:
     """Which of so many steps are computed together."""
     size = _steps_at_once(prepared, how)
-    return [range(begin, min(begin + room, steps)) for begin in range(0, steps, room)]
+    return [range(begin, min(begin + size, steps)) for begin in range(0, steps, size)]
 
 
 def walk(

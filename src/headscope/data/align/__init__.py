@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -85,7 +85,12 @@ class Alignment:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as a JSON object, as a run keeps it."""
-        return {**asdict(self), "links": [links and sorted(links) for links in self.links]}
+        return {
+            **vars(self),
+            "source_words": [[{**vars(word)} for word in row] for row in self.source_words],
+            "target_words": [[{**vars(word)} for word in row] for row in self.target_words],
+            "links": [links and sorted(links) for links in self.links],
+        }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Alignment:

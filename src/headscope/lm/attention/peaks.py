@@ -86,14 +86,17 @@ class Peaks:
 
 
 @contextlib.contextmanager
-def attention_peaks(lm: LanguageModel, request: PeakRequest | None = None) -> Iterator[Peaks]:
+def attention_peaks(
+    lm: LanguageModel, request: PeakRequest | None = None, stop: bool = False
+) -> Iterator[Peaks]:
     """Record peaks of every forward pass of a model inside the context; by default of all rows.
 
     Contexts nest, with each other and with gates; what was there before is restored at the end,
     also after an exception. Other models, and this one's outputs, are left alone. A forward pass
     that raises leaves no step, and attention that gradient checkpointing computes once more in a
-    backward pass is not recorded. Raises `InputError` if the model hides its attention, or the
-    request does not fit a forward pass.
+    backward pass is not recorded. With `stop` the first pass ends when all is recorded, and with it
+    the block. Raises `InputError` if the model hides its attention, or the request does not fit a
+    forward pass.
     """
     wanted = request or PeakRequest()
     peaks = Peaks(lm.geometry)
@@ -102,6 +105,7 @@ def attention_peaks(lm: LanguageModel, request: PeakRequest | None = None) -> It
         {site.layer for site in lm.sites},
         lambda began: _PeakPass(began, wanted.rows, wanted.keys),
         lambda done: peaks.steps.append(done.step(lm.geometry)),
+        stop,
     ):
         yield peaks
 

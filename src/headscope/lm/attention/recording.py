@@ -19,7 +19,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.attention.plans import Mask, Plans, Rows, columns_of
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked, kernel_name, once_a_model
+from headscope.lm.hooks import ended_early, hooked, kernel_name, once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
 
@@ -257,11 +257,13 @@ def recording(
     layers: set[int],
     begin: Callable[[tuple[int, int, Any]], P],
     end: Callable[[P], None],
+    stop: bool = False,
 ) -> Iterator[None]:
     """Follow the attention of some layers through every forward pass inside the context.
 
-    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found. Raises `InputError` if
-    the model hides its attention.
+    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found. With ``stop`` the first
+    pass ends when all layers are seen, and with it the block. Raises `InputError` if the model
+    hides its attention.
     """
     sites = {site.attention: site for site in lm.sites if site.layer in layers}
     # None outside of passes, as when checkpointing recomputes a layer for the backward pass.
@@ -271,22 +273,25 @@ def recording(
         nonlocal current
         current = begin(_began(module, args, kwargs))
 
-    def on_call(module: nn.Module, call: Call) -> None:
-        if current is not None:
-            current.take(sites[module], call)
+    def on_call(module: nn.Module, seen: Call | torch.Tensor | None) -> None:
+        if current is None or seen is None:
+            return
+        current.take(sites[module], seen)
+        if stop and current.found.keys() == layers:
+            raise stopped
 
     def on_weights(module: nn.Module, args: Any, output: Any) -> None:
-        weights = weights_of(output, sites[module])
-        if current is not None and weights is not None:
-            current.take(sites[module], weights)
+        on_call(module, weights_of(output, sites[module]))
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         nonlocal current
         done, current = current, None
-        # Called after an exception too, then without an output.
-        if done is None or output is None:
+        if done is None:
             return
         missing = sorted(layers - done.found.keys())
+        # Called after an exception too, then without an output.
+        if output is None and (missing or not stop):
+            return
         if missing:
             raise InputError(
                 f"attention {done.what}s saw no attention in layers {missing} of a forward pass; "
@@ -294,7 +299,7 @@ def recording(
             )
         end(done)
 
-    with contextlib.ExitStack() as stack:
+    with ended_early() as stopped, contextlib.ExitStack() as stack:
         if capture_way(lm) == "function":
             stack.enter_context(observing(list(sites), on_call))
         else:

@@ -107,14 +107,17 @@ class Weights:
 
 
 @contextlib.contextmanager
-def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Weights]:
+def attention_weights(
+    lm: LanguageModel, request: WeightRequest, stop: bool = False
+) -> Iterator[Weights]:
     """Record the attention paid to chosen keys in every forward pass of a model in the context.
 
     Memory grows with rows × heads × chosen keys, never with rows × all keys. Contexts nest, with
     each other, with peaks and with gates; what was there before is restored at the end, also after
-    an exception. A forward pass that raises leaves no step. Raises `InputError` if a head is not
-    the model's; if the model hides its attention; if the request does not fit a forward pass; or if
-    the weights do not explain what the kernel gave.
+    an exception. A forward pass that raises leaves no step. With `stop` the first pass ends when
+    all is recorded, and with it the block. Raises `InputError` if a head is not the model's; if the
+    model hides its attention; if the request does not fit a forward pass; or if the weights do not
+    explain what the kernel gave.
     """
     heads = tuple(lm.geometry.heads()) if request.heads is None else request.heads
     for head in heads:
@@ -131,13 +134,13 @@ def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Wei
         done.prove()
         found.steps.append(done.step(heads))
 
-    with recording(lm, set(layers), begin, end):
+    with recording(lm, set(layers), begin, end, stop):
         yield found
 
 
 def weights_in(lm: LanguageModel, batch: Batch, request: WeightRequest) -> Weights:
     """What `attention_weights` records in one pass over a batch, in evaluation mode."""
-    with evaluating(lm.model), torch.no_grad(), attention_weights(lm, request) as found:
+    with evaluating(lm.model), torch.no_grad(), attention_weights(lm, request, stop=True) as found:
         lm.forward(batch, logits=False)
     return found
 

@@ -95,7 +95,7 @@ def write_pooled(
     the pool, but for a single row. Where memory does not suffice, the rows of the pool begin again
     in half of it. Needs a model for which `can_pool` is true.
     """
-    prefix = _Prefix(lm, requests)
+    prefix = SharedPrefix(lm, requests)
     waiting = deque(_order(requests, prefix.tokens, batch_tokens))
     pool = _Pool(lm, requests, prefix, observe)
     with evaluating(lm.model), torch.no_grad():
@@ -158,7 +158,7 @@ class _Pool:
     """
 
     def __init__(
-        self, lm: LanguageModel, requests: Requests, prefix: _Prefix, observe: Observer | None
+        self, lm: LanguageModel, requests: Requests, prefix: SharedPrefix, observe: Observer | None
     ) -> None:
         self._lm, self._requests, self._prefix, self._observe = lm, requests, prefix, observe
         self.rows: list[int] = []
@@ -177,7 +177,7 @@ class _Pool:
         requests = self._requests
         places = torch.tensor(stay, dtype=torch.long, device=self.ended.device)
         lengths = [self._lengths[at] for at in stay]
-        parts = [_Part(self._cache, stay, slice(-max(lengths), None))] if stay else []
+        parts = [_Part(self._cache, [*stay], slice(-max(lengths), None))] if stay else []
         tokens = [self._tokens[places]]
         rows = [self.rows[at] for at in stay]
         for bucket in self._prefix.buckets(entering):
@@ -185,7 +185,7 @@ class _Pool:
             with requests.applied(self._lm, bucket), self._watching(bucket, batch, True):
                 tokens.append(self._next(batch))
             own = [len(requests.ids[row]) for row in bucket]
-            parts.append(_Part(batch.cache, range(len(bucket)), slice(-max(own), None)))
+            parts.append(_Part(batch.cache, [*range(len(bucket))], slice(-max(own), None)))
             rows += bucket
             lengths += own
         self._cache = _joined(parts, _ROOM, release=True)
@@ -246,16 +246,18 @@ class _Pool:
         return logits.float().argmax(dim=-1, keepdim=True).to(self._lm.device)
 
 
-class _Prefix:
+class SharedPrefix:
     """The tokens that all prompts begin with, read once under each gate.
 
-    Below the first layer that any gate changes they are read once for all.
+    Below the first layer that any gate changes they are read once for all. ``most`` bounds them, so
+    that what is wanted of the tokens after so many can be had. For a model for which `can_pool` is
+    true.
 
     Attributes:
         tokens: how many; 0 where reading them apart spares nothing.
     """
 
-    def __init__(self, lm: LanguageModel, requests: Requests) -> None:
+    def __init__(self, lm: LanguageModel, requests: Requests, most: int | None = None) -> None:
         self._lm, self._requests = lm, requests
         #: For each gate a cache of several gates, and the row of it that is the gate's.
         self._caches: dict[int, tuple[Any, int]] = {}
@@ -264,6 +266,8 @@ class _Prefix:
         least, greatest = min(map(list, requests.ids)), max(map(list, requests.ids))
         alike = sum(takewhile(bool, map(eq, least, greatest)))
         self.tokens = min([alike, *(len(ids) - 1 for ids in requests.ids)])
+        if most is not None:
+            self.tokens = min(self.tokens, most)
         rows, gates = len(requests.ids), len(set(requests.gate_of.tolist()))
         # It takes a pass of its own for every gate.
         if self.tokens * (rows - gates) <= gates * lm.pass_overhead:
@@ -293,10 +297,13 @@ class _Prefix:
             return dataclasses.replace(batch, cache=DynamicCache())
         own = [int(gate) for gate in self._requests.gate_of[list(rows)]]
         self._read([gate for gate in dict.fromkeys(own) if gate not in self._caches])
-        parts = [
-            _Part(self._caches[gate][0], [self._caches[gate][1]], slice(0, length))
-            for gate, length in zip(own, past, strict=True)
-        ]
+        parts: list[_Part] = []
+        for gate, length in zip(own, past, strict=True):
+            cache, row = self._caches[gate]
+            if parts and (parts[-1].cache, parts[-1].columns.stop) == (cache, length):
+                parts[-1].rows.append(row)
+            else:
+                parts.append(_Part(cache, [row], slice(0, length)))
         ends = torch.tensor(past, device=self._lm.device)[:, None]
         before = torch.arange(max(past), device=self._lm.device) >= max(past) - ends
         return Batch(
@@ -342,7 +349,7 @@ class _Part:
     """Rows of a cache, and which of its columns count."""
 
     cache: Any
-    rows: Sequence[int]
+    rows: list[int]
     columns: slice
 
 
@@ -404,7 +411,7 @@ def _side_by_side(
     joined = tensors[0].new_zeros((rows, heads, width + room, channels))
     row = 0
     for tensor, part, own in zip(tensors, parts, widths, strict=True):
-        index = torch.tensor(list(part.rows), device=tensor.device)
+        index = torch.tensor(part.rows, device=tensor.device)
         taken = tensor[:, :, part.columns].index_select(0, index)
         joined[row : row + len(index), :, width - own : width] = taken
         row += len(index)
