@@ -69,7 +69,7 @@ def mask_step(lm: LanguageModel, work: Work, parameters: bool, number: int) -> f
     noise = torch.from_numpy(gumbel_noise(0, number, rows, count)).to(lm.device)
     total = 0.0
     try:
-        with contextlib.nullcontext() if parameters else frozen(lm):
+        with contextlib.nullcontext() if parameters else frozen(lm.model):
             for part in work.parts:
                 batch = collate([work.rows[row] for row in part], lm.pad_token_id)
                 learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)

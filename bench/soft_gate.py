@@ -146,7 +146,7 @@ def importance(lm: LanguageModel, samples: list[Answered]) -> HeadScores:
     """First-order importance for answers: the mean of |dL/dg| at g = 1 over the samples."""
     gate = torch.ones(lm.geometry.shape, requires_grad=True)
     total = torch.zeros(lm.geometry.shape)
-    with frozen(lm), lm.gated(gate):
+    with frozen(lm.model), lm.gated(gate):
         for one in samples:
             batch = collate([one.ids], lm.pad_token_id)
             learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)

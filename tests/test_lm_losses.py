@@ -46,7 +46,7 @@ def gradient(way: Any, lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, t
     generator = torch.Generator().manual_seed(3)
     shape = (len(batch.input_ids), lm.geometry.layers, lm.geometry.width)
     gate = torch.rand(shape, generator=generator).add(0.5).requires_grad_(True)
-    with frozen(lm), lm.gated(gate):
+    with frozen(lm.model), lm.gated(gate):
         found = way(lm, batch, later_tokens(batch))
         found.sum().backward()
     assert gate.grad is not None and bool(gate.grad.any())
@@ -124,7 +124,7 @@ def test_checkpointing_keeps_less_and_computes_layers_twice() -> None:
 def test_the_backward_pass_outside_a_checkpointed_gate_is_no_silent_zero() -> None:
     lm, batch = wrapped("llama"), sample_batch()
     gate = torch.ones(lm.geometry.shape, requires_grad=True)
-    with frozen(lm), checkpointed(lm), lm.gated(gate):
+    with frozen(lm.model), checkpointed(lm), lm.gated(gate):
         found = row_losses(lm, batch, later_tokens(batch))
     with pytest.raises(Exception, match=r"(?i)checkpoint|recomput"):
         found.sum().backward()
@@ -210,7 +210,7 @@ def test_frozen_parameters_are_as_before_afterwards() -> None:
     flags = {name: at % 2 == 0 for at, (name, _) in enumerate(lm.model.named_parameters())}
     for name, one in lm.model.named_parameters():
         one.requires_grad_(flags[name])
-    with pytest.raises(RuntimeError, match="stop"), frozen(lm):
+    with pytest.raises(RuntimeError, match="stop"), frozen(lm.model):
         assert not any(one.requires_grad for one in lm.model.parameters())
         raise RuntimeError("stop")
     assert {name: one.requires_grad for name, one in lm.model.named_parameters()} == flags

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
-from headscope.find.gating import adam_after
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.batching import in_halves, length_buckets
-from headscope.lm.losses import answer_batch, checkpointed, frozen, row_losses
+from headscope.lm.losses import answer_batch, checkpointed, frozen, losses_at
 from headscope.lm.prompting import Answered
 from headscope.progress import Steps
 
@@ -89,7 +88,8 @@ def gate_gradients(
         losses, gradients = _fitting_gradients(lm, rows, ones_gate(lm, len(some)), checkpoint)
         return _array(losses), _array(gradients)
 
-    with part.units("gradients", buckets, found.losses, found.reread, progress) as mine:
+    units = part.units("gradients", buckets, found.losses, found.reread, progress)
+    with frozen(lm.model), units as mine:
         for some, (losses, products) in in_halves(mine, work):
             fine = [at for at in range(len(some)) if _finite(losses[at], products[at])]
             found.keep([some[at] for at in fine], losses[fine], products[fine])
@@ -136,35 +136,34 @@ def _move(
 ) -> None:
     """Score the documents after those that are known, and move the gate."""
     done = len(found.losses)
-    ones = ones_gate(lm, 1)[0]
-    start = found.state or dict(zip(_STATE, map(_array, (ones, 0 * ones, 0 * ones)), strict=True))
-    gate = torch.nn.Parameter(torch.from_numpy(start["gate"].copy()).to(ones.device))
-    optimizer = adam_after(gate, done, start["exp_avg"], start["exp_avg_sq"], weight_decay)
-    optimizer.param_groups[0]["lr"] = learning_rate
+    ones = _array(ones_gate(lm, 1)[0])
+    state = found.state or dict(zip(_STATE, (ones, 0 * ones, 0 * ones), strict=True))
+    state = {name: values.copy() for name, values in state.items()}
+    gate = state["gate"]
     waiting: list[tuple[float, NDArray[np.float32]]] = []
 
     def keep(end: int) -> None:
         if waiting:
             some = list(range(end - len(waiting), end))
             losses = np.array([loss for loss, _ in waiting], dtype=np.float32)
-            found.keep(some, losses, np.stack([one for _, one in waiting]), _state(gate, optimizer))
+            found.keep(some, losses, np.stack([one for _, one in waiting]), state)
             waiting.clear()
 
-    for index in range(done, len(texts)):
-        losses, gradients = _fitting_gradients(
-            lm, [texts[index].ids], gate.detach()[None], checkpoint
-        )
-        products = _array(gate.detach() * gradients[0])
-        if not _finite(_array(losses), products):
-            keep(index)
-            raise _not_finite(lm, texts[index], float(losses[0]))
-        waiting.append((float(losses[0]), products))
-        gate.grad = gradients[0]
-        optimizer.step()
-        if len(waiting) == KEPT_EVERY or index + 1 == len(texts):
-            keep(index + 1)
-        if progress:
-            progress(index + 1, len(texts))
+    with frozen(lm.model):
+        for index in range(done, len(texts)):
+            rows, before = [texts[index].ids], torch.from_numpy(gate)[None].to(lm.device)
+            losses, gradients = _fitting_gradients(lm, rows, before, checkpoint)
+            loss, gradient = float(losses), _array(gradients[0])
+            products = gate * gradient
+            if not _finite(np.float32(loss), products):
+                keep(index)
+                raise _not_finite(lm, texts[index], loss)
+            waiting.append((loss, products))
+            _adam_step(state, gradient, index + 1, learning_rate, weight_decay)
+            if len(waiting) == KEPT_EVERY or index + 1 == len(texts):
+                keep(index + 1)
+            if progress:
+                progress(index + 1, len(texts))
 
 
 def batch_gradients(
@@ -175,8 +174,10 @@ def batch_gradients(
     batch, learned = answer_batch(lm, [(row, 1) for row in rows])
     own = gate.detach().clone().requires_grad_(True)
     again = checkpointed(lm) if checkpoint else contextlib.nullcontext()
-    with torch.enable_grad(), frozen(lm), lm.gated(own), again:
-        losses = row_losses(lm, batch, learned)
+    with torch.enable_grad(), frozen(lm.model), lm.gated(own), again:
+        flat = losses_at(lm, batch, learned)
+        parts = flat.split([len(row) - 1 for row in rows])
+        losses = torch.stack([part.mean() for part in parts])
         (gradients,) = torch.autograd.grad(losses.sum(), own)
     return losses.detach(), gradients
 
@@ -206,7 +207,7 @@ def _array(tensor: torch.Tensor) -> NDArray[np.float32]:
     return values
 
 
-def _finite(loss: NDArray[np.float32], products: NDArray[np.float32]) -> bool:
+def _finite(loss: NDArray[np.float32] | np.float32, products: NDArray[np.float32]) -> bool:
     return bool(np.isfinite(loss).all() and np.isfinite(products).all())
 
 
@@ -268,11 +269,20 @@ class _Found:
         )
 
 
+#: A moving gate, and AdamW's running means of its gradient and of the square of it.
 _STATE = ("gate", "exp_avg", "exp_avg_sq")
 
 
-def _state(gate: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> Arrays:
-    """What a later process needs to go on: the gate, and AdamW's running means."""
-    kept = optimizer.state[gate]
-    tensors = (gate, kept["exp_avg"], kept["exp_avg_sq"])
-    return {name: _array(one) for name, one in zip(_STATE, tensors, strict=True)}
+def _adam_step(
+    state: Arrays, gradient: NDArray[np.float32], step: int, rate: float, decay: float
+) -> None:
+    """A step of AdamW (Loshchilov & Hutter 2019), from 1, on the arrays themselves.
+
+    With the betas and the epsilon of PyTorch, whose optimizer takes as long for so few numbers as
+    three layers of a small model.
+    """
+    gate, first, second = (state[name] for name in _STATE)
+    first += (1 - 0.9) * (gradient - first)
+    second += (1 - 0.999) * (gradient * gradient - second)
+    gate *= 1 - rate * decay
+    gate -= rate / (1 - 0.9**step) * first / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)

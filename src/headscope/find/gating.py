@@ -135,7 +135,7 @@ def descend(
             (gradient,) = torch.autograd.grad(found.sum(), numbers)
         return found.detach().cpu(), gradient
 
-    with frozen(lm), checkpointed(lm) if checkpointing else contextlib.nullcontext():
+    with frozen(lm.model), checkpointed(lm) if checkpointing else contextlib.nullcontext():
         for rows in batches:
             total, gradient = 0.0, torch.zeros_like(numbers)
             for some, (found, part) in in_halves([rows], work):

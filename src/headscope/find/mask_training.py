@@ -210,7 +210,7 @@ def train_mask(
     step = _step(lm, answered, config, names)
     state = TrainingState.resume(run, step.count, config, lm.device)
     written = time.monotonic()
-    with frozen(lm), checkpointed(lm) if config.checkpointing else contextlib.nullcontext():
+    with frozen(lm.model), checkpointed(lm) if config.checkpointing else contextlib.nullcontext():
         while state.step < config.steps:
             try:
                 loss, gradient = step.gradient(state.numbers, state.step)
@@ -246,7 +246,7 @@ def seconds_a_step(
     """
     step = _step(lm, answered, config, names)
     numbers = TrainingState.resume(None, step.count, config, lm.device).numbers
-    with frozen(lm), checkpointed(lm) if config.checkpointing else contextlib.nullcontext():
+    with frozen(lm.model), checkpointed(lm) if config.checkpointing else contextlib.nullcontext():
         step.gradient(numbers, 0)
         began = clock()
         for number in range(_TIMED):

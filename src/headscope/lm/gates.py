@@ -59,12 +59,14 @@ def gated(
     tokens are not known.
     """
     values = gate_tensor(lm.geometry, gate)
+    # All at once: of slices taken one by one, autograd would add up gradients of the whole gate.
+    of_layer = values.unbind(-2)
     mean = _mean_tensor(lm, ablate, means)
     positions = None if mean is None else Positions(lm)
 
     def hooks() -> Iterator[Any]:
         for site in lm.sites:
-            own = values[..., site.layer, : site.heads]
+            own = of_layer[site.layer][..., : site.heads]
             if skip_identity and not own.requires_grad and bool((own == 1).all()):
                 continue
             replacing = None
@@ -145,11 +147,12 @@ def _hook(
     ready: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def factors(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The gate (…, H, 1), and what is added to each class, (C, H, D) or (B, C, H, D)."""
+        """The gate, (H, 1) or (B, 1, H, 1), and what is added to each class, (…, C, H, D)."""
         key = (x.device, x.dtype)
         if key in ready:
             return ready[key]
-        factor = gate.to(x.device, x.dtype).unsqueeze(-1)
+        # With one gate a row, a dimension for the tokens stands between rows and heads.
+        factor = gate.to(x.device, x.dtype).view(*gate.shape[:-1], *[1] * (gate.dim() - 1), -1, 1)
         offset = None
         if replacing is not None:
             kept = gate.to(x.device, torch.float64)[..., None, :, None]
@@ -161,15 +164,12 @@ def _hook(
     def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         x = args[0]
         factor, offset = factors(x)
-        if gate.dim() == 2:
-            if x.dim() != 3 or x.shape[0] != gate.shape[0]:
-                raise InputError(
-                    f"A gate for {gate.shape[0]} rows met a batch of shape {tuple(x.shape)} in "
-                    f"layer {site.layer}; give one gate a row, and generate without beam search "
-                    "and num_return_sequences, which expand the batch."
-                )
-            # One gate a row: a dimension for the tokens between rows and heads.
-            factor = factor.unsqueeze(1)
+        if gate.dim() == 2 and (x.dim() != 3 or x.shape[0] != gate.shape[0]):
+            raise InputError(
+                f"A gate for {gate.shape[0]} rows met a batch of shape {tuple(x.shape)} in "
+                f"layer {site.layer}; give one gate a row, and generate without beam search "
+                "and num_return_sequences, which expand the batch."
+            )
         heads = x.view(*x.shape[:-1], site.heads, site.head_width) * factor
         if offset is not None and replacing is not None:
             classes = replacing[1].classes(x, len(replacing[0]))

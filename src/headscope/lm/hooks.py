@@ -47,6 +47,32 @@ def once_a_model(find: Callable[[LanguageModel], T]) -> Callable[[LanguageModel]
     return remembered
 
 
+def outermost(
+    context: Callable[[nn.Module], contextlib.AbstractContextManager[None]],
+) -> Callable[[nn.Module], contextlib.AbstractContextManager[None]]:
+    """Let a context of a model be entered inside itself, where it does nothing more.
+
+    Entering one goes through all of a model's modules or parameters, which takes as long as a
+    layer of a small model, so loops of passes enter it once around them.
+    """
+    entered: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+    @functools.wraps(context)
+    @contextlib.contextmanager
+    def once(model: nn.Module) -> Iterator[None]:
+        if model in entered:
+            yield
+            return
+        with context(model):
+            entered.add(model)
+            try:
+                yield
+            finally:
+                entered.discard(model)
+
+    return once
+
+
 @contextlib.contextmanager
 def hooked(handles: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
     """Hooks (the handles that registering them gives) that are there inside the context alone."""

@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
-from headscope.lm.hooks import hooked, inner_model, text_config
+from headscope.lm.hooks import hooked, inner_model, outermost, text_config
 from headscope.lm.weights import input_device
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
 
+@outermost
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put every module in evaluation mode, and give each its own mode back at the end.

@@ -26,7 +26,13 @@ from headscope.errors import InputError
 from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.hooks import inner_model, kept_output, replaced_forwards, text_config
+from headscope.lm.hooks import (
+    inner_model,
+    kept_output,
+    outermost,
+    replaced_forwards,
+    text_config,
+)
 from headscope.lm.inputs import evaluating, parameters_of
 from headscope.lm.model import LanguageModel
 
@@ -39,6 +45,10 @@ _known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 _SAME = {torch.float32: 1e-4, torch.float64: 1e-9}
 _SAME_IN_HALF = 2e-2
 _TRIED = 8
+#: Where so many positions a learned token or fewer fit a chunk, their logits are made in one pass.
+_MOST = 1.25
+#: A target that has no loss.
+_NONE = -100
 
 
 def token_losses(
@@ -125,15 +135,17 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
     real = batch.attention_mask.cpu().bool()
     predicted = real & functional.pad(real[:, :-1], (1, 0), value=False)
     counts = learned.sum(dim=1)
-    for row in range(len(learned)):
-        if bool((learned[row] & ~predicted[row]).any()):
-            raise InputError(
-                f"Row {row} of a batch marks padding or its first token, which nothing predicts; "
-                "mark later tokens."
-            )
-        if not counts[row]:
-            raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
-    with contextlib.nullcontext() if lm.model in _calm else evaluating(lm.model):
+    wrong, empty = (learned & ~predicted).any(dim=1).int(), (counts == 0).int()
+    if bool(wrong.any()):
+        raise InputError(
+            f"Row {int(wrong.argmax())} of a batch marks padding or its first token, which nothing "
+            "predicts; mark later tokens."
+        )
+    if bool(empty.any()):
+        raise InputError(
+            f"Row {int(empty.argmax())} of a batch marks no token, so its loss has no meaning."
+        )
+    with evaluating(lm.model):
         flat = losses_at(lm, batch, learned)
     owner = learned.nonzero()[:, 0].to(flat.device)
     sums = torch.zeros(len(learned), dtype=flat.dtype, device=flat.device)
@@ -146,20 +158,21 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     Gradients are kept where they are switched on; the caller sees to the model's mode. `learned`,
     bool (B, T), marks none in column 0, and none that is padding or the first token of its row.
     """
-    places = learned.nonzero(as_tuple=True)
-    before = (places[0], places[1] - 1)
-    targets = batch.input_ids.cpu()[places]
-    if not applies_apart(lm, batch):
+    vocabulary = int(text_config(lm.model).vocab_size)
+    size = max(1, CHUNK // vocabulary)
+    if learned.numel() <= min(size, _MOST * int(learned.sum())) or not applies_apart(lm, batch):
+        targets = batch.input_ids.cpu().where(learned, _NONE).roll(-1, dims=1)
         logits = lm.forward(batch).logits
-        return _entropy(logits[before], targets)
+        flat = _entropy(logits.flatten(0, 1), targets.flatten())
+        return flat[learned.roll(-1, dims=1).flatten()]
+    places = learned.nonzero(as_tuple=True)
+    targets = batch.input_ids.cpu()[places]
     hidden, output = hidden_states(lm, batch)
-    chosen = hidden[before]
+    chosen = hidden[places[0], places[1] - 1]
 
     def losses(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         return _entropy(vocabulary_logits(lm, part, output), wanted)
 
-    vocabulary = int(text_config(lm.model).vocab_size)
-    size = max(1, CHUNK // vocabulary)
     parts = []
     for start in range(0, max(1, len(targets)), size):
         part, wanted = chosen[start : start + size], targets[start : start + size]
@@ -178,21 +191,20 @@ def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits.float(), targets.to(logits.device), reduction="none")
 
 
+@outermost
 @contextlib.contextmanager
-def frozen(lm: LanguageModel) -> Iterator[None]:
-    """No parameter of the model requires a gradient inside; all are as before afterwards."""
-    parameters = [one for one in lm.model.parameters() if one.requires_grad]
+def frozen(model: nn.Module) -> Iterator[None]:
+    """No parameter of a model requires a gradient inside, and it is in evaluation mode; all is as
+    before afterwards."""
+    parameters = [one for one in model.parameters() if one.requires_grad]
     for one in parameters:
         one.requires_grad_(False)
     try:
-        yield
+        with evaluating(model):
+            yield
     finally:
         for one in parameters:
             one.requires_grad_(True)
-
-
-#: Models inside `checkpointed`, whose mode is set for the backward pass too.
-_calm: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -205,14 +217,8 @@ def checkpointed(lm: LanguageModel) -> Iterator[None]:
     is in evaluation mode inside, also while layers are computed again.  The backward pass has to
     run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
     """
-    nested = lm.model in _calm
     with evaluating(lm.model), replaced_forwards(lm.decoder_layers, _twice):
-        _calm.add(lm.model)
-        try:
-            yield
-        finally:
-            if not nested:
-                _calm.discard(lm.model)
+        yield
 
 
 def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
