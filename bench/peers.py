@@ -83,8 +83,29 @@ PACKAGES = {
 JOBS = ("translation-score", "removal", "lahis", "mask", "rating")
 #: A text or a score is equal where logits, weights, losses differ by less.
 LOGITS, CLOSE = 1e-4, 1e-5
+#: Ratios aimed at, by job, model, the other way and headscope's.
+AIMS = {
+    **{
+        ("translation-score", model, other, "headscope"): 1.0
+        for model in ("small", "smollm2")
+        for other in ("attention matrices of a batch", "nnsight", "transformer-lens")
+    },
+    ("translation-score", "smollm2", "a plain pass", "headscope"): 0.9,
+    ("translation-score", "gemma3", "a plain pass", "headscope"): 0.9,
+    ("removal", "small", "zeroed W_O and generate", "headscope"): 1.6,
+    ("removal", "smollm2", "zeroed W_O and generate", "headscope"): 1.5,
+    ("removal", "gemma3", "zeroed W_O and generate", "headscope"): 2.0,
+    **{
+        (job, model, other, own): 1.0
+        for model in ("small", "smollm2")
+        for job, other, own in (
+            ("lahis", "the published loop", "headscope --update-gate"),
+            ("mask", "nam-causal-head-gating", "headscope, autocast"),
+        )
+    },
+}
 #: One in so many tokens of a random model ends its texts.
-ENDS = 32
+ENDS = 20
 
 #: Seconds by clock, and what was made.
 Timed = tuple[dict[str, float], Any]
@@ -250,11 +271,12 @@ def translation_score(
 ) -> tuple[Case, dict[str, str]]:
     """Peaks of all heads at the steps that predict the references, and the scores of their links.
 
-    Without `batch_tokens` all sentences are read together.
+    Without `batch_tokens` all sentences are read together: the shortest of twice as many.
     """
     lm = model.lm
-    (pairs,) = model.directions(sentences).values()
+    (pairs,) = model.directions(sentences * (1 if batch_tokens else 2)).values()
     texts, _ = given_texts(lm, pairs, TranslationScore(), NOWHERE)
+    texts = sorted(texts, key=lambda text: len(text.ids))[:sentences]
     ids = [list(text.ids) for text in texts]
     tables = [allowed_keys(text.words, text.words.links) for text in texts]
     limit = batch_tokens or 1 << 40
@@ -627,24 +649,52 @@ def rating(model: Model, count: int, batch_tokens: int) -> Case:
     return Case("rating", work, ways, [("two passes", "headscope", check)])
 
 
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much of each job is done.
+
+    Attributes:
+        pairs: of Translation Scores; batches: padded tokens of a batch, None: all sentences.
+        removal: sentences, conditions.
+        documents: whose gradients are taken; longest: their tokens.
+        samples: of a step of a mask.
+        rated: documents.
+    """
+
+    pairs: int
+    batches: tuple[int | None, ...]
+    removal: tuple[int, int]
+    documents: int
+    longest: tuple[int, ...]
+    samples: int
+    rated: int
+
+
+SIZES = {
+    "quick": Sizes(2, (None, 512), (2, 2), 2, (16,), 2, 2),
+    "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
+    "smollm2": Sizes(12, (2048,), (40, 3), 8, (64,), 8, 0),
+    "gemma3": Sizes(12, (2048,), (40, 3), 0, (), 0, 0),
+    "gpu": Sizes(400, (None, 8192), (100, 12), 200, (32, 128), 64, 400),
+}
+
+
 def cases(
-    model: Model, peers: Peers, jobs: Sequence[str], quick: bool
-) -> Iterator[tuple[Case | None, dict[str, str]]]:
+    model: Model, peers: Peers, jobs: Sequence[str], sizes: Sizes
+) -> Iterator[tuple[Case, dict[str, str]]]:
     """The jobs of a model, each with the packages that take no part and why."""
-    real = model.name in ("smollm2", "gemma3")
     if "translation-score" in jobs:
-        sentences = 2 if quick else 12 if real else 60
-        yield translation_score(model, peers, sentences, None)
-        if not real:
-            yield translation_score(model, peers, sentences, 512)
+        for batch_tokens in sizes.batches:
+            yield translation_score(model, peers, sizes.pairs, batch_tokens)
     if "removal" in jobs:
-        yield removal(model, *((2, 2) if quick else (40, 3) if real else (100, 12))), {}
-    if "lahis" in jobs and model.name != "gemma3":
-        yield lahis(model, *((2, 16) if quick else (8, 64) if real else (50, 128))), {}
-    if "mask" in jobs and model.name != "gemma3":
-        yield mask(model, peers, 2 if quick else 8 if real else 16)
-    if "rating" in jobs and not real:
-        yield rating(model, 2 if quick else 100, 2048), {}
+        yield removal(model, *sizes.removal), {}
+    if "lahis" in jobs:
+        for longest in sizes.longest:
+            yield lahis(model, sizes.documents, longest), {}
+    if "mask" in jobs and sizes.samples:
+        yield mask(model, peers, sizes.samples)
+    if "rating" in jobs and sizes.rated:
+        yield rating(model, sizes.rated, 2048), {}
 
 
 def measured(case: Case, repeats: int, clock: str) -> Iterator[dict[str, Any]]:
@@ -685,20 +735,17 @@ def measured(case: Case, repeats: int, clock: str) -> Iterator[dict[str, Any]]:
 
 
 def made_model(shape: str, device: str, dtype: str, scratch: Path) -> tuple[Any, Path | None]:
-    """A model of a shape with random weights and the bundled tokenizer, and its folder.
-
-    A small one is written for packages to read, and its texts end as often as others do.
-    """
+    """A model of a shape with random weights and the bundled tokenizer, whose texts end as often as
+    others do; the small one with a folder, where packages read it."""
     from transformers import AutoTokenizer
 
-    lm, _ = build(shape, device, dtype)
+    model = build(shape, device, dtype)[0].model
     tokenizer = AutoTokenizer.from_pretrained(weights.path())
-    if shape == "8b":
-        return LanguageModel.wrap(lm.model, tokenizer, shape, check=False), None
-    ends = list(range(ENDS, min(len(tokenizer), SHAPES[shape].vocabulary), ENDS))
-    lm.model.generation_config.eos_token_id = ends
+    model.generation_config.eos_token_id = list(range(ENDS, model.config.vocab_size, ENDS))
+    if shape != "small":
+        return LanguageModel.wrap(model, tokenizer, shape, check=False), None
     folder = scratch / shape
-    lm.model.save_pretrained(folder)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return headscope.load(str(folder), device=device, dtype=dtype), folder
 
@@ -729,6 +776,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the JSON there")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     given = parser.parse_args()
+    if SHAPES[given.shape].vocabulary < 3072:
+        parser.error(f"the vocabulary of {given.shape} is smaller than that of the tokenizer")
     torch.set_num_threads(given.threads)
     clock = "process" if given.device == "cpu" else "wall"
     result: dict[str, Any] = {
@@ -757,17 +806,20 @@ def main() -> None:
                     "sentences": "given" if model.data else "of the bundled model",
                 }
                 jobs = given.only or JOBS
-                for case, missing in cases(model, peers, jobs, given.quick):
+                sizes = SIZES[
+                    "quick" if given.quick else model.name if model.name in SIZES else "gpu"
+                ]
+                for case, missing in cases(model, peers, jobs, sizes):
                     if model.lm.device.type == "cuda":
                         torch.cuda.reset_peak_memory_stats()
                     for row in measured(case, given.repeats, clock):
                         if model.lm.device.type == "cuda":
                             row["peak_bytes"] = torch.cuda.max_memory_allocated()
-                        rows.append({"model": model.name, **row})
-                    left_out += [
-                        {"model": model.name, "what": f"{case.job}: {name}", "why": why}
-                        for name, why in missing.items()
-                    ]
+                        names = row["job"], model.name, row["against"], row["headscope"]
+                        rows.append({"model": model.name, **row, "aim": AIMS.get(names)})
+                    for name, why in missing.items():
+                        missed = {"model": model.name, "what": f"{case.job}: {name}", "why": why}
+                        left_out += [missed] * (missed not in left_out)
                 peers.stop()
         finally:
             peers.stop()
