@@ -488,9 +488,14 @@ def removal(model: Model, sentences: int, conditions: int, rows: int = 32) -> Ca
 
 
 def documents(lm: LanguageModel, count: int, longest: int) -> list[Answered]:
-    """English documents of the bundled model's world."""
-    texts = sample_documents("en", "dev", count, 0).documents
-    return [Answered(tuple(lm.encode(text.text)[:longest]), 1, text.id) for text in texts]
+    """English documents of the bundled model's world, put together where they shall be long."""
+    each = 1 + longest // 128
+    texts = [text.text for text in sample_documents("en", "dev", count * each, 0).documents]
+    joined = [" ".join(texts[at : at + each]) for at in range(0, len(texts), each)]
+    return [
+        Answered(tuple(lm.encode(text)[:longest]), 1, f"document {number}")
+        for number, text in enumerate(joined, 1)
+    ]
 
 
 def published_loop(lm: LanguageModel, texts: Sequence[Answered], update: bool) -> Any:
@@ -675,7 +680,7 @@ SIZES = {
     "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
     "smollm2": Sizes(12, (2048,), (40, 3), 8, (64,), 8, 0),
     "gemma3": Sizes(12, (2048,), (40, 3), 0, (), 0, 0),
-    "gpu": Sizes(400, (None, 8192), (100, 12), 200, (32, 128), 64, 400),
+    "gpu": Sizes(400, (None, 8192), (100, 12), 200, (128, 2048), 64, 400),
 }
 
 

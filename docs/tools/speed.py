@@ -84,6 +84,8 @@ def work(of: dict[str, Any]) -> str:
             return f"{size['conditions']} conditions × {size['sentences']} sentences{shots}{chat}"
         case "mask":
             return f"{size['samples']} samples"
+        case "lahis":
+            return f"{size['documents']} documents of {size['tokens']['max']} tokens at most"
     return f"{size['documents']} documents"
 
 
