@@ -135,7 +135,7 @@ class Model:
     Attributes:
         name: such as `small`.
         folder: where packages read it; None: they take no part.
-        data, shots: see `headscope.studies.pairs.PairsChoice`.
+        data: files of sentences; shots: examples of a prompt in removal.
     """
 
     name: str
@@ -145,8 +145,9 @@ class Model:
     data: tuple[str, ...]
     shots: int
 
-    def directions(self, sentences: int) -> dict[str, Any]:
-        choice = PairsChoice(pair=(self.pair,), data=self.data, limit=sentences, shots=self.shots)
+    def directions(self, sentences: int, shots: int = 0) -> dict[str, Any]:
+        """Test sentences, with examples before each in its prompt."""
+        choice = PairsChoice(pair=(self.pair,), data=self.data, limit=sentences, shots=shots)
         own = "pocket" if not self.data else self.name
         return dict(read_directions(choice, own, "test", sentences).items())
 
@@ -275,7 +276,7 @@ def translation_score(
     """
     lm = model.lm
     (pairs,) = model.directions(sentences * (1 if batch_tokens else 2)).values()
-    texts, _ = given_texts(lm, pairs, TranslationScore(), NOWHERE)
+    texts, _ = given_texts(lm, pairs, TranslationScore(chat=False), NOWHERE)
     texts = sorted(texts, key=lambda text: len(text.ids))[:sentences]
     ids = [list(text.ids) for text in texts]
     tables = [allowed_keys(text.words, text.words.links) for text in texts]
@@ -392,7 +393,7 @@ class Translations:
 
     def __init__(self, model: Model, sentences: int, conditions: int, rows: int) -> None:
         self.lm, self.batch_rows = model.lm, rows
-        directions = model.directions(sentences)
+        directions = model.directions(sentences, model.shots)
         self.prompts, self.limits, self.config, self.special = prompts_with_limits(
             self.lm, [*directions.values()], Removal()
         )
@@ -678,8 +679,8 @@ class Sizes:
 SIZES = {
     "quick": Sizes(2, (None, 512), (2, 2), 2, (16,), 2, 2),
     "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
-    "smollm2": Sizes(12, (2048,), (40, 3), 8, (64,), 8, 0),
-    "gemma3": Sizes(12, (2048,), (40, 3), 0, (), 0, 0),
+    "smollm2": Sizes(12, (2048,), (32, 2), 0, (), 8, 0),
+    "gemma3": Sizes(12, (2048,), (32, 2), 0, (), 0, 0),
     "gpu": Sizes(400, (None, 8192), (100, 12), 200, (128, 2048), 64, 400),
 }
 
@@ -775,6 +776,7 @@ def main() -> None:
     parser.add_argument("--data", action="append", default=[], help="sentences for these two")
     parser.add_argument("--pair", default="en-es", help="their direction")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--real-repeats", type=int, default=3, help="with the two real models")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
@@ -811,13 +813,14 @@ def main() -> None:
                     "sentences": "given" if model.data else "of the bundled model",
                 }
                 jobs = given.only or JOBS
+                repeats = given.repeats if model.name == given.shape else given.real_repeats
                 sizes = SIZES[
                     "quick" if given.quick else model.name if model.name in SIZES else "gpu"
                 ]
                 for case, missing in cases(model, peers, jobs, sizes):
                     if model.lm.device.type == "cuda":
                         torch.cuda.reset_peak_memory_stats()
-                    for row in measured(case, given.repeats, clock):
+                    for row in measured(case, repeats, clock):
                         if model.lm.device.type == "cuda":
                             row["peak_bytes"] = torch.cuda.max_memory_allocated()
                         names = row["job"], model.name, row["against"], row["headscope"]
