@@ -19,6 +19,7 @@ class Shape:
     Attributes:
         layers, hidden, inner, heads, shared, width, vocabulary: numbers of layers, channels,
             channels of the feed-forward part, query heads, key heads, channels of a head, tokens.
+        spread: standard deviation of the random weights.
         aims: the largest ratio hoped for, by length in tokens, of the forward pass with peaks to
             the plain one; ``greedy_aim`` the same for greedy decoding.
     """
@@ -33,6 +34,7 @@ class Shape:
     vocabulary: int
     context: int = 8192
     tied: bool = False
+    spread: float = 0.02
     aims: tuple[tuple[int, float], ...] = ()
     greedy_aim: float | None = None
 
@@ -47,6 +49,8 @@ SHAPES = {
         # Forty tokens are the length of a prompt with its translation in its own world.
         Shape("pocket", 6, 160, 384, 16, 4, 16, 3072, tied=True, aims=((40, 1.20),)),
         Shape("8b", 32, 4096, 14336, 32, 8, 128, 128256, aims=((256, 1.05),)),
+        # 4.3 million parameters; its queries and keys are wide enough for attention with peaks.
+        Shape("small", 8, 192, 432, 8, 8, 24, 3072, spread=0.072),
         Shape("tiny", 2, 64, 128, 4, 2, 16, 512),
         # So many words that logits are larger than everything else.
         Shape("128k-words", 2, 64, 128, 4, 2, 16, 128000),
@@ -77,6 +81,7 @@ def build(name: str, device: str, dtype: str, seed: int = 0) -> tuple[LanguageMo
             head_dim=shape.width,
             max_position_embeddings=shape.context,
             tie_word_embeddings=shape.tied,
+            initializer_range=shape.spread,
         )
         torch.manual_seed(seed)
         before = torch.get_default_dtype()

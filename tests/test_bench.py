@@ -27,6 +27,16 @@ QUICK: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
             "greedy 0 equal_tokens": 1.0,
         },
     ),
+    "peers": (
+        ("--quick", "--repeats", 1),
+        {
+            "packages": {},
+            "rows 2 outcome equal": True,
+            "rows 6 against": "zeroed W_O and generate",
+            "rows 6 outcome equal": True,
+            "left_out 0 what": "the model",
+        },
+    ),
     "mask": (("--quick",), {"equal_losses": True, "device": "cpu"}),
     "one_by_one": (
         ("--quick", "--threads", 1),
@@ -99,3 +109,12 @@ def test_rankers_see_translations_and_nothing_is_computed_twice(
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "losses").iterdir()}
     assert bench("trater", *size, *few)["languages"] == result["languages"]
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "losses").iterdir()} == times
+
+
+def test_peers_runs_at_the_shape_of_a_gpu_and_says_who_takes_no_part(bench: Bench) -> None:
+    """With weights made in memory, and more words than the tokenizer knows."""
+    shape = ("--quick", "--repeats", 1, "--shape", "128k-words", "--dtype", "bfloat16")
+    result = bench("peers", *shape, "--only", "removal", "--only", "mask", "--only", "lahis")
+    assert [row["job"] for row in result["rows"]] == ["removal", "lahis", "lahis", "mask"]
+    assert {row["model"] for row in result["rows"]} == {"128k-words"}
+    assert result["left_out"][-1]["what"] == "mask: nam-causal-head-gating"

@@ -9,6 +9,7 @@ import ast
 import html
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -52,6 +53,7 @@ def changed() -> float:
         ROOT / "mkdocs.yml",
         *(file for file in DOCS.rglob("*") if file.is_file() and "__pycache__" not in file.parts),
         *(ROOT / "src").rglob("*.py"),
+        ROOT / "bench" / "results" / "peers.json",
     ]
     return max(file.stat().st_mtime for file in sources)
 
@@ -233,6 +235,22 @@ def test_formulas_keep_what_is_around_them() -> None:
     assert before + after.partition("\n")[0] == "a  b $5 `code` *c*"
     assert "<msub><mi>x</mi><mn>1</mn></msub>" in formula and "*" not in formula
     assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in after
+
+
+def test_the_table_of_speed_shows_losses_and_what_was_left_out() -> None:
+    """One row for each comparison that is stored."""
+    speed = tool("speed")
+    result = json.loads((speed.RESULTS / "peers.json").read_text(encoding="utf-8"))
+    slower = dict(result["rows"][0], aim=1.0)
+    slower["ratio"] = {"median": 0.5, "min": 0.4, "max": 0.6, "n": 5}
+    absent = {"model": "gemma3", "what": "mask: a package", "why": "it knows no such model"}
+    result |= {"rows": [*result["rows"], slower], "left_out": [absent]}
+    lines = speed.page(result).splitlines()
+    assert sum(line.startswith("| ") for line in lines) == len(result["rows"]) + 1
+    (row,) = (line for line in lines if "0.50" in line)
+    assert "**0.50** (0.40–0.60) | ≥ 1.0, **missed**" in row
+    assert lines[-1] == "* gemma3, mask: a package: it knows no such model"
+    assert "<!-- peers" not in speed.expanded((DOCS / "speed.md").read_text(encoding="utf-8"))
 
 
 def test_it_opens_and_searches_from_the_file_system_without_any_request(site: Path) -> None:

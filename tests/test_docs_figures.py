@@ -128,7 +128,6 @@ def given() -> dict[str, Any]:
             fmean(o["largest_other"]["change"] for o in m["own"].values()) for m in matrices
         ],
         "random": [fmean(r[i]["value"] for i, r in enumerate(m["random"])) for m in matrices],
-        "lengths": stored("lahis")["lengths"],
         "nll": {
             kind: fmean(
                 fmean(one["nll"] for one in task["conditions"] if one["kind"] == kind)
@@ -197,8 +196,6 @@ FIGURES = [
         *(f"pocket_{name}" for name in ("translate_sentences", "repeat_sentences", "capitals")))),
     ("| heads removed one by one", each("{speedup[@]:.1f}", "median", "min", "max")),
     ("| LAHIS, bundled model", each("{own[@]:.3f}, {others[@]:.3f}, {random[@]:.3f}", 0, 1, 2)),
-    ("| LAHIS, documents",
-     ", ".join(f"{{lengths[{at}][speedup][median]:.1f}}" for at in range(4))),
     ("| masks, bundled", each("{nll[@]:.2f}", "as-is", "masked", "shuffled", "instructed")),
     ("| soft gates", each("{gated[@][accuracy][mean]:.1%}", "untouched", "trained", "random",
                           "random-layer-matched")),

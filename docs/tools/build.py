@@ -3,8 +3,9 @@
     python docs/tools/build.py          # what `make docs` runs; any warning is an error
 
 The pages of `docs/` go in as they are but for formulas, which become MathML, drawn by browsers
-without scripts, and `<!-- public MODULE -->`, which becomes that module's reference. The built site
-loads nothing from elsewhere and opens from the file system.
+without scripts, `<!-- public MODULE -->`, which becomes that module's reference, and
+`<!-- peers FILE -->`, which becomes the table of a stored result. The built site loads nothing from
+elsewhere and opens from the file system.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import commands
 import formulas
 import notebooks
 import public
+import speed
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -70,7 +72,8 @@ def stage() -> None:
 
 def page(file: Path) -> str:
     """A page of `docs/` as the site's generator gets it."""
-    return formulas.as_mathml(public.expanded(file.read_text(encoding="utf-8")))
+    text = speed.expanded(public.expanded(file.read_text(encoding="utf-8")))
+    return formulas.as_mathml(text)
 
 
 def keep_at_home(site: Path) -> None:

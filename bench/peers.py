@@ -1,0 +1,840 @@
+"""The same work by headscope and by others, side by side, as JSON.
+
+    python bench/peers.py --venvs FOLDER --smollm2 FOLDER --gemma3 FOLDER --out FILE
+    python bench/peers.py --shape 8b --device cuda --dtype bfloat16 --out FILE
+
+Every repeat does each job once in every way, in an order that changes, after one round to warm up.
+Seconds are of the process on a CPU and of the wall on a GPU; a ratio is the other way's seconds
+over headscope's in the same repeat (above 1 headscope is faster), and the median counts. What the
+ways make is compared, and the result says how far it is equal.
+
+Packages run in environments of their own under --venvs, made where they are missing, as processes
+that take turns with this one. What is not in a package (a plain pass, attention matrices of a whole
+batch, zeroed weights and ``generate``, the loops of the papers, two passes) is written here, from
+the papers' definitions. Without --shape the model is one of 4.3 million parameters with random
+weights; sentences are those of the bundled model, or --data. With a GPU's shape, weights are made
+on the device, and packages take no part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from machine import machine, tell
+from peaks_models import SHAPES, build
+from peaks_ways import Settings, eager
+from peers_packages import Texts, pack, scores
+from rate_ways import Ways
+from timing import load, moment, say, spread, wait
+
+import headscope
+from headscope.find.alignment import allowed_keys, given_texts
+from headscope.find.capture import capture_reference
+from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients
+from headscope.find.gating import answer_losses
+from headscope.find.importance import importance
+from headscope.find.mask_training import (
+    gumbel_noise,
+    rows_of_step,
+    starting_weights,
+    straight_through,
+    train_mask,
+)
+from headscope.find.masking import MaskTraining
+from headscope.find.scoring import NOWHERE
+from headscope.find.translation_config import TranslationScore
+from headscope.heads import HeadSet
+from headscope.heads.draws import draw_heads
+from headscope.lm.batching import collate
+from headscope.lm.generation import Generation, generate_batch
+from headscope.lm.generation.texts import generation_of
+from headscope.lm.inputs import forward_inputs
+from headscope.lm.losses import frozen
+from headscope.lm.model import LanguageModel
+from headscope.lm.prompting import Answered
+from headscope.pocket import weights
+from headscope.pocket.sample import sample_documents
+from headscope.studies.pairs import PairsChoice, read_directions
+from headscope.verify.translation.conditions import KEPT_AT_ONCE, Removal, prompts_with_limits
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Versions of the packages; that of torch and of transformers are those of the constraints.
+PACKAGES = {
+    "nnsight": "0.8.1",
+    "transformer-lens": "4.3.0",
+    "nam-causal-head-gating": "0.1.0",
+}
+JOBS = ("translation-score", "removal", "lahis", "mask", "rating")
+#: A text or a score is equal where logits, weights, losses differ by less.
+LOGITS, CLOSE = 1e-4, 1e-5
+#: Ratios aimed at, by job, model, the other way and headscope's.
+AIMS = {
+    **{
+        ("translation-score", model, other, "headscope"): 1.0
+        for model in ("small", "smollm2")
+        for other in ("attention matrices of a batch", "nnsight", "transformer-lens")
+    },
+    ("translation-score", "smollm2", "a plain pass", "headscope"): 0.9,
+    ("translation-score", "gemma3", "a plain pass", "headscope"): 0.9,
+    ("removal", "small", "zeroed W_O and generate", "headscope"): 1.6,
+    ("removal", "smollm2", "zeroed W_O and generate", "headscope"): 1.5,
+    ("removal", "gemma3", "zeroed W_O and generate", "headscope"): 2.0,
+    **{
+        (job, model, other, own): 1.0
+        for model in ("small", "smollm2")
+        for job, other, own in (
+            ("lahis", "the published loop", "headscope --update-gate"),
+            ("mask", "nam-causal-head-gating", "headscope, autocast"),
+        )
+    },
+}
+#: One in so many tokens of a random model ends its texts.
+ENDS = 20
+
+#: Seconds by clock, and what was made.
+Timed = tuple[dict[str, float], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One job on one model in several ways.
+
+    Attributes:
+        ways: calls by name.
+        rows: what is compared: the other way, headscope's, and how equal what they made is.
+        warm: calls that warm up; None: the ways.
+    """
+
+    job: str
+    work: dict[str, Any]
+    ways: dict[str, Callable[[], Timed]]
+    rows: Sequence[tuple[str, str, Callable[[Any, Any], dict[str, Any]]]]
+    warm: dict[str, Callable[[], Timed]] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model with its sentences.
+
+    Attributes:
+        name: such as `small`.
+        folder: where packages read it; None: they take no part.
+        data: files of sentences; shots: examples of a prompt in removal.
+    """
+
+    name: str
+    lm: LanguageModel
+    folder: Path | None
+    pair: str
+    data: tuple[str, ...]
+    shots: int
+
+    def directions(self, sentences: int, shots: int = 0) -> dict[str, Any]:
+        """Test sentences, with examples before each in its prompt."""
+        choice = PairsChoice(pair=(self.pair,), data=self.data, limit=sentences, shots=shots)
+        own = "pocket" if not self.data else self.name
+        return dict(read_directions(choice, own, "test", sentences).items())
+
+
+class Peers:
+    """The packages, each a process with the model of the moment."""
+
+    def __init__(self, venvs: Path | None, scratch: Path) -> None:
+        self.scratch, self.left_out = scratch, dict[str, str]()
+        self.versions: dict[str, dict[str, str]] = {}
+        self._pythons: dict[str, Path] = {}
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        for name, version in PACKAGES.items():
+            if venvs is None:
+                self.left_out[name] = "no folder for its environment was given (--venvs)"
+                continue
+            try:
+                self._pythons[name], self.versions[name] = environment(venvs / name, name, version)
+            except subprocess.CalledProcessError as error:
+                self.left_out[name] = last_line(error.stderr or error.stdout)
+
+    def started(self, name: str, folder: Path | None) -> str | None:
+        """Start a package with a model; why it cannot be used, if so."""
+        if name in self.left_out:
+            return self.left_out[name]
+        if folder is None:
+            return "the model is made in memory alone"
+        if name not in self._running:
+            script = Path(__file__).with_name("peers_packages.py")
+            self._running[name] = subprocess.Popen(
+                [self._pythons[name], script, name, folder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=(self.scratch / f"{name}.log").open("w"),
+                text=True,
+                env={
+                    "OMP_NUM_THREADS": "1",
+                    "HF_HUB_OFFLINE": "1",
+                    "TOKENIZERS_PARALLELISM": "false",
+                },
+            )
+            try:
+                self._answer(name)
+            except RuntimeError as error:
+                del self._running[name]
+                return str(error)
+        return None
+
+    def work(self, name: str, inputs: Path) -> Timed:
+        """Do a job whose inputs stand in a file."""
+        stdin = self._running[name].stdin
+        assert stdin is not None
+        print(inputs, file=stdin, flush=True)
+        told = self._answer(name)
+        peaks = inputs.with_name(inputs.name + ".peaks.npz")
+        made: Any = told
+        if peaks.is_file():
+            stored = np.load(peaks, allow_pickle=True)
+            made = list(stored["peaks"]), stored["scores"]
+        return {clock: told[clock] for clock in ("process", "wall")}, made
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self._running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+        self._running.clear()
+
+    def _answer(self, name: str) -> dict[str, float]:
+        stdout = self._running[name].stdout
+        assert stdout is not None
+        line = stdout.readline()
+        if not line:
+            raise RuntimeError(last_line((self.scratch / f"{name}.log").read_text("utf-8")))
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+
+def environment(folder: Path, name: str, version: str) -> tuple[Path, dict[str, str]]:
+    """An environment with a package, made if it is not there; its Python, and what is in it."""
+    python = folder / "bin" / "python"
+    pinned = re.findall(r"^((?:torch|transformers)==\S+)$", text_of("constraints.txt"), re.M)
+
+    def run(*command: object) -> str:
+        words = [str(word) for word in command]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+    if not python.is_file():
+        say(f"making an environment for {name}")
+        run(sys.executable, "-m", "venv", folder)
+        torch_pin, transformers_pin = sorted(pinned)
+        run(python, "-m", "pip", "install", torch_pin)
+        run(python, "-m", "pip", "install", torch_pin, transformers_pin, f"{name}=={version}")
+    ask = f"print(*map(__import__('importlib.metadata').metadata.version, {(name, *VERSIONS)}))"
+    return python, dict(zip((name, *VERSIONS), run(python, "-c", ask).split(), strict=True))
+
+
+VERSIONS = ("torch", "transformers")
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it ended without a word"
+
+
+def here(lm: LanguageModel, work: Callable[[], Any]) -> Timed:
+    """Work in this process."""
+    wait(lm)
+    process, wall = time.process_time(), time.perf_counter()
+    made = work()
+    wait(lm)
+    return {"process": time.process_time() - process, "wall": time.perf_counter() - wall}, made
+
+
+def translation_score(
+    model: Model, peers: Peers, sentences: int, batch_tokens: int | None
+) -> tuple[Case, dict[str, str]]:
+    """Peaks of all heads at the steps that predict the references, and the scores of their links.
+
+    Without `batch_tokens` all sentences are read together: the shortest of twice as many.
+    """
+    lm = model.lm
+    (pairs,) = model.directions(sentences * (1 if batch_tokens else 2)).values()
+    texts, _ = given_texts(lm, pairs, TranslationScore(chat=False), NOWHERE)
+    texts = sorted(texts, key=lambda text: len(text.ids))[:sentences]
+    ids = [list(text.ids) for text in texts]
+    tables = [allowed_keys(text.words, text.words.links) for text in texts]
+    limit = batch_tokens or 1 << 40
+    rival = Texts(ids, [text.rows - 1 for text in texts], limit)
+    width = lm.geometry.width
+
+    def ours() -> Any:
+        found = capture_reference(
+            lm, ids, [text.rows for text in texts], None, Settings("predict", limit)
+        )
+        peaks = [one.peaks for one in found]
+        return peaks, scores(peaks, tables)
+
+    def plain(logits: bool) -> None:
+        with torch.inference_mode():
+            for rows, _ in rival.padded():
+                batch = collate([ids[row] for row in rows], lm.pad_token_id)
+                lm.model(**forward_inputs(lm.model, batch, logits=logits))
+
+    def largest(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        there = {name: value.to(lm.device) for name, value in inputs.items()}
+        output = lm.model(**there, output_attentions=True, use_cache=False, logits_to_keep=1)
+        return torch.stack([layer.argmax(dim=-1) for layer in output.attentions], dim=1)
+
+    def attentions() -> Any:
+        with torch.inference_mode():
+            peaks = rival.peaks(largest)
+        return peaks, scores(peaks, tables)
+
+    def switched() -> Timed:
+        with eager(lm):
+            return here(lm, attentions)
+
+    def check(own: Any, other: Any) -> dict[str, Any]:
+        """Peaks that differ, and the widest gap between the weights of two such keys."""
+        differ, gap, peaks = 0, 0.0, 0
+        for row, (one, two) in enumerate(zip(own[0], other[0], strict=True)):
+            places = np.argwhere(one != two)
+            peaks, differ = peaks + one.size, differ + len(places)
+            if not len(places):
+                continue
+            with eager(lm), torch.inference_mode():
+                inputs = torch.tensor([ids[row]], device=lm.device)
+                found = lm.model(input_ids=inputs, output_attentions=True).attentions
+            for at, layer, head in places.tolist():
+                weights = found[layer][0, head, rival.queries[row][at]].float()
+                keys = one[at, layer, head], two[at, layer, head]
+                gap = max(gap, float((weights[keys[0]] - weights[keys[1]]).abs()))
+        difference = float(np.abs(own[1] - other[1]).max())
+        equal = difference <= CLOSE or gap <= CLOSE
+        return {
+            "equal": equal,
+            "peaks": peaks,
+            "peaks_that_differ": differ,
+            "widest_gap_of_weights": gap,
+            "largest_difference_of_scores": difference,
+        }
+
+    ways: dict[str, Callable[[], Timed]] = {
+        "headscope": lambda: here(lm, ours),
+        "a plain pass with logits": lambda: here(lm, lambda: plain(True)),
+        "a plain pass": lambda: here(lm, lambda: plain(False)),
+        "attention matrices of a batch": switched,
+    }
+    rows: list[Any] = [
+        (name, "headscope", lambda *_: {"equal": None}) for name in list(ways)[1:3]
+    ] + [("attention matrices of a batch", "headscope", check)]
+    left_out = {}
+    for name in ("nnsight", "transformer-lens"):
+        why = peers.started(name, model.folder)
+        if why:
+            left_out[name] = why
+            continue
+        file = peers.scratch / f"{name}-{model.name}-{limit}.npz"
+        np.savez(
+            file,
+            ids=pack(ids),
+            queries=pack([np.asarray(own) for own in rival.queries]),
+            tables=pack(tables),
+            batch_tokens=limit,
+        )
+        ways[name] = partial(peers.work, name, file)
+        rows.append((name, "headscope", check))
+    work = {
+        "sentences": len(ids),
+        "tokens": spread([len(row) for row in ids]),
+        "batch_tokens": batch_tokens,
+        "batches": len(rival.batches),
+        "heads": lm.geometry.layers * width,
+    }
+    return Case("translation-score", work, ways, rows), left_out
+
+
+@contextmanager
+def zeroed_heads(lm: LanguageModel, heads: HeadSet) -> Iterator[None]:
+    """The columns of W_O that read these heads set to zero."""
+    before = []
+    for head in heads:
+        (site,) = [site for site in lm.sites if site.layer == head.layer]
+        start = head.head * site.head_width
+        columns = site.projection.weight.data[:, start : start + site.head_width]
+        before.append((columns, columns.clone()))
+        columns.zero_()
+    try:
+        yield
+    finally:
+        for columns, values in before:
+            columns.copy_(values)
+
+
+class Translations:
+    """Sentences to be translated with sets of heads removed."""
+
+    def __init__(self, model: Model, sentences: int, conditions: int, rows: int) -> None:
+        self.lm, self.batch_rows = model.lm, rows
+        directions = model.directions(sentences, model.shots)
+        self.prompts, self.limits, self.config, self.special = prompts_with_limits(
+            self.lm, [*directions.values()], Removal()
+        )
+        every = tuple(self.lm.geometry.heads())
+        size = HeadSet(self.lm.geometry, every[: max(1, round(0.15 * len(every)))])
+        drawn = draw_heads(size, max(1, conditions - 1), 0)
+        self.removed = [HeadSet(self.lm.geometry, ()), *(draw.heads for draw in drawn)]
+        self.removed = self.removed[:conditions]
+
+    def pool(self) -> list[Generation]:
+        """As `headscope verify removal` writes them."""
+        made: list[Generation] = []
+        together = max(1, KEPT_AT_ONCE // len(self.prompts))
+        for start in range(0, len(self.removed), together):
+            some = self.removed[start : start + together]
+            made += self.lm.generate(
+                list(self.prompts) * len(some),
+                self.config,
+                list(self.limits) * len(some),
+                special=self.special,
+                gates=[heads.removed() for heads in some for _ in self.prompts],
+            )
+        return made
+
+    def generate(self) -> list[Generation]:
+        """By zeroed weights and the ``generate`` of transformers, batch by batch."""
+        lm, newline = self.lm, self.config.stop_at_newline
+        ids = [lm.encode(prompt, self.special) for prompt in self.prompts]
+        order = sorted(range(len(ids)), key=lambda at: len(ids[at]) + self.limits[at])
+        made: list[Generation] = []
+        for heads in self.removed:
+            texts: dict[int, Generation] = {}
+            with zeroed_heads(lm, heads):
+                for start in range(0, len(order), self.batch_rows):
+                    batch = order[start : start + self.batch_rows]
+                    limits = [self.limits[at] for at in batch]
+                    new = generate_batch(lm, lm.collate([ids[at] for at in batch]), limits, newline)
+                    for at, tokens in zip(batch, new, strict=True):
+                        texts[at] = generation_of(lm, ids[at], tokens, newline)
+            made += [texts[at] for at in range(len(ids))]
+        return made
+
+    def ways(self) -> dict[str, Callable[[], Timed]]:
+        return {
+            "headscope": lambda: here(self.lm, self.pool),
+            GENERATE: lambda: here(self.lm, self.generate),
+        }
+
+    def check(self, own: Sequence[Generation], other: Sequence[Generation]) -> dict[str, Any]:
+        """Texts that differ, and the widest gap between the logits of the first tokens that do."""
+        gaps = []
+        for number, (ours, theirs) in enumerate(zip(own, other, strict=True)):
+            if ours.output_ids == theirs.output_ids:
+                continue
+            pairs = zip(ours.output_ids, theirs.output_ids, strict=False)
+            # One may have ended where the other went on.
+            shorter = min(len(ours.output_ids), len(theirs.output_ids))
+            alike = next((at for at, (a, b) in enumerate(pairs) if a != b), shorter)
+            with self.lm.gated(self.removed[number // len(self.prompts)].removed()):
+                before = [*ours.prompt_ids, *ours.output_ids[:alike]]
+                logits = self.lm.next_logits([before])[0]
+            # What ends a text may be any of several tokens.
+            ends = logits[list(self.lm.eos_token_ids)].max()
+            values = [
+                logits[made.output_ids[alike]] if len(made.output_ids) > alike else ends
+                for made in (ours, theirs)
+            ]
+            gaps.append(float((values[0] - values[1]).abs()))
+        return {
+            "equal": max(gaps, default=0.0) < LOGITS,
+            "texts": len(own),
+            "texts_that_differ": len(gaps),
+            "widest_gap_of_logits": max(gaps, default=0.0),
+            "tokens": sum(len(made.output_ids) + (made.stop == "eos") for made in own),
+        }
+
+
+GENERATE = "zeroed W_O and generate"
+
+
+def removal(model: Model, sentences: int, conditions: int, rows: int = 32) -> Case:
+    texts = Translations(model, sentences, conditions, rows)
+    work = {
+        "sentences": len(texts.prompts),
+        "conditions": len(texts.removed),
+        "shots": model.shots,
+        "chat": not texts.special,
+        "rows_of_generate": rows,
+        "batch_tokens": Removal().batch_tokens,
+    }
+    warm = Translations(model, 2, 2, rows)
+    return Case("removal", work, texts.ways(), [(GENERATE, "headscope", texts.check)], warm.ways())
+
+
+def documents(lm: LanguageModel, count: int, longest: int) -> list[Answered]:
+    """English documents of the bundled model's world, put together where they shall be long."""
+    each = 1 + longest // 128
+    texts = [text.text for text in sample_documents("en", "dev", count * each, 0).documents]
+    joined = [" ".join(texts[at : at + each]) for at in range(0, len(texts), each)]
+    return [
+        Answered(tuple(lm.encode(text)[:longest]), 1, f"document {number}")
+        for number, text in enumerate(joined, 1)
+    ]
+
+
+def published_loop(lm: LanguageModel, texts: Sequence[Answered], update: bool) -> Any:
+    """LAHIS by its published loop: one document at a time, parameters frozen; (n, L, W)."""
+    gate = torch.nn.Parameter(torch.ones(lm.geometry.shape, device=lm.device))
+    adam = torch.optim.AdamW([gate], lr=1e-2, weight_decay=1e-2)
+    products = []
+    with frozen(lm):
+        for text in texts:
+            ids = torch.tensor([text.ids], device=lm.device)
+            with lm.gated(gate):
+                lm.model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+            assert gate.grad is not None
+            products.append((gate.detach() * gate.grad).cpu().numpy())
+            if update:
+                adam.step()
+            adam.zero_grad()
+    return np.stack(products)
+
+
+def lahis(model: Model, count: int, longest: int) -> Case:
+    lm = model.lm
+    texts = documents(lm, count, longest)
+
+    def check(own: Any, other: Any) -> dict[str, Any]:
+        one, two = importance(own), importance(other)
+        difference = float(np.abs(one - two).max() / np.abs(two).max())
+        return {"equal": difference <= CLOSE, "largest_relative_difference": difference}
+
+    works: dict[str, Callable[[], Any]] = {
+        "headscope": lambda: gate_gradients(lm, texts).products,
+        "headscope --update-gate": lambda: moving_gate_gradients(lm, texts).products,
+        "the published loop, gate at 1": lambda: published_loop(lm, texts, False),
+        "the published loop": lambda: published_loop(lm, texts, True),
+    }
+    ways = {name: partial(here, lm, work) for name, work in works.items()}
+    ours, moving, still, loop = ways
+    work = {"documents": len(texts), "tokens": spread([len(text.ids) for text in texts])}
+    return Case("lahis", work, ways, [(still, ours, check), (loop, moving, check)])
+
+
+def published_step(lm: LanguageModel, samples: Sequence[Answered], config: MaskTraining) -> float:
+    """A step of Heads Up! as its loop takes it: logits of all tokens, parameters not frozen."""
+    count = lm.geometry.layers * lm.geometry.width
+    start = torch.from_numpy(starting_weights(config.seed, count, config.mean, config.spread))
+    numbers = torch.nn.Parameter(start.to(lm.device))
+    adam = torch.optim.AdamW([numbers], lr=config.learning_rate_at(0), weight_decay=0.0)
+    rows = [samples[row] for row in rows_of_step(config.seed, 0, config.batch, len(samples))]
+    noise = torch.from_numpy(gumbel_noise(config.seed, 0, len(rows), count)).to(lm.device)
+    batch = collate([row.ids for row in rows], lm.pad_token_id).to(lm.device)
+    learned = torch.zeros(batch.input_ids.shape, device=lm.device)
+    for at, row in enumerate(rows):
+        learned[at, row.start - len(row.ids) :] = 1
+    gates = straight_through(numbers, noise, config.temperature_at(0))
+    lm.model.requires_grad_(True)
+    try:
+        with lm.gated(gates.view(len(rows), *lm.geometry.shape)):
+            logits = lm.model(**forward_inputs(lm.model, batch)).logits[:, :-1]
+            losses = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1).float(), batch.input_ids[:, 1:].flatten(), reduction="none"
+            ).view(len(rows), -1)
+            counted = learned[:, 1:]
+            loss = ((losses * counted).sum(dim=1) / counted.sum(dim=1)).mean()
+            loss.backward()
+        adam.step()
+    finally:
+        lm.model.zero_grad(set_to_none=True)
+        lm.model.requires_grad_(False)
+    return float(loss.detach())
+
+
+def mask(model: Model, peers: Peers, rows: int) -> tuple[Case, dict[str, str]]:
+    """One step of training a mask on sentences with their translations, without instruction."""
+    lm = model.lm
+    (pairs,) = model.directions(rows).values()
+    samples = []
+    for pair in pairs.pairs:
+        before, whole = lm.encode(f"{pair.source}\n"), lm.encode(f"{pair.source}\n{pair.target}")
+        samples.append(Answered(tuple(whole), min(len(before), len(whole) - 1), pair.id))
+    # In one step of this length a weight can get from 4 to 0.
+    config = MaskTraining(steps=1, batch=rows, learning_rate=10.0, warmup=0.0)
+
+    def ours() -> float:
+        return float(train_mask(lm, samples, config).losses[0])
+
+    def halved() -> float:
+        with torch.autocast(lm.device.type, dtype=torch.bfloat16):
+            return ours()
+
+    def check(own: float, other: float) -> dict[str, Any]:
+        return {"equal": abs(own - other) <= CLOSE, "difference_of_losses": abs(own - other)}
+
+    works: dict[str, Callable[[], Any]] = {
+        "headscope": ours,
+        "headscope, autocast": halved,
+        "the published step": lambda: published_step(lm, samples, config),
+    }
+    ways: dict[str, Callable[[], Timed]] = {
+        name: partial(here, lm, work) for name, work in works.items()
+    }
+    compared: list[Any] = [("the published step", "headscope", check)]
+    left_out = {}
+    name = "nam-causal-head-gating"
+    why = peers.started(name, model.folder)
+    if why is None:
+        file = peers.scratch / f"{name}-{model.name}.npz"
+        starts = np.array([sample.start for sample in samples])
+        np.savez(file, ids=pack([list(sample.ids) for sample in samples]), starts=starts)
+        ways[name] = partial(peers.work, name, file)
+        with torch.no_grad():
+            original = float(answer_losses(lm, samples).mean())
+
+        def same_batch(_: float, other: dict[str, float]) -> dict[str, Any]:
+            """Its gates are soft, so the loss of the original model is compared."""
+            return check(original, other["loss"])
+
+        compared += [(name, ours, same_batch) for ours in ("headscope", "headscope, autocast")]
+    else:
+        left_out[name] = why
+    work = {
+        "samples": rows,
+        "tokens": spread([len(sample.ids) for sample in samples]),
+        "tokens_of_answers": spread([len(sample.ids) - sample.start for sample in samples]),
+    }
+    return Case("mask", work, ways, compared), left_out
+
+
+def rating(model: Model, count: int, batch_tokens: int) -> Case:
+    """Losses of documents with heads of the upper half removed, and without."""
+    lm = model.lm
+    upper = [head for head in lm.geometry.heads() if head.layer >= lm.geometry.layers // 2]
+    heads = random.Random(0).sample(upper, max(1, lm.geometry.total // 10))
+    gate = HeadSet(lm.geometry, tuple(heads)).removed()
+    texts = [text.text for text in sample_documents("en", "dev", count, 0).documents]
+    longest = min(2048, lm.context_length)
+    both = Ways(lm, gate, batch_tokens, longest)
+
+    def two_passes() -> Any:
+        with torch.no_grad():
+            return both.two_passes(texts)
+
+    def check(own: Any, other: Any) -> dict[str, Any]:
+        difference = float(np.abs(np.array(own) - np.array(other)).max())
+        return {"equal": difference <= CLOSE, "largest_difference_of_losses": difference}
+
+    ways = {
+        "headscope": partial(here, lm, lambda: both.trater(texts)),
+        "two passes": partial(here, lm, two_passes),
+    }
+    work = {
+        "documents": len(texts),
+        "batch_tokens": batch_tokens,
+        "heads_removed": len(heads),
+        "first_layer": min(head.layer for head in heads),
+    }
+    return Case("rating", work, ways, [("two passes", "headscope", check)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much of each job is done.
+
+    Attributes:
+        pairs: of Translation Scores; batches: padded tokens of a batch, None: all sentences.
+        removal: sentences, conditions.
+        documents: whose gradients are taken; longest: their tokens.
+        samples: of a step of a mask.
+        rated: documents.
+    """
+
+    pairs: int
+    batches: tuple[int | None, ...]
+    removal: tuple[int, int]
+    documents: int
+    longest: tuple[int, ...]
+    samples: int
+    rated: int
+
+
+SIZES = {
+    "quick": Sizes(2, (None, 512), (2, 2), 2, (16,), 2, 2),
+    "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
+    "smollm2": Sizes(12, (2048,), (32, 2), 0, (), 8, 0),
+    "gemma3": Sizes(12, (2048,), (32, 2), 0, (), 0, 0),
+    "gpu": Sizes(400, (None, 8192), (100, 12), 200, (128, 2048), 64, 400),
+}
+
+
+def cases(
+    model: Model, peers: Peers, jobs: Sequence[str], sizes: Sizes
+) -> Iterator[tuple[Case, dict[str, str]]]:
+    """The jobs of a model, each with the packages that take no part and why."""
+    if "translation-score" in jobs:
+        for batch_tokens in sizes.batches:
+            yield translation_score(model, peers, sizes.pairs, batch_tokens)
+    if "removal" in jobs:
+        yield removal(model, *sizes.removal), {}
+    if "lahis" in jobs:
+        for longest in sizes.longest:
+            yield lahis(model, sizes.documents, longest), {}
+    if "mask" in jobs and sizes.samples:
+        yield mask(model, peers, sizes.samples)
+    if "rating" in jobs and sizes.rated:
+        yield rating(model, sizes.rated, 2048), {}
+
+
+def measured(case: Case, repeats: int, clock: str) -> Iterator[dict[str, Any]]:
+    """A row for each comparison."""
+    seconds: dict[str, dict[str, list[float]]] = {
+        name: {"process": [], "wall": []} for name in case.ways
+    }
+    made: dict[str, Any] = {}
+    order = random.Random(0)
+    for number in range(repeats + 1):
+        ways = case.ways if number or case.warm is None else case.warm
+        turn = list(ways)
+        order.shuffle(turn)
+        for name in turn:
+            took, made[name] = ways[name]()
+            if number:
+                for kind, value in took.items():
+                    seconds[name][kind].append(value)
+        if number:
+            say(
+                f"{case.job} {number}: "
+                + ", ".join(f"{name} {own[clock][-1]:.3f}" for name, own in seconds.items())
+            )
+    for other, own, check in case.rows:
+        ratios = [b / a for a, b in zip(seconds[own][clock], seconds[other][clock], strict=True)]
+        yield {
+            "job": case.job,
+            "against": other,
+            "headscope": own,
+            "ratio": spread(ratios),
+            "seconds": {
+                name: {kind: median(values) for kind, values in seconds[name].items()}
+                for name in (own, other)
+            },
+            "outcome": check(made[own], made[other]),
+            "work": case.work,
+        }
+
+
+def made_model(shape: str, device: str, dtype: str, scratch: Path) -> tuple[Any, Path | None]:
+    """A model of a shape with random weights and the bundled tokenizer, whose texts end as often as
+    others do; the small one with a folder, where packages read it."""
+    from transformers import AutoTokenizer
+
+    model = build(shape, device, dtype)[0].model
+    tokenizer = AutoTokenizer.from_pretrained(weights.path())
+    model.generation_config.eos_token_id = list(range(ENDS, model.config.vocab_size, ENDS))
+    if shape != "small":
+        return LanguageModel.wrap(model, tokenizer, shape, check=False), None
+    folder = scratch / shape
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return headscope.load(str(folder), device=device, dtype=dtype), folder
+
+
+def models(given: argparse.Namespace, scratch: Path) -> Iterator[Model]:
+    lm, folder = made_model(given.shape, given.device, given.dtype, scratch)
+    yield Model(given.shape, lm, folder, "en-de", (), 0)
+    for name, shots in (("smollm2", 0), ("gemma3", 3)):
+        folder = getattr(given, name)
+        if folder:
+            lm = headscope.load(str(folder), device=given.device, dtype=given.dtype)
+            yield Model(name, lm, folder, given.pair, tuple(given.data), shots)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=JOBS, action="append", help="these jobs alone")
+    parser.add_argument("--shape", choices=list(SHAPES), default="small")
+    parser.add_argument("--venvs", type=Path, help="folder for the environments of packages")
+    parser.add_argument("--smollm2", type=Path, help="folder of SmolLM2-135M-Instruct")
+    parser.add_argument("--gemma3", type=Path, help="folder of Gemma 3 270M")
+    parser.add_argument("--data", action="append", default=[], help="sentences for these two")
+    parser.add_argument("--pair", default="en-es", help="their direction")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--real-repeats", type=int, default=3, help="with the two real models")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--out", type=Path, help="also write the JSON there")
+    parser.add_argument("--quick", action="store_true", help="only see that everything runs")
+    given = parser.parse_args()
+    if SHAPES[given.shape].vocabulary < 3072:
+        parser.error(f"the vocabulary of {given.shape} is smaller than that of the tokenizer")
+    torch.set_num_threads(given.threads)
+    clock = "process" if given.device == "cpu" else "wall"
+    result: dict[str, Any] = {
+        "bench": "peers",
+        "started": moment(),
+        "machine": machine(given.device),
+        "clock": clock,
+        "dtype": given.dtype,
+        "quick": given.quick,
+    }
+    rows: list[dict[str, Any]] = []
+    left_out = [
+        {"model": name, "what": "the model", "why": f"no folder was given (--{name})"}
+        for name in ("smollm2", "gemma3")
+        if not getattr(given, name)
+    ]
+    about = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        peers = Peers(given.venvs, Path(scratch))
+        try:
+            for model in models(given, Path(scratch)):
+                about[model.name] = {
+                    "layers": model.lm.geometry.layers,
+                    "heads": model.lm.geometry.total,
+                    "parameters": sum(one.numel() for one in model.lm.model.parameters()),
+                    "sentences": "given" if model.data else "of the bundled model",
+                }
+                jobs = given.only or JOBS
+                repeats = given.repeats if model.name == given.shape else given.real_repeats
+                sizes = SIZES[
+                    "quick" if given.quick else model.name if model.name in SIZES else "gpu"
+                ]
+                for case, missing in cases(model, peers, jobs, sizes):
+                    if model.lm.device.type == "cuda":
+                        torch.cuda.reset_peak_memory_stats()
+                    for row in measured(case, repeats, clock):
+                        if model.lm.device.type == "cuda":
+                            row["peak_bytes"] = torch.cuda.max_memory_allocated()
+                        names = row["job"], model.name, row["against"], row["headscope"]
+                        rows.append({"model": model.name, **row, "aim": AIMS.get(names)})
+                    for name, why in missing.items():
+                        missed = {"model": model.name, "what": f"{case.job}: {name}", "why": why}
+                        left_out += [missed] * (missed not in left_out)
+                peers.stop()
+        finally:
+            peers.stop()
+        result |= {"packages": peers.versions, "models": about}
+    result |= {"rows": rows, "left_out": left_out, "load_after": load(), "ended": moment()}
+    tell(result, given.out)
+
+
+if __name__ == "__main__":
+    main()

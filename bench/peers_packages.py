@@ -1,0 +1,201 @@
+"""What other packages do of the jobs of `peers.py`, in an environment of their own.
+
+    PYTHON bench/peers_packages.py PACKAGE MODEL
+
+PYTHON is that of an environment that has the package and not headscope. Every line on stdin is a
+file (npz) with the inputs of a job, each answered by a line of JSON on stdout: seconds of this
+process and of the wall, and the outcome. Also holds what those in `peers.py` share with them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+Rows = list[Any]
+
+
+class Texts:
+    """Rows of tokens whose target tokens are looked at, in the order of their lengths.
+
+    Attributes:
+        ids: tokens of each row.
+        queries: places of the tokens whose attention is looked at, of each row.
+        batches: numbers of the rows that are read together.
+    """
+
+    def __init__(self, ids: Rows, queries: Rows, batch_tokens: int) -> None:
+        self.ids, self.queries = ids, queries
+        self.batches: list[list[int]] = []
+        for row in sorted(range(len(ids)), key=lambda row: -len(ids[row])):
+            last = self.batches[-1] if self.batches else []
+            if last and (len(last) + 1) * len(ids[last[0]]) <= batch_tokens:
+                last.append(row)
+            else:
+                self.batches.append([row])
+
+    def padded(self) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """Each batch with its arguments of ``forward``, padded on the left."""
+        for rows in self.batches:
+            width = len(self.ids[rows[0]])
+            shape = len(rows), width
+            ids, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+            for at, row in enumerate(rows):
+                ids[at, width - len(self.ids[row]) :] = torch.as_tensor(self.ids[row])
+                mask[at, width - len(self.ids[row]) :] = 1
+            places = (mask.cumsum(dim=1) - 1).clamp_(min=0)
+            yield rows, {"input_ids": ids, "attention_mask": mask, "position_ids": places}
+
+    def peaks(self, largest: Callable[[dict[str, torch.Tensor]], torch.Tensor]) -> Rows:
+        """Of every row int32 (queries, L, H), where ``largest`` gives int (B, L, H, T): the key
+        with the largest weight of each query."""
+        found: Rows = [None] * len(self.ids)
+        for rows, inputs in self.padded():
+            keys = largest(inputs).cpu().numpy()
+            width = keys.shape[-1]
+            for at, row in enumerate(rows):
+                padding = width - len(self.ids[row])
+                own = keys[at][:, :, np.asarray(self.queries[row]) + padding] - padding
+                found[row] = own.transpose(2, 0, 1).astype(np.int32)
+        return found
+
+
+def scores(peaks: Sequence[Any], tables: Sequence[Any]) -> Any:
+    """Translation Scores (L, H): of each row the share of the target tokens with a link whose peak
+    is a key of the table, bool (queries, T); the mean over rows."""
+    shares = []
+    for keys, table in zip(peaks, tables, strict=True):
+        linked = np.asarray(table).any(axis=1)
+        hits = np.take_along_axis(
+            np.asarray(table), keys.reshape(len(keys), -1).astype(np.int64), axis=1
+        )
+        shares.append(hits[linked].mean(axis=0).reshape(keys.shape[1:]))
+    return np.mean(shares, axis=0)
+
+
+def pack(rows: Rows) -> Any:
+    """Rows of unlike lengths as one array for a file."""
+    packed = np.empty(len(rows), dtype=object)
+    packed[:] = rows
+    return packed
+
+
+class NNsight:
+    """Attention matrices by tracing, which needs the attention that returns them."""
+
+    def __init__(self, model: str) -> None:
+        from nnsight import LanguageModel
+
+        self.model = LanguageModel(
+            model, attn_implementation="eager", dtype=torch.float32, dispatch=True
+        )
+
+    def largest(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        from nnsight import save
+
+        with torch.inference_mode(), self.model.trace(inputs):
+            layers = self.model.model.layers
+            found = save([layer.self_attn.output[1].argmax(dim=-1) for layer in layers])
+        return torch.stack(found, dim=1)
+
+
+class TransformerLens:
+    """Attention matrices from hooks on patterns."""
+
+    def __init__(self, model: str) -> None:
+        from transformer_lens.model_bridge import TransformerBridge
+
+        self.model = TransformerBridge.boot_transformers(model, device="cpu", dtype=torch.float32)
+
+    def largest(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        found: list[torch.Tensor] = []
+
+        def keep(pattern: torch.Tensor, hook: Any) -> None:
+            found.append(pattern.argmax(dim=-1))
+
+        with torch.inference_mode():
+            self.model.run_with_hooks(
+                inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                position_ids=inputs["position_ids"],
+                return_type="logits",
+                fwd_hooks=[
+                    (f"blocks.{at}.attn.hook_pattern", keep)
+                    for at in range(self.model.cfg.n_layers)
+                ],
+            )
+        return torch.stack(found, dim=1)
+
+
+class CausalHeadGating:
+    """A step of the package's trainer, which computes in bfloat16 by autocast."""
+
+    def __init__(self, model: str) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        self.model.requires_grad_(False)
+        self.model.eval()
+
+    def step(self, ids: Rows, starts: Sequence[int]) -> tuple[Callable[[], Any], float]:
+        """A call that trains for a step, and the loss of the original model in float32."""
+        from causal_head_gating import CHGTrainer, MaskedSequenceDataset
+
+        width = max(map(len, ids))
+        tokens = torch.zeros(len(ids), width, dtype=torch.long)
+        learned = torch.zeros(len(ids), width, dtype=torch.bool)
+        for row, (own, start) in enumerate(zip(ids, starts, strict=True)):
+            tokens[row, : len(own)] = torch.as_tensor(own)
+            learned[row, start : len(own)] = True
+        # No column holds padding alone, so the number that stands for padding never matters.
+        data = MaskedSequenceDataset(pad_token_id=-1, input_ids=tokens, loss_masks=learned)
+        trainer = CHGTrainer(self.model, data, batch_size=len(ids))
+        ones = torch.ones(trainer.masked_model.mask_shape)
+        with torch.no_grad():
+            likely = trainer.masked_model.get_logp(ones, tokens, learned, agg="mean")
+        return lambda: list(trainer.fit_stage("none", 1, show_progress=False)), -float(
+            likely.mean()
+        )
+
+
+PACKAGES = {
+    "nnsight": NNsight,
+    "transformer-lens": TransformerLens,
+    "nam-causal-head-gating": CausalHeadGating,
+}
+
+
+def main() -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr  # what packages print is no answer
+    torch.set_num_threads(1)
+    peer: Any = PACKAGES[sys.argv[1]](sys.argv[2])
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        given = np.load(line.strip(), allow_pickle=True)
+        if "starts" in given:
+            work, loss = peer.step(list(given["ids"]), given["starts"].tolist())
+        else:
+            texts = Texts(list(given["ids"]), list(given["queries"]), int(given["batch_tokens"]))
+
+            def work(texts: Texts = texts, tables: Any = given["tables"]) -> Any:
+                peaks = texts.peaks(peer.largest)
+                return peaks, scores(peaks, tables)
+
+        process, wall = time.process_time(), time.perf_counter()
+        made = work()
+        told = {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
+        if "starts" in given:
+            told["loss"] = loss
+        else:
+            np.savez(line.strip() + ".peaks.npz", peaks=pack(made[0]), scores=made[1])
+        print(json.dumps(told), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
