@@ -128,6 +128,12 @@ def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "cha
     )
 
 
+def top_heads(heads: Sequence[ScoredHead]) -> HeadSets:
+    """The first heads of a ranking that tells no set of heads apart."""
+    best = heads[:HIGHEST]
+    return HeadSets("Highest heads", {"highest": places(head.place for head in best)})
+
+
 def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     """How wide intervals are; heads come highest first, `examples` counts what they are over."""
     best = heads[:HIGHEST]

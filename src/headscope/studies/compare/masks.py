@@ -42,6 +42,7 @@ from headscope.shown.blocks import (
     Content,
     HeadMap,
     HeadMaps,
+    HeadSets,
     Heatmap,
     Lines,
     NotMeasured,
@@ -248,6 +249,11 @@ def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, 
 
 def _show(result: MasksResult, run: Path) -> Shown:
     own, geometry = result.own, Geometry.from_dict(result.geometry)
+    always = {
+        "kept by every mask": tuple(
+            (head.layer, head.head) for head in result.kept_by if head.masks == len(own)
+        )
+    }
     sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
     if result.base is not None:
         sections.append(Section("Masks of the base model", [_base_pairs(result.base)], brief=True))
@@ -256,7 +262,7 @@ def _show(result: MasksResult, run: Path) -> Shown:
         sections.append(Section("Heads that masks share", [shared, *groups]))
         sections.append(Section("Every two masks", [pairs], brief=True))
     sections += [
-        Section("Where heads are kept", [*_maps(result), _shares(own)]),
+        Section("Where heads are kept", [*_maps(result), _shares(own), HeadSets("Heads", always)]),
         Section(
             "Groups of heads that share keys and values",
             _groups(result, geometry),

@@ -43,6 +43,7 @@ from headscope.shown.blocks import (
     Cell,
     Column,
     HeadMaps,
+    HeadSets,
     HeadTable,
     Lines,
     Section,
@@ -57,7 +58,7 @@ from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import ModelChoice, run_with_model, steps_of
-from headscope.studies.shows import head_map, head_table, interval, model_facts
+from headscope.studies.shows import head_map, head_table, interval, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
@@ -346,7 +347,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             Section("Roles", [_role_table(result)], brief=True),
             Section("Roles tested", [_changes_table(check)], brief=True),
             Section("Losses", _bars(check)),
-            Section("Where the heads are", [_maps(result)]),
+            Section("Where the heads are", _maps(result)),
             Section("Every head", [_ranking(result)]),
             Section("Fits", [_fits(result.fits)]),
         ],
@@ -482,15 +483,20 @@ def _bars(check: RolesCheck) -> list[Bars]:
     return [*([bars("Loss without heads of a role", roles, *removed)] if roles else []), fitted]
 
 
-def _maps(result: CausalGatingResult) -> HeadMaps:
-    maps = []
-    for role in ROLES:
-        marked = [
-            head.place for head in result.heads if (head.number(role) or 0.0) >= result.threshold
-        ]
-        maps.append(head_map(role, result.heads, marked, role))
-    words = f"a score of {result.threshold:g} or above"
-    return HeadMaps("The three roles", tuple(maps), "score", high=1.0, marked=words)
+def _maps(result: CausalGatingResult) -> list[HeadMaps | HeadSets]:
+    threshold = result.threshold
+    marked = {
+        role: [head.place for head in result.heads if (head.number(role) or 0.0) >= threshold]
+        for role in ROLES
+    }
+    maps = tuple(head_map(role, result.heads, marked[role], role) for role in ROLES)
+    words = f"a score of {threshold:g} or above"
+    return [
+        HeadSets(
+            "Heads of each role", {role: places(heads) for role, heads in marked.items()}, words
+        ),
+        HeadMaps("The three roles", maps, "score", high=1.0, marked=words),
+    ]
 
 
 def _ranking(result: CausalGatingResult) -> HeadTable:

@@ -25,7 +25,7 @@ from headscope.studies.find.head_scores import (
     score_languages,
 )
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import few_caution, highest, model_facts, spread
+from headscope.studies.shows import few_caution, highest, model_facts, spread, top_heads
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 
@@ -97,6 +97,7 @@ def _show(result: DocumentScores, run: Path) -> Shown:
         [
             Section("Languages", [_languages(result)], brief=True),
             Section("Every head", [scores], brief=True),
+            Section("Highest heads", [top_heads(result.heads)]),
             method_section(
                 "Score: mean over documents of the absolute gradient of the document\u2019s mean "
                 "loss with respect to the gate of the head, at the original model (gate 1), in "

@@ -27,6 +27,7 @@ from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import (
     Bars,
     Cell,
+    HeadSets,
     Heatmap,
     KeyText,
     Row,
@@ -226,6 +227,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             )
     whose = "written by the model, greedy" if result.generated else "given"
     text = _text(result, run)
+    selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.heads)})
     return Shown(
         "Key tokens",
         "How much of their attention do heads pay to key words of a prompt?",
@@ -243,7 +245,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             Section("Selected and random heads", [_controls(result)], brief=True),
             Section("Heads and words", [_heads(result), _words(result)], brief=True),
             Section("Where the heads look", [text]),
-            Section("Highest attention", [_peaks(result)]),
+            Section("Highest attention", [_peaks(result), selected]),
             method_section(
                 "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
                 "over the tokens so far; the weights on the tokens of a key word are added up and "

@@ -326,7 +326,9 @@ def _general(result: LahisResult) -> Section:
     rows = ((str(head.place), head.languages) for head in result.general)
     heads = one_column("General heads, most shared first", "languages", rows)
     general = {"general": places(head.place for head in result.general)}
-    return Section("General heads", [HeadSets("General heads", general), shared, heads])
+    return Section(
+        "General heads", [HeadSets("Important in most languages", general), shared, heads]
+    )
 
 
 def _layer_counts(result: LahisResult) -> Heatmap:

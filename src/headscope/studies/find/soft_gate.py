@@ -58,12 +58,22 @@ from headscope.results.soft_gate import (
 )
 from headscope.runs import Run, configuration, encode
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
+from headscope.shown.blocks import (
+    Bars,
+    Cell,
+    HeadSets,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import between, count, percent, signed
 from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.models import POCKET, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
-from headscope.studies.shows import leakage_caution, model_facts
+from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 
@@ -471,6 +481,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
         cautions.append(
             f"Up to {filled} of the random heads of the same layers had to come from other layers."
         )
+    gated = HeadSets("Gated heads", {"gated": named_places(result.gates)})
     return Shown(
         "Soft gates",
         f"Does {result.model_name} answer more questions with the trained gates of "
@@ -497,7 +508,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
             ),
             Section("Differences", [_differences(result.differences)], brief=True),
             Section("Answers by condition", [_answer_bars(result)]),
-            Section("Gates", [_gates(result)]),
+            Section("Gates", [_gates(result), gated]),
             Section("Training", [_losses(result), _trainings(result)]),
         ],
     )

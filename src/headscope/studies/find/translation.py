@@ -233,7 +233,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
             Section("Classes of heads", [classes_table(parts, result)], brief=True),
             Section(
                 "Token alignment heads",
-                [HeadSets("Best first", aligned), layers_map(parts, result)],
+                [HeadSets("Token alignment heads, best first", aligned), layers_map(parts, result)],
             ),
             Section("Every head", [every_head(parts, result, by)], brief=True),
             method_section(

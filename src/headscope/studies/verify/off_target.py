@@ -343,7 +343,7 @@ def _show(result: OffTarget, run: Path) -> Shown:
         "Of each language its own heads are removed: specific ones are important in few "
         "languages, the most important ones are as many by importance alone."
     )
-    heads = Section("The heads", [HeadSets("Heads removed, best first", sets)], method)
+    heads = Section("Method", [HeadSets("Heads removed, best first", sets)], method)
     expected = "more such outputs"
     return Writing(result, KINDS, OTHER, EMPTY, expected, result.not_measured).shown(
         run,

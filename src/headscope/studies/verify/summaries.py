@@ -385,7 +385,7 @@ def _show(result: Summaries, run: Path) -> Shown:
             for words in said(result.whole, what, GENERAL, key, scale)
         ],
         cautions,
-        [Section("The heads and the measures", [heads], method)],
+        [Section("Method", [heads], method)],
     )
 
 

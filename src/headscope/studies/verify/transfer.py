@@ -331,7 +331,7 @@ def _show(result: Transfer, run: Path) -> Shown:
         cautions,
         [
             Section("One prompt by layer", _lens_blocks(result.lens, kinds)),
-            Section("The heads", [heads], method),
+            Section("Method", [heads], method),
         ],
     )
 
