@@ -333,7 +333,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
     return Shown(
         "Causal head gating",
         f"Which heads of {result.model_name} help with {result.task}, which hinder it, and which "
-        "do nothing for it?",
+        "have no effect?",
         _finding(result),
         *_stability(result),
         _cautions(result),
@@ -358,7 +358,7 @@ def _finding(result: CausalGatingResult) -> list[str]:
     helping, hindering, idle = (result.roles[role].mean for role in ROLES)
     said = [
         f"Of {len(result.heads)} heads {helping} help with {result.task}, {hindering} hinder it "
-        f"and {idle} do nothing for it (a role's score of {result.threshold:g} or above, mean over "
+        f"and {idle} have no effect (a role's score of {result.threshold:g} or above, mean over "
         f"{count(len(result.fits), 'seed')})."
     ]
     for role in ROLES:
@@ -379,7 +379,7 @@ def _stability(result: CausalGatingResult) -> tuple[str, str]:
     """How far seeds agree, and the option that says more of it."""
     seeds = len(result.fits)
     if seeds == 1:
-        return "One seed: other fits may give other heads the same roles.", "--seeds 3"
+        return "One seed: another fit may give the roles to other heads.", "--seeds 3"
     agreeing = [f"{role} {each.always} of {each.any}" for role, each in result.roles.items()]
     words = (
         f"Heads with a role in every one of {seeds} seeds, of those with it in at least one: "
@@ -403,7 +403,7 @@ def _cautions(result: CausalGatingResult) -> list[str]:
         said.append("Removal does not confirm that the task needs the facilitating heads.")
     nobody = [role for role, heads in check.removed.items() if not heads]
     if nobody:
-        said.append(f"No head is {' or '.join(nobody)} enough to be removed.")
+        said.append(f"No head is clearly {' or '.join(nobody)}, so none of these is removed.")
     return said
 
 

@@ -262,20 +262,20 @@ def _finding(result: KeyTokensResult) -> list[str]:
     strongest = max(best.words, key=lambda word: word.mean)
     answer = (
         f"The {count(len(result.heads), 'selected head')} pay {percent(result.score, 1)} of their "
-        f"attention to the key words (mean of {count(result.tokens, 'step')}); if attention "
-        f"were even, {percent(result.uniform, 1)}."
+        f"attention to the key words (mean of {count(result.tokens, 'step')}); even attention "
+        f"would give {percent(result.uniform, 1)}."
     )
     compared = [
-        f"{CONTROLS[kind]} {percent(control.mean, 1)} (draws {percent(control.low, 1)} to "
+        f"{CONTROLS[kind]}: {percent(control.mean, 1)} (draws {percent(control.low, 1)} to "
         f"{percent(control.high, 1)}; {control.at_least_as_much} of {len(control.draws)} at least "
         "as high as selected)"
         for kind, control in result.control.items()
     ]
     if compared:
-        answer += f" As many random heads: {'; '.join(compared)}."
+        answer += f" As many heads, {'; '.join(compared)}."
     return [
         answer,
-        f"Head {best.place} pays most, {percent(best.score, 1)}, of that most to "
+        f"Head {best.place} pays most, {percent(best.score, 1)}, mainly to "
         f"\u201c{strongest.word}\u201d ({percent(strongest.mean, 1)}).",
     ]
 

@@ -259,9 +259,9 @@ def _finding(result: LahisResult) -> list[str]:
     more = [f"Important: above the {fixed(result.quantile, 2)} quantile of a language's scores."]
     if raising:
         more.append(
-            f"A stronger median head lowers the loss of {percent(median(raising))} of documents. "
-            "Near 50\u00a0% the score says how much a text depends on a head, not in which "
-            "direction."
+            f"Strengthening a head lowers the loss of {percent(median(raising))} of documents "
+            "(median). Near 50\u00a0% the score says how much text depends on a head, not whether "
+            "the head helps."
         )
     if result.update_gate:
         more.append("The gate was trained one step after each document, as published.")

@@ -467,7 +467,7 @@ def _every_head(result: FoundMask) -> HeadTable:
     columns = (
         Column("open", "\u03c3(M)", "how open the gate is; kept from 0.5 on"),
         Column("weight", "Weight M", "kept from 0 on"),
-        Column("changes", "Changes of side", "how often it was kept or dropped anew", 0),
+        Column("changes", "Switches", "how often it switched between kept and dropped", 0),
     )
     values = {
         "open": [1 / (1 + exp(-head.score)) for head in heads],
@@ -534,7 +534,7 @@ def _courses(result: FoundMask, history: History) -> list[Lines | Table]:
             "step",
             "weight M",
             note="A head is kept while its weight M is 0 or above. Single heads: the first that "
-            "changed sides more than once"
+            "switched more than once"
             if wavered
             else "A head is kept while its weight M is 0 or above",
             band="the range over heads",

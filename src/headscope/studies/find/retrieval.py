@@ -23,6 +23,7 @@ from headscope.studies.shows import (
     few_caution,
     head_table,
     model_facts,
+    more_examples,
     significant_sets,
     spread,
 )
@@ -141,7 +142,7 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
         "Which attention heads look at a hidden fact while the model copies it out?",
         [above_chance("Retrieval heads", heads, over)],
         spread(heads, count(facts, "fact")),
-        "",
+        more_examples(facts, 100),
         [*cautions, LOOKING],
         [
             *model_facts(result.model_name, len(heads)),

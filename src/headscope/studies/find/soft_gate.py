@@ -518,8 +518,8 @@ def _finding(result: SoftGateResult) -> list[str]:
     right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
     said = [
         f"With the trained gates the model answers {right['trained']} of the held-out questions; "
-        f"original {right['untouched']}, random heads trained alike: {right['random']} (means over "
-        f"{count(len(result.seeds), 'seed')}).",
+        f"original: {right['untouched']}; random heads trained alike: {right['random']} (means "
+        f"over {count(len(result.seeds), 'seed')}).",
     ]
     changes = {(each.condition, each.minus): each for each in result.differences}
     if (against := changes.get(("trained", "random"))) is not None:
@@ -529,7 +529,7 @@ def _finding(result: SoftGateResult) -> list[str]:
             if change.low > 0
             else "less than random heads"
             if change.high < 0
-            else "not clearly different from random heads"
+            else "not significantly different from random heads"
         )
         said.append(
             f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "

@@ -317,7 +317,7 @@ def _show(result: Transfer, run: Path) -> Shown:
         run,
         "Attention transfer",
         "A statement in language A, one in language B that contradicts it, a question in English: "
-        "does the answer follow A when A's heads are turned up or B's down?",
+        "does the answer follow A when A's heads are scaled up or B's down?",
         [
             *(
                 sentence
