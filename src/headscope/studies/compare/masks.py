@@ -78,7 +78,7 @@ def _model(
 
 @dataclass(frozen=True)
 class CompareMasks(Settings):
-    """Compare learned masks: shared heads beside chance, maps, layers, groups that share keys."""
+    """Compare learned masks: shared heads and chance, maps, layers, groups that share keys."""
 
     masks: Annotated[
         tuple[str, ...],

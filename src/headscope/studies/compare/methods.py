@@ -69,7 +69,7 @@ TopHeads = Annotated[
 class CompareMethods(Settings):
     """Show, for every head, which methods select it, and how far the methods agree.
 
-    Beside every overlap stands what random sets of the same sizes would share.
+    Every overlap is compared with that of random sets of the same sizes.
     """
 
     runs: Annotated[

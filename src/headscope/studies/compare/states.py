@@ -59,9 +59,9 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class CompareStates(Settings):
-    """Compare hidden states as is, instructed, masked (only --heads kept) and both, layer by layer.
+    """Compare hidden states: original, instructed, masked (only --heads kept) and both, by layer.
 
-    Without --task and --pair a mask run of the bundled model is looked at with its own task.
+    Without --task and --pair a mask run of the bundled model is tested on its own task.
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)

@@ -110,8 +110,8 @@ class FindCausalGating(Settings):
     """Fit soft gates of all heads to a task, pushed towards keeping and towards removing them.
 
     A head that stays open either way helps the task, one that stays closed hinders it, one that
-    follows the push does nothing for it. What that predicts is put to the test by removal. Without
-    --steps, --seeds and --batch 500, 10 and 64; in a model of fewer than 256 heads 150, 3 and 16.
+    follows the push has no effect. Removal tests these roles. --steps, --seeds and --batch are 500,
+    10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)

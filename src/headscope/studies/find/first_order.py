@@ -34,7 +34,7 @@ COMMAND = "find first-order"
 
 @dataclass(frozen=True)
 class FindFirstOrder(Settings):
-    """Score every head by how steeply the loss of documents changes with its gate, in either way.
+    """Score every head by how steeply the loss of documents changes with its gate.
 
     Without --data the bundled model is scored on documents of its own development sentences, in
     all its languages.

@@ -81,7 +81,7 @@ def _prompt(
 class FindKeyTokens(Settings):
     """Measure the attention that heads pay to key words of a prompt while an answer is predicted.
 
-    Beside it stands what even attention over all visible tokens would give, and random other heads.
+    Compared with even attention over all visible tokens and with random other heads.
     """
 
     prompt: Annotated[str, MadeBy(_prompt)]

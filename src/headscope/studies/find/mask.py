@@ -75,12 +75,11 @@ SCHEDULE = "schedule"
 
 @dataclass(frozen=True)
 class FindMask(Settings):
-    """Train a mask: the heads that a model keeps to do a task which nobody tells it.
+    """Train a mask: the heads that a model keeps to do a task without its instruction.
 
     The model is frozen; every head has a weight, trained on inputs and outputs of the task without
     its instruction. Several tasks with --shots make one mask for all of them. Steps and the highest
-    learning rate are those of the preset, unless they are given. What the steps will take is told
-    before they are taken.
+    learning rate are those of the preset by default. The time they will take is printed first.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)

@@ -84,10 +84,10 @@ class WordsChoice(Settings):
 
 @dataclass(frozen=True)
 class FindPatching(Settings):
-    """Put each head's output from one word translation into another; see what comes over.
+    """Patch each head's output from one word translation into another (activation patching).
 
-    The other target language and the other meaning are reported apart. Without --data the words of
-    the bundled model's world.
+    Effects on the target language and on the meaning are reported apart. Without --data the bundled
+    model's own words are used.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)

@@ -80,7 +80,7 @@ class NeedlesChoice(Settings):
 
 @dataclass(frozen=True)
 class FindRetrieval(Settings):
-    """Score every head by how often it looks at the token of a hidden fact that comes next.
+    """Score every head by how often it looks at the next token of a hidden fact.
 
     Without --data facts of the bundled model's world are hidden in its held-out sentences.
     """

@@ -111,11 +111,11 @@ STATISTICS = "statistics.safetensors"
 
 @dataclass(frozen=True)
 class FindSoftGate(Settings):
-    """Train the gates of a few heads on questions and answers, beside as many random heads.
+    """Train the gates of a few heads on questions and answers, compared with random heads.
 
-    The share of held-out questions that are answered, within 10 new tokens unless told otherwise,
-    is given for the untouched model, for these heads with their trained gates, for random heads
-    trained alike, and for these heads removed.
+    Reports the share of held-out questions that are answered (within 10 new tokens by default) by
+    the original model, with the trained gates, with random heads trained alike, and with these
+    heads removed.
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)

@@ -51,10 +51,10 @@ WRITTEN = "written"
 
 @dataclass(frozen=True)
 class UseExport(Settings):
-    """Write a model with its gate folded in, which then needs nothing of headscope.
+    """Write a model with its gate folded into the weights, to be used without headscope.
 
-    A checkpoint is written tensor by tensor and never loaded for it, whatever its size. Tokenizer,
-    settings and licence go along, and the model card says what was done.
+    A checkpoint is written tensor by tensor and never loaded, whatever its size. Tokenizer,
+    settings and licence are copied, and the model card says what was done.
     """
 
     # Heads without a number to multiply them by are removed.

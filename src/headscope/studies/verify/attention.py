@@ -50,7 +50,7 @@ SHARE = Scale("share of the right word")
 
 @dataclass(frozen=True)
 class VerifyAttention(Settings):
-    """Measure the last token's attention on the right one of several words, in and out of a mask.
+    """Measure the last token's attention on the right word, for heads inside and outside a mask.
 
     For tasks whose inputs are words such as "a, b, c" and whose output is one of them.
     """

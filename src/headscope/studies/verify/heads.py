@@ -64,8 +64,8 @@ DRAWS = 1000
 class VerifyHeads(Settings):
     """Remove every head by itself: the change of the loss of reference translations.
 
-    By zero and by mean ablation, in nats a token. Backup heads may stand in for a removed one, so
-    the change is a lower bound of what a head does.
+    By zero and by mean ablation, in nats a token. Backup heads may replace a removed one, so the
+    change is a lower bound of a head's effect.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)

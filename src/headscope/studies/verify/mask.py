@@ -57,10 +57,10 @@ MEASURED: tuple[Measure, ...] = (
 
 @dataclass(frozen=True)
 class VerifyMask(Settings):
-    """Ask a model without instruction, instructed, masked, and under shuffled and foreign masks.
+    """Test a mask: the original model, instructed, masked, and under random and foreign masks.
 
-    On held-out examples: the loss of the right outputs, and what the model writes. With --shots
-    every prompt begins with as many examples.
+    On held-out examples: the loss of the right outputs, and the outputs. With --shots every prompt
+    begins with as many examples.
     """
 
     masks: options.Masks = field(metadata=UNSIGNED)

@@ -83,8 +83,8 @@ DATA = Option(
 class VerifyOffTarget(Settings):
     """Count outputs in another language than asked for, without heads of that language.
 
-    Its specific heads, as many by importance alone, and random ones of the same number. 100 prompts
-    of each direction or language are read unless --limit says otherwise.
+    Removed are its specific heads, as many most important ones, and as many random ones. 100
+    prompts of each direction or language are read unless --limit says otherwise.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
