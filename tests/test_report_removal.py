@@ -89,7 +89,7 @@ def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "without a record"),
+        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "not recorded which"),
         ({"leakage": {"known": True, "overlap": 3, "of": 9}}, "3 of 9 sentence pairs were used"),
         ({"pool_note": "heads hold no scores"}, "Heads hold no scores."),
         ({"pool": "outside"}, "drawn from all heads outside the selected ones"),

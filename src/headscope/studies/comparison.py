@@ -288,7 +288,7 @@ class Comparison:
 def tests_words(examples: str, expected: str) -> str:
     """What the p-values of a table mean; `expected` is tested, such as `a larger change`."""
     return (
-        f"p is one-sided, for {expected} with selected than with random heads. p over {examples}: "
+        f"One-sided p for {expected} with selected than with random heads. p over {examples}: "
         f"{examples} swapped with those under a random draw. p over draws: rank among the random "
         "draws. Neither is corrected for the number of rows."
     )
