@@ -42,14 +42,14 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
     classes = classes_table(several or parts, result)
     sections = [
-        Section("Heads", [classes, best], brief=True),
+        Section("Classes of heads", [classes, best], brief=True),
         Section("Every head", [every_head(parts, result, by)]),
     ]
     if check is not None and case is not None:
         sections.insert(1, _removal(check, case))
     layers = layers_map(parts, result)
     if several:
-        sections.append(Section("Classes", [classes_table(parts, result), layers]))
+        sections.append(Section("Classes by direction", [classes_table(parts, result), layers]))
     else:
         sections.append(Section("Layers", [layers]))
     if result.overlap.pairs:

@@ -36,7 +36,7 @@
     function paint() {
       const key = shade ? shade.value : first, own = highs[key] !== highs[first];
       bar.lastChild.textContent = own ? write(key, highs[key]) : most;
-      if (pointer) pointer.hidden = own;
+      if (pointer) pointer.hidden = key !== ranked;
       cells.forEach((cell, index) => {
         const value = at(key, index), chosen = cell.classList.contains("chosen-head");
         const colour = value === null ? "na" : `s${Math.round(share(value, highs[key]) * STEPS)}`;

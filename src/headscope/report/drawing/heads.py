@@ -139,8 +139,9 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
     elif block.significant:
         said = f"A dot: the whole 95\u00a0% interval is above {_floor(values)}. "
     negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[first])
-    mark = None if block.threshold is None else block.threshold / high
-    mark = None if mark is None or mark > 1 else mark
+    mark = None
+    if block.threshold is not None and block.ranked_by == first and block.threshold <= high:
+        mark = block.threshold / high
     return figure(
         f"{identifier}-map",
         join(

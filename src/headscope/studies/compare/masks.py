@@ -262,7 +262,9 @@ def _show(result: MasksResult, run: Path) -> Shown:
         sections.append(Section("Heads that masks share", [shared, *groups]))
         sections.append(Section("Every two masks", [pairs], brief=True))
     sections += [
-        Section("Where heads are kept", [*_maps(result), _shares(own), HeadSets("Heads", always)]),
+        Section(
+            "Where heads are kept", [*_maps(result), _shares(own), HeadSets("Shared heads", always)]
+        ),
         Section(
             "Groups of heads that share keys and values",
             _groups(result, geometry),
@@ -332,7 +334,7 @@ def _masks(result: MasksResult, geometry: Geometry) -> Table:
             "p": lambda mask: p_cell(mask.groups.p_value),
             "groups kept whole": lambda mask: mask.groups.kept,
         }
-    note = "p: a random mask of the same size drops at least as many groups whole" if known else ""
+    note = "Of random masks of the same size, p drop at least as many groups whole" if known else ""
     return table_of("Masks", ((arrow(mask.name), mask) for mask in result.masks), columns, note)
 
 
