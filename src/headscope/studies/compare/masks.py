@@ -363,7 +363,7 @@ def _base_pairs(base: BaseComparison) -> Table:
 
 def _maps(result: MasksResult) -> list[HeadMaps]:
     made = []
-    for title, base in (("Masks", False), ("Masks of the base model", True)):
+    for title, base in (("Weights of the masks", False), ("Weights of the base model's", True)):
         maps = tuple(
             HeadMap(mask.name, result.maps[mask.name]) for mask in result.masks if mask.base is base
         )

@@ -596,7 +596,7 @@ def _differences(differences: tuple[Difference, ...]) -> Table:
 def _answer_bars(result: SoftGateResult) -> Bars:
     shown = {words: measures.accuracy for words, measures in _in_words(result.accuracy)}
     return Bars(
-        "Questions answered",
+        "Share of questions answered",
         ("held-out questions",),
         tuple(shown),
         (tuple(100 * each.mean for each in shown.values()),),

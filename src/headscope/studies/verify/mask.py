@@ -243,7 +243,10 @@ def _show(result: MaskTests, run: Path) -> Shown:
         Section("Compared with random masks", [compared, *_bars(tasks)], lead=_new(tasks)),
         Section(
             "Every measure",
-            [conditions_table(name, conditions[name], MEASURED, single=True) for name in tasks],
+            [
+                conditions_table(f"{name}, single draws", conditions[name], MEASURED, single=True)
+                for name in tasks
+            ],
             lead="The mean loss is what Heads Up! prints as PPL; perplexity here is the "
             "exponential of the loss over all tokens.",
         ),

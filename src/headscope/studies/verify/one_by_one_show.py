@@ -55,7 +55,7 @@ def show(result: OneByOneResult, run: Path) -> Shown:
         Section("Texts", _texts(result)),
         Section("One prompt", _example(result)),
         Section("Similarity by layer", [_layers(result)]),
-        Section("Heads", [HeadSets("Heads removed", order)] if result.heads else []),
+        Section("Heads", [HeadSets("Order of removal", order)] if result.heads else []),
     ]
     return Shown(
         "Heads one by one",

@@ -284,8 +284,8 @@ def _show(result: ScalingTests, run: Path) -> Shown:
             Section(
                 "Every measure",
                 [
-                    conditions_table(name, conditions[name], MEASURED, single=True)
-                    for name in tasks
+                    conditions_table(f"{name}, single draws", own, MEASURED, single=True)
+                    for name, own in conditions.items()
                 ],
             ),
             *([Section("Outputs", outputs)] if outputs else []),
