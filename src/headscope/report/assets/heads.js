@@ -3,7 +3,7 @@
 // colour or order is chosen.
 (() => {
   const { data, find, all, fixed, NONE } = headscope;
-  const STEPS = 16, ROUNDING = 1e-12, picker = find("#direction");
+  const STEPS = 16, ROUNDING = 1e-6, picker = find("#direction");
 
   all(".head-table").forEach((box) => {
     const { heads, columns, parts, ranked, threshold, significant, classes, highs, shown } = data[box.id];
@@ -18,7 +18,8 @@
     // A number as its column writes it: with so many decimals, times a factor.
     const write = (key, value) => {
       const { digits, factor } = ways.get(key), scaled = value * factor, size = Math.abs(scaled);
-      if (size <= ROUNDING || size >= 0.5 * 10 ** -digits) return fixed(value === null ? null : scaled, digits);
+      const small = Math.abs(value) > ROUNDING * highs[key] && size < 0.5 * 10 ** -digits;
+      if (!small) return fixed(value === null ? null : scaled, digits);
       return scaled.toExponential(1).replace(".0e", "e").replaceAll("-", "\u2212");
     };
     const said = (key, index) => write(key, at(key, index));

@@ -30,8 +30,8 @@ ROWS = 30
 SETS = 6
 #: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.
 DIGITS = 6
-#: Smaller numbers are 0 but for rounding.
-ROUNDING = 1e-12
+#: Numbers that are a smaller share of the highest one are 0 but for rounding.
+ROUNDING = 1e-6
 #: Digits of a power of ten.
 RAISED = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
@@ -46,16 +46,17 @@ Numbers = Mapping[str, Sequence[float | None]]
 class Written:
     """How numbers of a column are written: with so many decimals, times a factor in its title.
 
-    What the decimals would show as 0, and is not, has a power of ten.
+    What the decimals would show as 0 has a power of ten, if it is above `least`.
     """
 
     title: str
     digits: int
     factor: float = 1.0
+    least: float = 0.0
 
     def __call__(self, value: float | None) -> str:
         scaled = (value or 0.0) * self.factor
-        if ROUNDING < abs(scaled) < 0.5 * 10.0**-self.digits:
+        if self.least < abs(value or 0.0) and abs(scaled) < 0.5 * 10.0**-self.digits:
             return tiny(scaled)
         return fixed(None if value is None else scaled, self.digits)
 
@@ -72,10 +73,10 @@ def written(block: HeadTable) -> dict[str, Written]:
     for column in block.columns:
         high = _high(block, column.key)
         power = 3 * floor(log10(high) / 3)
-        columns[column.key] = Written(column.title, column.digits)
+        columns[column.key] = Written(column.title, column.digits, least=ROUNDING * high)
         if high < 10.0 ** (1 - column.digits) and power < 0:
             title = f"{column.title} (10{str(power).translate(RAISED)})"
-            columns[column.key] = Written(title, 3, 10.0**-power)
+            columns[column.key] = Written(title, 3, 10.0**-power, ROUNDING * high)
     return columns
 
 
