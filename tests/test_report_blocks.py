@@ -296,7 +296,7 @@ def test_a_terminal_shows_the_sentences_that_lost_most() -> None:
     block = Sentences("Outputs", sentences, {"baseline": "Original", "top": "Removed"})
     said = text_of(Shown("", "", ("Found.",), sections=[Section("Sentences", [block])]))
     lines = said.splitlines()
-    assert lines[2] == "Outputs: 5 sentences, those that lost most chrF++:"
+    assert lines[2] == "Outputs: 5 sentences, largest loss of chrF++ first:"
     assert [line for line in lines if line.startswith("en \u2192 de")] == [
         "en \u2192 de 4: 90.0 \u2192 50.0", "en \u2192 de 3: 90.0 \u2192 60.0"
     ]  # fmt: skip

@@ -172,7 +172,7 @@ def test_words_are_marked_however_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        ([7.0, 9.0], "after no step is it better than"),
+        ([7.0, 9.0], "no step improves it."),
         ([0.5, 9.0], "best, 0.5, after step 1 (head 0.0)."),
     ],
 )

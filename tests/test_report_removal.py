@@ -89,7 +89,7 @@ def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "without a record"),
+        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "not recorded which"),
         ({"leakage": {"known": True, "overlap": 3, "of": 9}}, "3 of 9 sentence pairs were used"),
         ({"pool_note": "heads hold no scores"}, "Heads hold no scores."),
         ({"pool": "outside"}, "drawn from all heads outside the selected ones"),
@@ -102,7 +102,7 @@ def test_cautions_follow_from_the_run(tmp_path: Path, more: dict[str, object], s
 
 def test_few_sentences_and_no_control_of_the_layers_are_cautions(tmp_path: Path) -> None:
     few = cautions(write_removal(tmp_path / "few", sentences=5, matched=False))
-    assert "swapped in 32 ways only: p over sentences cannot fall far below 0.031" in few
+    assert "in only 32 ways, so p over sentences is hardly below 0.031" in few
     assert "No random heads of the same layers were drawn" in few
 
 
@@ -183,7 +183,7 @@ def test_a_run_without_its_outputs_says_so(tmp_path: Path, left: str | None) -> 
 
 def test_words_without_links_are_named(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", sentences=3)
-    assert "are not linked and do not light up" not in write_report(run).read_text("utf-8")
+    assert "are not linked." not in write_report(run).read_text("utf-8")
     lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if "random-layer-matched" not in line]
     (run / "links.jsonl").write_text("".join(kept), "utf-8")

@@ -70,21 +70,19 @@ SkipIdentical = Annotated[
 KeepPeaks = Annotated[
     bool,
     Option(
-        "Keep the peaks of all heads on all sentences in the run folder, and not of 40 heads on "
+        "Keep the peaks of all heads on all sentences in the run folder, not just of 40 heads on "
         "200 sentences.",
     ),
 ]
 AlignerName = Literal["links", "eflomal", "llm"]
 Aligner = Annotated[
-    AlignerName | None, Option("Without it the data's links if it has them, else eflomal.")
+    AlignerName | None, Option("By default the data's links if there are any, else eflomal.")
 ]
 Threshold = Annotated[float, Option("Score above which a head aligns tokens.", min=0.0, max=1.0)]
 Inactive = Annotated[float, Option("Score up to which a head is inactive.", min=0.0, max=1.0)]
 
 # The language model that annotates word links or judges translations
-LlmModel = Annotated[
-    str | None, Option("Language model that is asked, where llm is chosen.", metavar="NAME")
-]
+LlmModel = Annotated[str | None, Option("Language model for --aligner llm.", metavar="NAME")]
 BaseUrl = Annotated[
     str | None,
     Option(
@@ -148,12 +146,12 @@ Measures = Annotated[tuple[str, ...] | None, MEASURES]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]
-ABLATE = Option("What a removed head gives: zero, or its mean over other examples.")
+ABLATE = Option("What replaces a removed head's output: zero, or its mean over other examples.")
 Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
     Option(
-        "What a removed head gives: zero (default), or its mean over examples that are set aside; "
+        "What replaces a removed head's output: zero (default), or its mean over other examples; "
         "repeatable, with the same heads and draws.",
         metavar="zero|mean",
         typed=str,
@@ -200,7 +198,7 @@ DataOfTasks = Annotated[
 Chat = Annotated[
     bool | None,
     Option(
-        "Put prompts through the chat template; without it where the tokenizer has one.",
+        "Apply the chat template to prompts; by default where the tokenizer has one.",
         flag="--chat/--no-chat",
     ),
 ]
@@ -208,8 +206,8 @@ Shots = Annotated[int, Option("Examples put before each input or sentence.", min
 ShotsData = Annotated[
     tuple[str, ...],
     Option(
-        "Where --shots are drawn from, named as the sentence pairs are; without it sentences "
-        "of these that are then used for nothing else.",
+        "Where --shots are drawn from, given like the sentence pairs; without it some of these, "
+        "which are then used for nothing else.",
         metavar="DATA",
     ),
 ]
@@ -250,7 +248,7 @@ BaselineUnfinished = Annotated[
 BaselineErrors = Annotated[
     float,
     Option(
-        "Standard errors above chance that the original model's accuracy has to reach; below a "
+        "Standard errors above chance that the original model's accuracy must reach, else a "
         "warning is given.",
         flag="--baseline-errors",
         min=0.0,
@@ -276,7 +274,7 @@ LanguageColumn = Annotated[
 OnlyKnown = Annotated[
     bool,
     Option(
-        "Count also what the model does not get right by itself.",
+        "Also count items that the original model gets wrong.",
         flag="--all",
         default=False,
         read=not_,

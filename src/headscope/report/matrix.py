@@ -75,7 +75,7 @@ def matrix(
     It shrinks to the width it is given, as long as labels stay legible; then its box scrolls.
     """
     bare, tall = rows.bare and columns.bare, row_pitch or pitch
-    left = 0 if bare else rows.longest + (28 if rows.title else 10)
+    left = 0 if bare else rows.longest + (32 if rows.title else 14)
     top = columns.longest + 10 if columns.upright else 18
     top = 0 if bare else top + (18 if columns.title else 0)
     width, height = left + pitch * len(columns.labels) + 2, top + tall * len(rows.labels) + 2

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +16,8 @@ from headscope.report.drawing.blocks import draw
 from headscope.report.html import Child, Html, embed_json, join, tag
 from headscope.report.parts import COLOURS, bdi, named, section
 from headscope.report.provenance import about_run
-from headscope.shown.blocks import Shown
-from headscope.shown.words import MEAN, arrow, unbroken
+from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.words import MEAN, arrow, enumeration, unbroken
 
 FLAG = re.compile(r"(--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?)")
 RULE = re.compile(r"(@media[^{]+)\{|([^{}]+)\{([^{}]*)\}|\}")
@@ -28,8 +28,8 @@ class Page:
     """A page before it becomes a document.
 
     `sections` are an id, a title for the navigation (empty: not in it) and HTML; `choices` are the
-    value and words of the page's one selector; `data` is what the scripts need, which `scripts`
-    name among the assets besides the one of all pages.
+    value and words of the page's one selector, `chosen` names the sections that follow it; `data`
+    is what the scripts need, which `scripts` name among the assets besides the one of all pages.
     """
 
     title: str
@@ -39,6 +39,7 @@ class Page:
     data: Mapping[str, Any] = field(default_factory=dict)
     scripts: Sequence[str] = ()
     kind: str | None = None
+    chosen: str = ""
 
 
 def page_of(shown: Shown, run: Path, command: str) -> Page:
@@ -47,8 +48,9 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
     data: dict[str, Any] = {}
     scripts: list[str] = []
     parts: list[str] = []
-    names = _slugs(each.title for each in shown.sections)
-    for name, each in zip(names, shown.sections, strict=True):
+    following: list[str] = []
+    ordered = _sets_first(shown.sections)
+    for name, each in zip(_slugs(each.title for each in ordered), ordered, strict=True):
         blocks = [draw(f"{name}-{at}", block) for at, block in enumerate(each.blocks, 1)]
         html = section(
             name,
@@ -65,6 +67,8 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
             data |= block.data
             scripts += block.scripts
             parts += block.parts
+        if any(block.parts or "sentences" in block.data for block in blocks):
+            following.append(each.title)
     parts = list(dict.fromkeys(parts))
     many = len(parts) - (MEAN in parts)
     named_parts = [(part, f"mean of {many}" if part == MEAN else arrow(part)) for part in parts]
@@ -76,7 +80,20 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
         data,
         tuple(dict.fromkeys(scripts)),
         "paper" if any(each.compact for each in shown.sections) else None,
+        enumeration(following),
     )
+
+
+def _sets_first(sections: Sequence[Section]) -> list[Section]:
+    """The sections: all sets of heads in one of their own at the beginning, the method last."""
+    sets = [block for each in sections for block in each.blocks if isinstance(block, HeadSets)]
+    others = [
+        replace(each, blocks=[block for block in each.blocks if block not in sets])
+        for each in sections
+    ]
+    kept = [each for each in others if each.blocks or each.lead or each.after or each.traced]
+    kept.sort(key=lambda each: each.title == "Method")
+    return [Section("Selected heads", sets), *kept] if sets else kept
 
 
 def _masthead(shown: Shown, command: str) -> Html:
@@ -108,8 +125,8 @@ def _finding(shown: Shown) -> Html:
     return tag(
         "section",
         tag("h2", "Finding", id="summary-title", class_="unseen"),
-        tag("p", unbroken(answer), class_="answer"),
-        [tag("p", unbroken(words)) for words in more],
+        tag("p", with_flags(answer), class_="answer"),
+        [tag("p", with_flags(words)) for words in more],
         uncertainty if shown.uncertainty else None,
         tag("ul", cautions, class_="cautions") if cautions else None,
         id="summary",
@@ -167,7 +184,7 @@ def _toolbar(page: Page) -> Html:
     links = [tag("a", title, href=f"#{name}") for name, title, _ in page.sections if title]
     options = [tag("option", words, value=value) for value, words in page.choices]
     choice = tag(
-        "label", tag("span", "Show"), tag("select", options, id="direction"), class_="script"
+        "label", tag("span", page.chosen), tag("select", options, id="direction"), class_="script"
     )
     return tag(
         "div",

@@ -68,9 +68,12 @@ def folded(words: str, *children: Child, **attributes: object) -> Html:
     return tag("details", tag("summary", words), *children, **attributes)
 
 
-def scroll(label: str, *children: Child) -> Html:
-    """A box that scrolls sideways by itself, by keyboard too, so that the page never has to."""
-    return tag("div", *children, class_="scroll", tabindex=0, role="region", aria_label=label)
+def scroll(*children: Child) -> Html:
+    """A box that scrolls sideways by itself, by keyboard too, so that the page never has to.
+
+    What is in it has a name: a table its caption, a map its description.
+    """
+    return tag("div", *children, class_="scroll", tabindex=0)
 
 
 def table(

@@ -134,7 +134,7 @@ def _data_table(data: Any) -> Html | None:
         for name, part in parts.items()
     ]
     header = ("Data", *(COLUMNS[key] for key in columns))
-    return scroll("Data", table("Data", header, rows, class_="data"))
+    return scroll(table("Data", header, rows, class_="data"))
 
 
 def _time(stamp: Any) -> str:

@@ -106,9 +106,8 @@ def _sentences(block: Sentences) -> list[str]:
     if not block.sentences:
         return [f"{block.title}: none"]
     measure, scores, order = by_loss(block.sentences)
-    lines = [
-        f"{block.title}: {count(len(block.sentences), 'sentence')}, those that lost most {measure}:"
-    ]
+    many = count(len(block.sentences), "sentence")
+    lines = [f"{block.title}: {many}, largest loss of {measure} first:"]
     for place in order[:EXAMPLES]:
         sentence, digits = block.sentences[place], DIGITS[measure]
         before, after = (fixed(score, digits) for score in scores[place])

@@ -8,6 +8,7 @@ from math import floor, isnan, log10
 
 MEAN = "mean"
 MINUS = "\u2212"
+NONE = "\u2013"
 _LANGUAGE = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z][A-Za-z0-9]*|[0-9]{3}))*"
 _DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
 
@@ -33,19 +34,28 @@ def number(value: float) -> str:
     if value == int(value) or abs(value) >= 1000:
         return f"{round(value):,}".replace(",", "\u202f").replace("-", MINUS)
     if abs(value) < 1e-4:
-        mantissa, power = f"{value:.1e}".split("e")
-        return f"{mantissa.removesuffix('.0')}e{int(power)}".replace("-", MINUS)
+        return tiny(value)
     digits = max(0, 2 - floor(log10(abs(value))))
     return f"{value:.{digits}f}".rstrip("0").rstrip(".").replace("-", MINUS)
 
 
+def tiny(value: float) -> str:
+    """A small number with two significant digits: `5.3e\u22127`."""
+    mantissa, power = f"{value:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(power)}".replace("-", MINUS)
+
+
 def between(low: float | None, high: float | None, digits: int) -> str:
-    """An interval, with a word between its ends where one is negative; an en dash for none."""
-    if low is None or high is None or isnan(low) or isnan(high):
-        return "\u2013"
-    ends = fixed(low, digits), fixed(high, digits)
-    negative = any(end.startswith(MINUS) for end in ends)
-    return ("\u00a0to\u00a0" if negative else "\u2009\u2013\u2009").join(ends)
+    """An interval of numbers with so many decimals; an en dash for none."""
+    return interval(fixed(low, digits), fixed(high, digits))
+
+
+def interval(low: str, high: str) -> str:
+    """Two ends, with a word between them where one is negative; an en dash where one is."""
+    if NONE in (low, high):
+        return NONE
+    negative = MINUS in (low[:1], high[:1])
+    return f"{low}\u00a0to\u00a0{high}" if negative else f"{low}\u2009{NONE}\u2009{high}"
 
 
 def percent(share: float | None, digits: int = 0) -> str:

@@ -55,7 +55,8 @@ COMMAND = "atlas"
 class Atlas(Settings):
     """Make the atlas of a model: score its heads, remove the best ones, compare directions.
 
-    Writes report.html into the run folder. Without --data the bundled model's own sentences.
+    Writes report.html into the run folder. Without --data the bundled model reads its own
+    sentences.
     """
 
     model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)

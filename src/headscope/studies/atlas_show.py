@@ -18,6 +18,7 @@ from headscope.studies.find.translation import (
     classes_table,
     every_head,
     layers_map,
+    links_caution,
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
@@ -27,8 +28,6 @@ from headscope.studies.verify.removal_show import (
     said,
     weak_baseline,
 )
-
-UNCHANGED = "The choice of a direction does not change this section."
 
 
 def show_atlas(result: AtlasResult, run: Path) -> Shown:
@@ -43,14 +42,14 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
     classes = classes_table(several or parts, result)
     sections = [
-        Section("Heads", [classes, best], brief=True),
+        Section("Classes of heads", [classes, best], brief=True),
         Section("Every head", [every_head(parts, result, by)]),
     ]
     if check is not None and case is not None:
         sections.insert(1, _removal(check, case))
     layers = layers_map(parts, result)
     if several:
-        sections.append(Section("Classes", [classes_table(parts, result), layers], UNCHANGED))
+        sections.append(Section("Classes by direction", [classes_table(parts, result), layers]))
     else:
         sections.append(Section("Layers", [layers]))
     if result.overlap.pairs:
@@ -106,8 +105,8 @@ def _uncertainty(result: AtlasResult) -> str:
     if result.removal is not None:
         sets = len(set(result.removal.random))
         words += (
-            f"; removal: {count(checked, 'other sentence')} and {count(sets, 'random set')}, a "
-            f"quick check in which p over draws is at least {p_value(1 / (1 + sets))}"
+            f"; removal: {count(checked, 'other sentence')} and {count(sets, 'random set')}, "
+            f"so p over draws is at least {p_value(1 / (1 + sets))}"
         )
     return f"{words}."
 
@@ -117,14 +116,12 @@ def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
     yield from few_caution(fewest, "sentence pair", "sentence pairs")
     if result.counts_above_chance is None:
         yield "Chance is not known at every head, so heads are not corrected for it."
-    made = sorted({read.aligner for read in result.data.values() if read.aligner})
-    if aligners := [name for name in made if name not in ("links", "given")]:
-        yield f"Word links were made by {enumeration(aligners)}: their errors lower scores."
+    yield from links_caution((read.aligner for read in result.data.values()), fewest)
     if case is not None and result.removal is not None:
         if case.drawn:
             yield (
-                "No random heads of the same layers were drawn: depth may explain part of the "
-                "effect. headscope verify removal draws them."
+                "No random heads of the same layers were drawn, so depth may explain part of the "
+                "effect: headscope verify removal draws them."
             )
         yield from few_sentences(result.removal)
         yield from weak_baseline(result.removal)
@@ -137,7 +134,6 @@ def _removal(check: AtlasCheck, case: Case) -> Section:
         return Section("Removal", [missing, draws_table(case)])
     label = case.top.label
     blocks, lead = direction_blocks(check, (label.k, label.gate, label.ablate))
-    lead = f"{lead} {UNCHANGED}" if len(check.directions) > 1 else lead
     return Section("Removal", [*blocks, draws_table(case)], lead)
 
 
@@ -145,8 +141,7 @@ def _overlap(overlap: AtlasOverlap, directions: list[str]) -> Section:
     clear, many = sum(pair.p_value < 0.05 for pair in overlap.pairs), len(overlap.pairs)
     lead = (
         f"In {clear} of {count(many, 'pair')} the {overlap.k} best heads overlap more than "
-        f"random sets would in 5\u00a0% of cases (about {round(0.05 * many)} expected by chance). "
-        f"{UNCHANGED}"
+        f"random sets would in 5\u00a0% of cases (about {round(0.05 * many)} expected by chance)."
     )
     groups = group_overlaps(overlap.pairs, {name: name for name in directions})
     return Section("Directions", overlap_blocks(overlap.pairs, groups), lead)
@@ -159,20 +154,19 @@ def _method(result: AtlasResult) -> list[str]:
         "Chance: the same peaks against the word links of other sentences of similar length. Same "
         "form and other form: TS where the source word is spelled like the target word (names, "
         "digits), and where it is not.",
-        "A head that looks at a fixed distance hits the right word often where sentences are short "
-        "and word orders alike; hence chance. The highest of many noisy scores is on average a "
-        "little too high, and intervals do not correct for that.",
+        "Chance is high where sentences are short and word orders alike, since a head that looks "
+        "at a fixed distance then often hits the right word. The highest of many noisy scores are "
+        "biased upwards; intervals do not correct for that.",
     ]
     units = sorted({read.units for read in result.data.values() if read.units})
     if units:
         words.append(
-            f"Words are linked as units of the kind {enumeration(units)}; tokens without a link "
-            "are not counted."
+            f"Words are split by {enumeration(units)}; tokens without a link are not counted."
         )
     if result.removal is not None:
         words.append(
             "A score says where a head looks; only its removal says whether the model needs it. "
-            "The removal is measured on sentences that played no part in finding the heads. "
+            "Removal is measured on sentences that were not used to find the heads. "
             "chrF++ counts character and word sequences shared with one reference: it measures "
             "form, so read the outputs."
         )

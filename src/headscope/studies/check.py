@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check(Settings):
-    """Load a model and compare gates and peaks with slow references: does it run here?
+    """Check that a model runs here: compare its gates and peaks with slow references.
 
     A few forward passes for each head; peaks are best compared in float32.
     """

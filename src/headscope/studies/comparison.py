@@ -278,17 +278,17 @@ class Comparison:
             random = f"there are no {self.random.removeprefix('as many ')} to compare with"
         tests = [
             f"{kind}{compared(test, self.examples, scale)}"
-            for kind, test in zip(("", "same layers "), row.tests, strict=True)
+            for kind, test in zip(("", "same layers: "), row.tests, strict=True)
             if test is not None and test.difference.known
         ]
         words = f"{lead}, {measure or scale.said or scale.words} {moved} ({gap}); {random}."
-        return [words, *([f"Selected \u2212 random {'; '.join(tests)}."] if tests else [])]
+        return [words, *([f"Selected minus random: {'; '.join(tests)}."] if tests else [])]
 
 
 def tests_words(examples: str, expected: str) -> str:
     """What the p-values of a table mean; `expected` is tested, such as `a larger change`."""
     return (
-        f"One-sided p, tested: {expected} with selected than with random heads. p over {examples}: "
+        f"One-sided p for {expected} with selected than with random heads. p over {examples}: "
         f"{examples} swapped with those under a random draw. p over draws: rank among the random "
         "draws. Neither is corrected for the number of rows."
     )

@@ -128,6 +128,12 @@ def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "cha
     )
 
 
+def top_heads(heads: Sequence[ScoredHead]) -> HeadSets:
+    """The first heads of a ranking that tells no set of heads apart."""
+    best = heads[:HIGHEST]
+    return HeadSets("Highest heads", {"highest": places(head.place for head in best)})
+
+
 def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     """How wide intervals are; heads come highest first, `examples` counts what they are over."""
     best = heads[:HIGHEST]
@@ -140,13 +146,18 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     )
 
 
+def more_examples(examples: int, wanted: int = 500) -> str:
+    """The option for more examples, where there are few."""
+    return f"--limit {wanted}" if examples < wanted else ""
+
+
 def few_caution(
     examples: int | None, one: str, several: str | None = None, of: str = ""
 ) -> list[str]:
     """What it means that intervals are from few examples, `of` such as ` a direction`."""
     if examples is None or examples >= FEW:
         return []
-    return [f"Bootstrap intervals over {count(examples, one, several)}{of} are too narrow."]
+    return [f"Bootstrap intervals over only {count(examples, one, several)}{of} are too narrow."]
 
 
 def few_parts(
@@ -156,7 +167,7 @@ def few_parts(
     few = [f"{name} {size}" for name, size in sizes.items() if size < fewest]
     if len(few) > listed:
         few = [*few[:listed], f"{len(few) - listed} more"]
-    reason = f"Fewer than {fewest} {what} ({enumeration(few)}): intervals of so few are unreliable."
+    reason = f"Intervals over fewer than {fewest} {what} ({enumeration(few)}) are unreliable."
     return [reason] if few else []
 
 
@@ -184,8 +195,8 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
     """What it means that heads were found on the test data, or that this is not known."""
     if leakage is None or not leakage.known:
         return [
-            f"The heads came without a record of the {examples} they were found on; if these are "
-            "the same, the effect is overestimated."
+            f"It is not recorded which {examples} the heads were found on; if they are the same as "
+            "here, the effect is overestimated."
         ]
     if leakage.overlap:
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table
-from headscope.shown.words import arrow, count, sentence_of
+from headscope.shown.words import MINUS, arrow, count, sentence_of
 
 if TYPE_CHECKING:
     from headscope.results.common import BaselineCheck, ClusterJob
@@ -113,7 +114,7 @@ def _baseline(check: BaselineCheck) -> Section:
                 )
                 for number, example in enumerate(judged.shown, 1)
             ),
-            note=sentence_of("; ".join(judged.reasons)),
+            note=re.sub(r" -(?=\d)", f" {MINUS}", f"Reasons: {'; '.join(judged.reasons)}"),
         )
         for name, judged in check.judged.items()
         if not judged.works

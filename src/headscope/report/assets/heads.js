@@ -3,7 +3,7 @@
 // colour or order is chosen.
 (() => {
   const { data, find, all, fixed, NONE } = headscope;
-  const STEPS = 16, picker = find("#direction");
+  const STEPS = 16, ROUNDING = 1e-6, picker = find("#direction");
 
   all(".head-table").forEach((box) => {
     const { heads, columns, parts, ranked, threshold, significant, classes, highs, shown } = data[box.id];
@@ -16,7 +16,12 @@
     const at = (key, index) => (values()[key] ? values()[key][index] : null);
     const by = (index) => at(ranked, index) || 0;
     // A number as its column writes it: with so many decimals, times a factor.
-    const write = (key, value) => fixed(value === null ? null : value * ways.get(key).factor, ways.get(key).digits);
+    const write = (key, value) => {
+      const { digits, factor } = ways.get(key), scaled = value * factor, size = Math.abs(scaled);
+      const small = Math.abs(value) > ROUNDING * highs[key] && size < 0.5 * 10 ** -digits;
+      if (!small) return fixed(value === null ? null : scaled, digits);
+      return scaled.toExponential(1).replace(".0e", "e").replaceAll("-", "\u2212");
+    };
     const said = (key, index) => write(key, at(key, index));
     const classOf = (index) => (classes.find(([, above]) => above === null || by(index) > above) || [""])[0];
     const dotted = (index) => (threshold !== null ? by(index) > threshold :
@@ -24,7 +29,7 @@
     const between = (index) => {
       const ends = [at("low", index), at("high", index)];
       if (ends[0] === null) return NONE;
-      return ends.map((end) => write(first, end)).join(Math.min(...ends) < 0 ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
+      return ends.map((end) => write(first, end)).join(ends.some((end) => write(first, end).startsWith("\u2212")) ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
     };
 
     const cells = all(".heatmap .cell", box), dots = find(".heatmap .dots", box);
@@ -32,7 +37,7 @@
     function paint() {
       const key = shade ? shade.value : first, own = highs[key] !== highs[first];
       bar.lastChild.textContent = own ? write(key, highs[key]) : most;
-      if (pointer) pointer.hidden = own;
+      if (pointer) pointer.hidden = key !== ranked;
       cells.forEach((cell, index) => {
         const value = at(key, index), chosen = cell.classList.contains("chosen-head");
         const colour = value === null ? "na" : `s${Math.round(share(value, highs[key]) * STEPS)}`;

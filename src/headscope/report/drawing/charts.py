@@ -21,7 +21,7 @@ from headscope.shown.words import between, count, enumeration, fixed, number, pe
 
 Look = TypeVar("Look")
 
-MARKS = ("key-top", "key-base", "key-s9", "key-rose", "key-ochre", "key-violet", "key-low",
+MARKS = ("key-s9", "key-rose", "key-ochre", "key-violet", "key-low", "key-top", "key-base",
          "key-random", "key-matched", "key-off")  # fmt: skip
 MEANT = {
     "same layers": "key-matched",

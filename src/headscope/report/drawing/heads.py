@@ -14,6 +14,7 @@ from headscope.report.parts import (
     bdi,
     caption,
     figure,
+    folded,
     named,
     ramp_class,
     scroll,
@@ -21,12 +22,16 @@ from headscope.report.parts import (
     var_style,
 )
 from headscope.shown.blocks import Column, HeadPlace, HeadSets, HeadTable
-from headscope.shown.words import between, count, fixed, number
+from headscope.shown.words import count, fixed, interval, number, tiny
 
 #: Rows of a ranking that stand open.
 ROWS = 30
+#: Sets of heads that stand open.
+SETS = 6
 #: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.
 DIGITS = 6
+#: Numbers that are a smaller share of the highest one are 0 but for rounding.
+ROUNDING = 1e-6
 #: Digits of a power of ten.
 RAISED = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
@@ -39,19 +44,24 @@ Numbers = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True)
 class Written:
-    """How numbers of a column are written: with so many decimals, times a factor in its title."""
+    """How numbers of a column are written: with so many decimals, times a factor in its title.
+
+    What the decimals would show as 0 has a power of ten, if it is above `least`.
+    """
 
     title: str
     digits: int
     factor: float = 1.0
+    least: float = 0.0
 
     def __call__(self, value: float | None) -> str:
-        return fixed(None if value is None else value * self.factor, self.digits)
+        scaled = (value or 0.0) * self.factor
+        if self.least < abs(value or 0.0) and abs(scaled) < 0.5 * 10.0**-self.digits:
+            return tiny(scaled)
+        return fixed(None if value is None else scaled, self.digits)
 
     def between(self, low: float | None, high: float | None) -> str:
-        if low is None or high is None:
-            return between(None, None, self.digits)
-        return between(low * self.factor, high * self.factor, self.digits)
+        return interval(self(low), self(high))
 
 
 def written(block: HeadTable) -> dict[str, Written]:
@@ -63,10 +73,10 @@ def written(block: HeadTable) -> dict[str, Written]:
     for column in block.columns:
         high = _high(block, column.key)
         power = 3 * floor(log10(high) / 3)
-        columns[column.key] = Written(column.title, column.digits)
+        columns[column.key] = Written(column.title, column.digits, least=ROUNDING * high)
         if high < 10.0 ** (1 - column.digits) and power < 0:
             title = f"{column.title} (10{str(power).translate(RAISED)})"
-            columns[column.key] = Written(title, 3, 10.0**-power)
+            columns[column.key] = Written(title, 3, 10.0**-power, ROUNDING * high)
     return columns
 
 
@@ -130,19 +140,20 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
     elif block.significant:
         said = f"A dot: the whole 95\u00a0% interval is above {_floor(values)}. "
     negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[first])
-    mark = None if block.threshold is None else block.threshold / high
-    mark = None if mark is None or mark > 1 else mark
+    mark = None
+    if block.threshold is not None and block.ranked_by == first and block.threshold <= high:
+        mark = block.threshold / high
     return figure(
         f"{identifier}-map",
         join(
-            named("Every attention head, one cell each"),
-            " Darker means higher (in a dark scheme, lighter). ",
+            named(f"Every head: {writes[first].title}"),
+            " One cell each. Darker means higher (in a dark scheme, lighter). ",
             said,
             "Values below 0 have the colour of 0. " if negative else None,
-            "Point at a cell for its numbers; a click marks the head everywhere on this page.",
+            "Point at a cell for its numbers; click to mark the head on the whole page.",
         ),
         tag("label", "Colour shows", choice, class_="control script") if len(shades) > 1 else None,
-        scroll("Map, layers by heads", picture),
+        scroll(picture),
         ramp_bar("0", number(high), mark, "" if mark is None else fixed(block.threshold, 2)),
         class_="heatmap",
     )
@@ -169,8 +180,9 @@ def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
         row: list[Child] = [layer, bar, *map(writes[first], ends), sum(dots[at] for at in own)]
         rows.append(row[: len(header)])
     look = "profile dense" if len(members) > MANY_LAYERS else "profile"
-    words = join(named("By layer"), " Bar: mean over the heads of a layer; tick: its highest head.")
-    return figure(None, words, scroll("By layer", table("By layer", header, rows, class_=look)))
+    title = f"Layers: {writes[first].title}"
+    words = join(named(title), " Bar: mean over the heads of a layer; tick: its highest head.")
+    return figure(None, words, scroll(table(title, header, rows, class_=look)))
 
 
 def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
@@ -225,7 +237,7 @@ def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
     meaning += f", the band its {block.band}" if interval else ""
     meaning += ", the grey tick chance" if chance else ""
     words = caption(block.title, block.note, f"{meaning}." if meaning else None)
-    return figure(None, words, scroll(block.title, shown), tag("p", buttons, class_="script"))
+    return figure(None, words, scroll(shown), tag("p", buttons, class_="script"))
 
 
 def _heading(key: str, words: Child, **attributes: object) -> Html:
@@ -252,7 +264,8 @@ def draw_head_sets(identifier: str, block: HeadSets) -> Drawn:
                 tag("p", copies, class_="script") if heads else None,
                 class_="head-set", data_heads=",".join(places))
         )  # fmt: skip
-    return Drawn(figure(identifier, caption(block.title, block.note), *sets))
+    more = folded(f"The other {len(sets) - SETS}", sets[SETS:]) if len(sets) > SETS else None
+    return Drawn(figure(identifier, caption(block.title, block.note), *sets[:SETS], more))
 
 
 def _known(value: float | None) -> float | None:

@@ -101,7 +101,7 @@ def draw_heatmap(identifier: str, block: Heatmap) -> Drawn:
         figure(
             identifier,
             words,
-            scroll(block.title, picture),
+            scroll(picture),
             ramp_bar(f"{block.scale}: {low}", high, diverging=block.diverging),
             legend(("key-none", "not run")) if empty else None,
             class_="field small" if cells <= WIDE else "field",
@@ -194,9 +194,7 @@ def _head_map(
         rows, columns = (Axis([""] * many) for many in (layers, heads))
         return matrix(cells, rows, columns, pitch, words, merged=True)
     said_of = f"head {{row}}.{{column}}\n{block.scale}: {{words}}"
-    return scroll(
-        words, matrix(cells, down, across, pitch, words, data_heads=True, data_words=said_of)
-    )
+    return scroll(matrix(cells, down, across, pitch, words, data_heads=True, data_words=said_of))
 
 
 def head_axes(layers: int, heads: int, pitch: int) -> tuple[Axis, Axis]:
@@ -223,6 +221,6 @@ def _arranged(maps: Mapping[str, Html], width: int) -> Child:
         top = tag("tr", tag("td"), [tag("th", bdi(name), scope="col") for name in targets])
         words = f"{count(len(maps), 'map')}, sources down, targets across"
         shown = tag("table", tag("caption", words), tag("thead", top), tag("tbody", rows))
-        return scroll(words, shown)
+        return scroll(shown)
     figures = [tag("figure", tag("h4", bdi(arrow(name))), drawn) for name, drawn in maps.items()]
     return tag("div", figures, class_="head-maps", style=f"--w:{width}px")

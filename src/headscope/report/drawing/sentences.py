@@ -119,7 +119,7 @@ def _by_kind(shown: Browser, block: Sentences) -> Iterator[Child]:
     """The sentences of each kind, with its evidence; the first kind is open."""
     if block.note:
         yield tag("p", sentence_of(block.note), class_="note")
-    yield legend(("made", "nothing backs it"), ("lost", "missing in the last output"))
+    yield legend(("made", "without counterpart"), ("lost", "missing in the last output"))
     rows = list(zip(shown.sentences, shown.scores, strict=True))
     for at, kind in enumerate(dict.fromkeys(sentence.kind for sentence in block.sentences)):
         own = [row for row in rows if row[0].kind == kind]
@@ -133,13 +133,13 @@ def _words(shown: Browser, block: Sentences) -> Iterator[str]:
     """What is shown, in which order, and how words are linked."""
     same = sum(s.outputs[BASELINE] == s.outputs[TOP] for s in shown.sentences)
     yield (
-        f"{count(len(shown.sentences), 'sentence')}, those that lost most first, so the first ones "
-        f"are the worst and not typical; {same or 'none'} of them kept their output to the letter."
+        f"{count(len(shown.sentences), 'sentence')}, largest loss first, so the first ones are not "
+        f"typical; the output of {same or 'none'} is unchanged."
     )
     if shown.measure == SIMILARITY:
         yield (
-            "The order goes by similarity to the reference, the share of character pairs in "
-            "common (Dice): a rough guide, no measure of quality."
+            "Sentences are ordered by similarity to the reference, the share of character pairs in "
+            "common (Dice): a rough guide, not a measure of quality."
         )
     random = [
         f"\u201c{shown.labels[key]}\u201d" for key in (RANDOM, MATCHED) if key in shown.labels
@@ -149,37 +149,39 @@ def _words(shown: Browser, block: Sentences) -> Iterator[str]:
         yield f"{' and '.join(random)} {shows}"
     if shown.left_out:
         yield (
-            f"{count(shown.left_out, 'more sentence')} did not fit into this page: of every "
-            "direction the first ones are kept; all are in outputs.jsonl of the run."
+            f"{count(shown.left_out, 'more sentence')} did not fit on this page, which keeps the "
+            "first of every direction; all are in outputs.jsonl of the run."
         )
     if block.links is None:
         yield block.note or "Words are not linked in this run, so none light up."
         return
     yield (
-        "Words that belong together light up under the pointer, at a tap, or by keyboard (Tab to "
-        "a text, then the arrow keys)."
+        "Linked words light up under the pointer, at a tap, or by keyboard (Tab to a text, then "
+        "the arrow keys)."
     )
     if block.links == "reference":
         yield (
-            "A word of an output is linked as the same word of the reference is; words that the "
-            "reference does not have are not linked. The links help to read; no number on this "
-            "page rests on them."
+            "A word of an output has the links of the same word in the reference, and none if the "
+            "reference lacks it. No number on this page depends on these links."
         )
     else:
         yield (
-            f"The links were made by {block.links}, a statistical aligner: they help to read, are "
-            "wrong now and then, above all in broken output, and no number on this page rests on "
-            "them."
+            f"The links were made by {block.links}, a statistical aligner, and are sometimes "
+            "wrong, above all in broken output. No number on this page depends on them."
         )
     linked = {key for sentence in shown.sentences for key in sentence.linked}
     none = [f"\u201c{words}\u201d" for key, words in shown.labels.items() if key not in linked]
     if none and linked:
-        yield f"The words of {enumeration(none)} are not linked and do not light up."
+        yield f"The words of {enumeration(none)} are not linked."
 
 
 def _controls(directions: Sequence[str]) -> Html:
     ways = [("", "all"), *((name, arrow(name)) for name in directions)]
-    orders = (("loss", "most lost first"), ("gain", "least lost first"), ("file", "as in the data"))
+    orders = (
+        ("loss", "largest loss first"),
+        ("gain", "smallest loss first"),
+        ("file", "as in the data"),
+    )
     return tag(
         "div",
         _choice("Direction", "of-direction", ways) if len(directions) > 1 else None,

@@ -36,7 +36,7 @@ def draw_table(identifier: str, block: Table) -> Drawn:
 
     def drawn(title: str, rows: Sequence[Row]) -> Html:
         cells = [(bdi(row.name), *write(row)) for row in rows]
-        return scroll(title, table(title, ["", *header], cells, said, class_=look))
+        return scroll(table(title, ["", *header], cells, said, class_=look))
 
     ours = [any(cell.value is not None for cell in row.cells) for row in block.rows]
     every = ours.count(False) == 1  # a single row takes no more space than the words for it

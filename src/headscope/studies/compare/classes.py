@@ -26,7 +26,7 @@ CLASSES = ("token alignment", "low activity", "inactive")
 
 @dataclass(frozen=True)
 class CompareClasses(Settings):
-    """Put the class shares of models of any geometry into one table."""
+    """Compare the shares of head classes between models of any geometry."""
 
     artifacts: Annotated[
         tuple[str, ...],

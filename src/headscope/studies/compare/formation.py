@@ -77,8 +77,8 @@ CHECKPOINT = "formation checkpoint"
 class Formation(Settings):
     """Show how heads form: shares of the classes, overlap with the last set, and chrF++.
 
-    Without --data the pocket model's own sentences: heads are found on dev, translations made of
-    test. Data given is split in two by a hash of the source sentence.
+    Without --data the pocket model's own sentences are used: dev to find heads, test to translate.
+    Data given is split in two by a hash of the source sentence.
     """
 
     # In training order.

@@ -127,7 +127,7 @@ def _table(result: FormationResult) -> Table:
         f"Token alignment: score above {fixed(result.threshold, 2)}; inactive: at most "
         f"{fixed(result.inactive, 2)}; low activity: between{mean}. Corrected: token alignment by "
         f"score \u2212 chance. Of last set: the share of the last checkpoint\u2019s token "
-        "alignment heads that align tokens already; of last top: of its highest heads likewise"
+        "alignment heads that already align tokens; of last top: the same for its highest heads"
     )
     return table_of(
         "Every checkpoint",
@@ -182,7 +182,7 @@ def _lines(result: FormationResult) -> list[Lines]:
         line("of the last set, %", [row.overlap_with_last for row in rows]),
         line(f"of the last top {result.k} (selected), %",
              [row.top_overlap_with_last for row in rows]),
-        line(f"random {result.k} heads, %", [row.top_overlap_with_last_expected for row in rows]),
+        line(f"random, k = {result.k}, %", [row.top_overlap_with_last_expected for row in rows]),
     )  # fmt: skip
     chrf = Series.of("chrF++", zip(places, (row.chrf for row in rows), strict=True))
     return [

@@ -42,6 +42,7 @@ from headscope.shown.blocks import (
     Content,
     HeadMap,
     HeadMaps,
+    HeadSets,
     Heatmap,
     Lines,
     NotMeasured,
@@ -77,7 +78,7 @@ def _model(
 
 @dataclass(frozen=True)
 class CompareMasks(Settings):
-    """Compare learned masks: shared heads beside chance, maps, layers, groups that share keys."""
+    """Compare learned masks: shared heads and chance, maps, layers, groups that share keys."""
 
     masks: Annotated[
         tuple[str, ...],
@@ -248,6 +249,11 @@ def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, 
 
 def _show(result: MasksResult, run: Path) -> Shown:
     own, geometry = result.own, Geometry.from_dict(result.geometry)
+    always = {
+        "kept by every mask": tuple(
+            (head.layer, head.head) for head in result.kept_by if head.masks == len(own)
+        )
+    }
     sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
     if result.base is not None:
         sections.append(Section("Masks of the base model", [_base_pairs(result.base)], brief=True))
@@ -256,7 +262,9 @@ def _show(result: MasksResult, run: Path) -> Shown:
         sections.append(Section("Heads that masks share", [shared, *groups]))
         sections.append(Section("Every two masks", [pairs], brief=True))
     sections += [
-        Section("Where heads are kept", [*_maps(result), _shares(own)]),
+        Section(
+            "Where heads are kept", [*_maps(result), _shares(own), HeadSets("Shared heads", always)]
+        ),
         Section(
             "Groups of heads that share keys and values",
             _groups(result, geometry),
@@ -326,7 +334,7 @@ def _masks(result: MasksResult, geometry: Geometry) -> Table:
             "p": lambda mask: p_cell(mask.groups.p_value),
             "groups kept whole": lambda mask: mask.groups.kept,
         }
-    note = "p: a random mask of the same size drops at least as many groups whole" if known else ""
+    note = "Of random masks of the same size, p drop at least as many groups whole" if known else ""
     return table_of("Masks", ((arrow(mask.name), mask) for mask in result.masks), columns, note)
 
 
@@ -355,7 +363,7 @@ def _base_pairs(base: BaseComparison) -> Table:
 
 def _maps(result: MasksResult) -> list[HeadMaps]:
     made = []
-    for title, base in (("Masks", False), ("Masks of the base model", True)):
+    for title, base in (("Weights of the masks", False), ("Weights of the base model's", True)):
         maps = tuple(
             HeadMap(mask.name, result.maps[mask.name]) for mask in result.masks if mask.base is base
         )

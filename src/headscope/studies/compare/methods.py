@@ -69,7 +69,7 @@ TopHeads = Annotated[
 class CompareMethods(Settings):
     """Show, for every head, which methods select it, and how far the methods agree.
 
-    Beside every overlap stands what random sets of the same sizes would share.
+    Every overlap is compared with that of random sets of the same sizes.
     """
 
     runs: Annotated[
@@ -259,7 +259,7 @@ def _sizes(compared: MethodComparison) -> list[Table]:
             "heads selected": lambda method: method.size,
             "by no other method": lambda method: len(method.specific),
         },
-        "Of a method with several rankings, such as languages, the heads of all of them",
+        "A method with several rankings, such as languages, selects the heads of all of them",
     )
     return [table]
 
@@ -287,8 +287,8 @@ def _agreement(compared: MethodComparison) -> Bars:
         ("selected", "random"),
         tuple((float(row.heads), row.expected) for row in shown),
         "heads",
-        note="Random: each method draws as many heads, independently of the others. More heads "
-        "than that at both ends: the methods agree",
+        note="Random: each method draws as many heads independently. The methods agree where there "
+        "are more heads than that at both ends",
     )
 
 
@@ -330,7 +330,7 @@ def _map(compared: MethodComparison, geometry: Geometry) -> HeadMaps:
         "methods",
         high=float(max(2, len(compared.methods))),
         digits=0,
-        note="A letter: that method alone selects the head. A number: so many methods do. "
+        note="A letter: only that method selects the head. A number: how many methods do. "
         + ", ".join(f"{sign}: {name}" for name, sign in signs.items()),
     )
 

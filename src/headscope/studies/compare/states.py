@@ -59,9 +59,9 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class CompareStates(Settings):
-    """Compare hidden states as is, instructed, masked (only --heads kept) and both, layer by layer.
+    """Compare hidden states: original, instructed, masked (only --heads kept) and both, by layer.
 
-    Without --task and --pair a mask run of the bundled model is looked at with its own task.
+    Without --task and --pair a mask run of the bundled model is tested on its own task.
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)
@@ -203,7 +203,7 @@ def _show(result: ComparedStates, run: Path) -> Shown:
         cautions.append("Without random masks, any mask of this size may have the same effect.")
     return Shown(
         "Hidden states",
-        "Does a mask lead through the hidden states that an instruction leads through?",
+        "Does the masked model pass through the same hidden states as the instructed one?",
         _finding(states),
         uncertainty,
         "--draws 99" if draws < _DRAWS else "",
@@ -260,11 +260,11 @@ def _ends(mean: Mean) -> str:
 def _later_half(states: StatesFound) -> Table:
     draws = {control.kind: control.draws for control in states.controls}
     note = (
-        "How much nearer the masked model is to the instructed one: mean over the later half of "
-        "the layers, after each layer, sample by sample. Above 0 is nearer"
+        "Mean over the later half of the layers, after each layer, sample by sample; above 0 the "
+        "masked model is nearer to the instructed one"
     )
     return table_of(
-        "Nearer, later half of the layers",
+        "Nearness, later half of the layers",
         ((f"than {_WORDS.get(kind, kind)}", (kind, each)) for kind, each in states.nearer.items()),
         {
             "cosine, difference": lambda row: Cell.of(row[1].later_half),

@@ -232,7 +232,7 @@ def both_in_an_hour(costs: tuple[Costed, ...], shape: Shape, machine: Machine) -
 
 @dataclass(frozen=True)
 class Costs(Settings):
-    """Tell tokens, operations, memory and hours of experiments of the papers' size."""
+    """Estimate tokens, operations, memory and hours of the papers' experiments at full size."""
 
     models: Annotated[
         tuple[str, ...],

@@ -43,6 +43,7 @@ from headscope.shown.blocks import (
     Cell,
     Column,
     HeadMaps,
+    HeadSets,
     HeadTable,
     Lines,
     Section,
@@ -57,7 +58,7 @@ from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import ModelChoice, run_with_model, steps_of
-from headscope.studies.shows import head_map, head_table, interval, model_facts
+from headscope.studies.shows import head_map, head_table, interval, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
@@ -109,8 +110,8 @@ class FindCausalGating(Settings):
     """Fit soft gates of all heads to a task, pushed towards keeping and towards removing them.
 
     A head that stays open either way helps the task, one that stays closed hinders it, one that
-    follows the push does nothing for it. What that predicts is put to the test by removal. Without
-    --steps, --seeds and --batch 500, 10 and 64; in a model of fewer than 256 heads 150, 3 and 16.
+    follows the push has no effect. Removal tests these roles. --steps, --seeds and --batch are 500,
+    10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -332,7 +333,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
     return Shown(
         "Causal head gating",
         f"Which heads of {result.model_name} help with {result.task}, which hinder it, and which "
-        "do nothing for it?",
+        "have no effect?",
         _finding(result),
         *_stability(result),
         _cautions(result),
@@ -346,7 +347,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             Section("Roles", [_role_table(result)], brief=True),
             Section("Roles tested", [_changes_table(check)], brief=True),
             Section("Losses", _bars(check)),
-            Section("Where the heads are", [_maps(result)]),
+            Section("Where the heads are", _maps(result)),
             Section("Every head", [_ranking(result)]),
             Section("Fits", [_fits(result.fits)]),
         ],
@@ -357,7 +358,7 @@ def _finding(result: CausalGatingResult) -> list[str]:
     helping, hindering, idle = (result.roles[role].mean for role in ROLES)
     sentences = [
         f"Of {len(result.heads)} heads {helping} help with {result.task}, {hindering} hinder it "
-        f"and {idle} do nothing for it (a role's score of {result.threshold:g} or above, mean over "
+        f"and {idle} have no effect (a role's score of {result.threshold:g} or above, mean over "
         f"{count(len(result.fits), 'seed')})."
     ]
     for role in ROLES:
@@ -378,7 +379,7 @@ def _stability(result: CausalGatingResult) -> tuple[str, str]:
     """How far seeds agree, and the option that says more of it."""
     seeds = len(result.fits)
     if seeds == 1:
-        return "One seed: other fits may give other heads the same roles.", "--seeds 3"
+        return "One seed: another fit may give the roles to other heads.", "--seeds 3"
     agreeing = [f"{role} {each.always} of {each.any}" for role, each in result.roles.items()]
     words = (
         f"Heads with a role in every one of {seeds} seeds, of those with it in at least one: "
@@ -402,7 +403,7 @@ def _cautions(result: CausalGatingResult) -> list[str]:
         cautions.append("Removal does not confirm that the task needs the facilitating heads.")
     nobody = [role for role, heads in check.removed.items() if not heads]
     if nobody:
-        cautions.append(f"No head is {' or '.join(nobody)} enough to be removed.")
+        cautions.append(f"No head is clearly {' or '.join(nobody)}, so none of these is removed.")
     return cautions
 
 
@@ -482,15 +483,20 @@ def _bars(check: RolesCheck) -> list[Bars]:
     return [*([bars("Loss without heads of a role", roles, *removed)] if roles else []), fitted]
 
 
-def _maps(result: CausalGatingResult) -> HeadMaps:
-    maps = []
-    for role in ROLES:
-        marked = [
-            head.place for head in result.heads if (head.number(role) or 0.0) >= result.threshold
-        ]
-        maps.append(head_map(role, result.heads, marked, role))
-    words = f"a score of {result.threshold:g} or above"
-    return HeadMaps("The three roles", tuple(maps), "score", high=1.0, marked=words)
+def _maps(result: CausalGatingResult) -> list[HeadMaps | HeadSets]:
+    threshold = result.threshold
+    marked = {
+        role: [head.place for head in result.heads if (head.number(role) or 0.0) >= threshold]
+        for role in ROLES
+    }
+    maps = tuple(head_map(role, result.heads, marked[role], role) for role in ROLES)
+    words = f"a score of {threshold:g} or above"
+    return [
+        HeadSets(
+            "Heads of each role", {role: places(heads) for role, heads in marked.items()}, words
+        ),
+        HeadMaps("The three roles", maps, "score", high=1.0, marked=words),
+    ]
 
 
 def _ranking(result: CausalGatingResult) -> HeadTable:

@@ -26,7 +26,7 @@ from headscope.studies.find.head_scores import (
     score_languages,
 )
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import few_caution, highest, model_facts, spread
+from headscope.studies.shows import few_caution, highest, model_facts, spread, top_heads
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 
@@ -35,7 +35,7 @@ COMMAND = "find first-order"
 
 @dataclass(frozen=True)
 class FindFirstOrder(Settings):
-    """Score every head by how steeply the loss of documents changes with its gate, in either way.
+    """Score every head by how steeply the loss of documents changes with its gate.
 
     Without --data the bundled model is scored on documents of its own development sentences, in
     all its languages.
@@ -98,6 +98,7 @@ def _show(result: DocumentScores, run: Path) -> Shown:
         [
             Section("Languages", [_languages(result)], brief=True),
             Section("Every head", [scores], brief=True),
+            Section("Highest heads", [top_heads(result.heads)]),
             method_section(
                 "Score: mean over documents of the absolute gradient of the document\u2019s mean "
                 "loss with respect to the gate of the head, at the original model (gate 1), in "

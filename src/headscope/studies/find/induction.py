@@ -39,9 +39,9 @@ def _documents(**values: Any) -> DocumentsChoice | None:
 class FindInduction(Settings):
     """Score every head by how often it looks at the token that followed the same one before.
 
-    Needs no data: blocks of random tokens are repeated. Beside it stands how often a head looks at
-    the token just before, over these tokens and over natural text: documents of --data, or else a
-    few English ones of the repository's own.
+    Needs no data: blocks of random tokens are repeated. Also reports how often a head looks at the
+    token just before, in these tokens and in natural text: documents of --data, or else a few
+    English ones that come with headscope.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)

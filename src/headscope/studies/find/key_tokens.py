@@ -27,6 +27,7 @@ from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import (
     Bars,
     Cell,
+    HeadSets,
     Heatmap,
     KeyText,
     Row,
@@ -80,7 +81,7 @@ def _prompt(
 class FindKeyTokens(Settings):
     """Measure the attention that heads pay to key words of a prompt while an answer is predicted.
 
-    Beside it stands what even attention over all visible tokens would give, and random other heads.
+    Compared with even attention over all visible tokens and with random other heads.
     """
 
     prompt: Annotated[str, MadeBy(_prompt)]
@@ -226,6 +227,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             )
     whose = "written by the model, greedy" if result.generated else "given"
     text = _text(result, run)
+    selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.heads)})
     return Shown(
         "Key tokens",
         "How much of their attention do heads pay to key words of a prompt?",
@@ -243,7 +245,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             Section("Selected and random heads", [_controls(result)], brief=True),
             Section("Heads and words", [_heads(result), _words(result)], brief=True),
             Section("Where the heads look", [text]),
-            Section("Highest attention", [_peaks(result)]),
+            Section("Highest attention", [_peaks(result), selected]),
             method_section(
                 "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
                 "over the tokens so far; the weights on the tokens of a key word are added up and "
@@ -260,20 +262,20 @@ def _finding(result: KeyTokensResult) -> list[str]:
     strongest = max(best.words, key=lambda word: word.mean)
     answer = (
         f"The {count(len(result.heads), 'selected head')} pay {percent(result.score, 1)} of their "
-        f"attention to the key words (mean of {count(result.tokens, 'step')}); if attention "
-        f"were even, {percent(result.uniform, 1)}."
+        f"attention to the key words (mean of {count(result.tokens, 'step')}); even attention "
+        f"would give {percent(result.uniform, 1)}."
     )
     compared = [
-        f"{CONTROLS[kind]} {percent(control.mean, 1)} (draws {percent(control.low, 1)} to "
+        f"{CONTROLS[kind]}: {percent(control.mean, 1)} (draws {percent(control.low, 1)} to "
         f"{percent(control.high, 1)}; {control.at_least_as_much} of {len(control.draws)} at least "
         "as high as selected)"
         for kind, control in result.control.items()
     ]
     if compared:
-        answer += f" As many random heads: {'; '.join(compared)}."
+        answer += f" As many heads, {'; '.join(compared)}."
     return [
         answer,
-        f"Head {best.place} pays most, {percent(best.score, 1)}, of that most to "
+        f"Head {best.place} pays most, {percent(best.score, 1)}, mainly to "
         f"\u201c{strongest.word}\u201d ({percent(strongest.mean, 1)}).",
     ]
 

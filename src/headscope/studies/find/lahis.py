@@ -260,9 +260,9 @@ def _finding(result: LahisResult) -> list[str]:
     more = [f"Important: above the {fixed(result.quantile, 2)} quantile of a language's scores."]
     if raising:
         more.append(
-            f"A stronger median head lowers the loss of {percent(median(raising))} of documents. "
-            "Near 50\u00a0% the score says how much a text depends on a head, not in which "
-            "direction."
+            f"Strengthening a head lowers the loss of {percent(median(raising))} of documents "
+            "(median). Near 50\u00a0% the score says how much text depends on a head, not whether "
+            "the head helps."
         )
     if result.update_gate:
         more.append("The gate was trained one step after each document, as published.")
@@ -327,7 +327,9 @@ def _general(result: LahisResult) -> Section:
     rows = ((str(head.place), head.languages) for head in result.general)
     heads = one_column("General heads, most shared first", "languages", rows)
     general = {"general": places(head.place for head in result.general)}
-    return Section("General heads", [HeadSets("General heads", general), shared, heads])
+    return Section(
+        "General heads", [HeadSets("Important in most languages", general), shared, heads]
+    )
 
 
 def _layer_counts(result: LahisResult) -> Heatmap:

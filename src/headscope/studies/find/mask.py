@@ -78,12 +78,11 @@ SCHEDULE = "schedule"
 
 @dataclass(frozen=True)
 class FindMask(Settings):
-    """Train a mask: the heads that a model keeps to do a task which nobody tells it.
+    """Train a mask: the heads that a model keeps to do a task without its instruction.
 
     The model is frozen; every head has a weight, trained on inputs and outputs of the task without
     its instruction. Several tasks with --shots make one mask for all of them. Steps and the highest
-    learning rate are those of the preset, unless they are given. What the steps will take is told
-    before they are taken.
+    learning rate are those of the preset by default. The time they will take is printed first.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -492,7 +491,7 @@ def _every_head(result: FoundMask) -> HeadTable:
     columns = (
         Column("open", "\u03c3(M)", "how open the gate is; kept from 0.5 on"),
         Column("weight", "Weight M", "kept from 0 on"),
-        Column("changes", "Changes of side", "how often it was kept or dropped anew", 0),
+        Column("changes", "Switches", "how often it switched between kept and dropped", 0),
     )
     values = {
         "open": [1 / (1 + exp(-head.score)) for head in heads],
@@ -559,7 +558,7 @@ def _courses(result: FoundMask, history: History) -> list[Lines | Table]:
             "step",
             "weight M",
             note="A head is kept while its weight M is 0 or above. Single heads: the first that "
-            "changed sides more than once"
+            "switched more than once"
             if wavered
             else "A head is kept while its weight M is 0 or above",
             band="the range over heads",

@@ -84,10 +84,10 @@ class WordsChoice(Settings):
 
 @dataclass(frozen=True)
 class FindPatching(Settings):
-    """Put each head's output from one word translation into another; see what comes over.
+    """Patch each head's output from one word translation into another (activation patching).
 
-    The other target language and the other meaning are reported apart. Without --data the words of
-    the bundled model's world.
+    Effects on the target language and on the meaning are reported apart. Without --data the bundled
+    model's own words are used.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -148,7 +148,7 @@ def _show(result: PatchingResult, run: Path) -> Shown:
     )
     return Shown(
         "Activation patching",
-        "Which attention heads carry over another target language, or another meaning?",
+        "Which attention heads carry the target language, and which the meaning of the word?",
         [_effect(name, heads, result.clean.get(name)) for name, heads in parts.items()]
         + [
             "Above the control: the 95\u00a0% CI lies above the mean effect of an unrelated prompt."
@@ -163,14 +163,14 @@ def _show(result: PatchingResult, run: Path) -> Shown:
                 [_every_head(name, heads, result) for name, heads in parts.items()],
                 brief=True,
             ),
-            Section("Heads to copy", [significant_sets(parts, "control"), _clean(result)]),
+            Section("Without a patch", [significant_sets(parts, "control"), _clean(result)]),
             method_section(
                 "At the last token of a prompt for a word translation, the output of one head is "
                 "replaced by the one it has in a prompt for another word into another language. "
-                "Score: change in the probability of the same word in that other language "
-                "(language), or of the other word in the language asked for (concept). Chance: "
-                "the same change when the output comes from an unrelated prompt. --heads ranks "
-                "this run by the mean of both effects."
+                "Language: change in the probability of the same word in that other language. "
+                "Concept: change in the probability of the other word in the prompt's language. "
+                "Chance: the same change when the output comes from an unrelated prompt. --heads "
+                "ranks this run by the mean of both effects."
             ),
         ],
     )
@@ -196,8 +196,9 @@ def _every_head(name: str, heads: Sequence[ScoredHead], result: PatchingResult) 
         Column("kept", "Own answer", f"change in the probability of the {ANSWERS['kept']}"),
         Column("mean", "Mean effect", "mean of language and concept, which --heads ranks by"),
     )
-    title = f"Change in the probability of the {ANSWERS.get(name, name)} ({name})"
-    return head_table(title, {name: heads}, columns, ranked_by="score", significant=True)
+    title = f"Change in the probability of the {ANSWERS.get(name, name)}"
+    score = Column("score", name.capitalize())
+    return head_table(title, {name: heads}, columns, score, ranked_by="score", significant=True)
 
 
 def _clean(result: PatchingResult) -> Table:

@@ -23,6 +23,7 @@ from headscope.studies.shows import (
     few_caution,
     head_table,
     model_facts,
+    more_examples,
     significant_sets,
     spread,
 )
@@ -79,7 +80,7 @@ class NeedlesChoice(Settings):
 
 @dataclass(frozen=True)
 class FindRetrieval(Settings):
-    """Score every head by how often it looks at the token of a hidden fact that comes next.
+    """Score every head by how often it looks at the next token of a hidden fact.
 
     Without --data facts of the bundled model's world are hidden in its held-out sentences.
     """
@@ -141,7 +142,7 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
         "Which attention heads look at a hidden fact while the model copies it out?",
         [above_chance("Retrieval heads", heads, over)],
         spread(heads, count(facts, "fact")),
-        "",
+        more_examples(facts, 100),
         [*cautions, LOOKING],
         [
             *model_facts(result.model_name, len(heads)),

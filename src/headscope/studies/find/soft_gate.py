@@ -58,12 +58,22 @@ from headscope.results.soft_gate import (
 )
 from headscope.runs import Run, configuration, encode
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
+from headscope.shown.blocks import (
+    Bars,
+    Cell,
+    HeadSets,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import between, count, percent, signed
 from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.models import POCKET, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
-from headscope.studies.shows import leakage_caution, model_facts
+from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 
@@ -101,11 +111,11 @@ STATISTICS = "statistics.safetensors"
 
 @dataclass(frozen=True)
 class FindSoftGate(Settings):
-    """Train the gates of a few heads on questions and answers, beside as many random heads.
+    """Train the gates of a few heads on questions and answers, compared with random heads.
 
-    The share of held-out questions that are answered, within 10 new tokens unless told otherwise,
-    is given for the untouched model, for these heads with their trained gates, for random heads
-    trained alike, and for these heads removed.
+    Reports the share of held-out questions that are answered (within 10 new tokens by default) by
+    the original model, with the trained gates, with random heads trained alike, and with these
+    heads removed.
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)
@@ -471,6 +481,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
         cautions.append(
             f"Up to {filled} of the random heads of the same layers had to come from other layers."
         )
+    gated = HeadSets("Gated heads", {"gated": named_places(result.gates)})
     return Shown(
         "Soft gates",
         f"Does {result.model_name} answer more questions with the trained gates of "
@@ -497,7 +508,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
             ),
             Section("Differences", [_differences(result.differences)], brief=True),
             Section("Answers by condition", [_answer_bars(result)]),
-            Section("Gates", [_gates(result)]),
+            Section("Gates", [_gates(result), gated]),
             Section("Training", [_losses(result), _trainings(result)]),
         ],
     )
@@ -507,8 +518,8 @@ def _finding(result: SoftGateResult) -> list[str]:
     right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
     sentences = [
         f"With the trained gates the model answers {right['trained']} of the held-out questions; "
-        f"original {right['untouched']}, random heads trained alike: {right['random']} (means over "
-        f"{count(len(result.seeds), 'seed')}).",
+        f"original: {right['untouched']}; random heads trained alike: {right['random']} (means "
+        f"over {count(len(result.seeds), 'seed')}).",
     ]
     changes = {(each.condition, each.minus): each for each in result.differences}
     if (against := changes.get(("trained", "random"))) is not None:
@@ -518,7 +529,7 @@ def _finding(result: SoftGateResult) -> list[str]:
             if change.low > 0
             else "less than random heads"
             if change.high < 0
-            else "not clearly different from random heads"
+            else "not significantly different from random heads"
         )
         sentences.append(
             f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "
@@ -585,7 +596,7 @@ def _differences(differences: tuple[Difference, ...]) -> Table:
 def _answer_bars(result: SoftGateResult) -> Bars:
     shown = {words: measures.accuracy for words, measures in _in_words(result.accuracy)}
     return Bars(
-        "Questions answered",
+        "Share of questions answered",
         ("held-out questions",),
         tuple(shown),
         (tuple(100 * each.mean for each in shown.values()),),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -64,6 +64,7 @@ from headscope.studies.shows import (
     head_table,
     highest,
     model_facts,
+    more_examples,
     places,
     spread,
 )
@@ -73,6 +74,8 @@ from headscope.studies.survey_plans import SurveyPlan
 COMMAND = "find translation-score"
 #: What results call links that were not made by an aligner.
 GIVEN = {"links": "given with the data"}
+#: Sentence pairs from which eflomal links words well.
+ENOUGH = 500
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     cautions = few_caution(fewest, "sentence pair", "sentence pairs", of)
     if left := result.left_out_in_all:
         cautions.append(f"{count(left, 'sentence pair')} without an aligned token left out.")
+    cautions += links_caution(aligners, fewest)
     if result.counts_above_chance is None:
         cautions.append(
             "Chance is not known at every head, so a head that merely looks at the usual place "
@@ -224,7 +228,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         "Which attention heads find the source word while the model translates?",
         alignment_finding(result, by),
         _uncertainty(result, by),
-        "",
+        more_examples(fewest),
         cautions,
         [
             *model_facts(str(read_object(run / "provenance.json").get("model")), len(result.heads)),
@@ -241,7 +245,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
             Section("Classes of heads", [classes_table(parts, result)], brief=True),
             Section(
                 "Token alignment heads",
-                [HeadSets("Best first", aligned), layers_map(parts, result)],
+                [HeadSets("Token alignment heads, best first", aligned), layers_map(parts, result)],
             ),
             Section("Every head", [every_head(parts, result, by)], brief=True),
             method_section(
@@ -250,11 +254,21 @@ def _show(result: TranslationResult, run: Path) -> Shown:
                 "aligned with it. Chance: the same peaks against the word links of other "
                 "sentences of similar length; in short sentences it is high. Same form and other "
                 "form: TS where the source word is spelled like the target word (names, digits), "
-                "and where it is not. Coarser units make hits easier; tokens without a link are "
-                "not counted. Of several directions, scores, intervals and counts are means."
+                "and where it is not. Tokens without a link are not counted. For several "
+                "directions, scores, intervals and counts are means."
             ),
         ],
     )
+
+
+def links_caution(aligners: Iterable[str | None], fewest: int) -> list[str]:
+    """That links which an aligner made hold errors, more of them in a small file."""
+    made = sorted({name for name in aligners if name and name not in (*GIVEN, "given")})
+    if not made:
+        return []
+    small = f"; fewer than {ENOUGH} sentence pairs ({fewest}) give more of them"
+    more = small if "eflomal" in made and fewest < ENOUGH else ""
+    return [f"Word links were made by {enumeration(made)}, whose errors lower scores{more}."]
 
 
 def alignment_finding(result: TranslationScores, by: str) -> list[str]:
@@ -299,7 +313,7 @@ def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores
     """The token alignment heads of each layer, by score alone, of the mean and each direction."""
     directions = len(parts) - (MEAN in parts)
     return Heatmap(
-        f"Token alignment heads by layer, score above {fixed(result.threshold, 2)}",
+        f"Heads with TS above {fixed(result.threshold, 2)}, by layer",
         tuple(direction_label(name, directions) for name in parts),
         tuple(str(layer.layer) for layer in result.layer_profile or ()),
         tuple(

@@ -22,7 +22,7 @@ MOST = 10_000_000
 
 @dataclass(frozen=True)
 class PocketSample(Settings):
-    """Write sentence pairs with exact word links as a TSV; the same for the same seed."""
+    """Write sentence pairs with exact word links as a TSV; a seed always gives the same."""
 
     pair: options.Pair = None
     split: Annotated[options.WorldSplit, Option("Find on dev, verify on test.")] = "dev"

@@ -14,7 +14,7 @@ from headscope.studies.study import Study
 
 @dataclass(frozen=True)
 class Train(Settings):
-    """Train the bundled model from scratch; an interrupted run goes on where it stopped."""
+    """Train the bundled model from scratch; the same command resumes a stopped run."""
 
     training: PocketTraining = field(default_factory=PocketTraining)
     device: Annotated[str, Option("Such as cpu or cuda.")] = "cpu"

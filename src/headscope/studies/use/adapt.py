@@ -270,11 +270,11 @@ def _first_outputs(path: Path) -> list[AdaptedOutput]:
 def asked(
     adapt: UseAdapt, steering: Annotated[dict[str, Any], Nested(of=Steer, make=dict)]
 ) -> UseAdapt | Steer:
-    """Write with a mask, soft gates or scaled heads on the model, beside the model as it is.
+    """Generate text under a mask, soft gates or scaled heads, compared with the original model.
 
-    With --steer: turn the --heads of a language up where the model answers in the wrong one, beside
-    as many random heads; a --gate is then on the model in every condition, and --k is 1% of a run
-    of find lahis if not given. Without prompts the pocket model is given its own translations.
+    With --steer: scale the --heads of a language where the model answers in the wrong one, compared
+    with random heads; a --gate then applies in every condition, and --k is 1% by default for a run
+    of find lahis. Without prompts the pocket model is given its own translations.
     """
     gate, data = adapt.gate, steering.get("data", ())
     if not steering["languages"]:
@@ -326,7 +326,7 @@ def show_steered(result: Steering, run: Path) -> Shown:
     if result.away is not None:
         kinds["away x0"] = f"heads of {result.away} removed"
     cautions = [
-        "An answer in the right language that says nothing is no success: look at chrF++ and empty "
+        "An empty answer in the right language is not a success: see also chrF++ and empty "
         "answers, too.",
     ]
     if len(kinds) > 1:

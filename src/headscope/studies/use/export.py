@@ -51,10 +51,10 @@ WRITTEN = "written"
 
 @dataclass(frozen=True)
 class UseExport(Settings):
-    """Write a model with its gate folded in, which then needs nothing of headscope.
+    """Write a model with its gate folded into the weights, to be used without headscope.
 
-    A checkpoint is written tensor by tensor and never loaded for it, whatever its size. Tokenizer,
-    settings and licence go along, and the model card says what was done.
+    A checkpoint is written tensor by tensor and never loaded, whatever its size. Tokenizer,
+    settings and licence are copied, and the model card says what was done.
     """
 
     # Heads without a number to multiply them by are removed.
@@ -389,7 +389,7 @@ def _same_weights(adaptation: Adaptation, lm: LanguageModel) -> bool | None:
 
 def _show(result: ExportedModel, run: Path) -> Shown:
     gate, base, proof = result.gate, result.base, result.check
-    words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them by 0 (removed)"
+    words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them removed (by 0)"
     if gate.feed_forward:
         words += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
     finding = [f"{words}: written as {FORMS[result.form]} of {base.name}."]
@@ -414,11 +414,11 @@ def _show(result: ExportedModel, run: Path) -> Shown:
     if result.found_on_same_weights is False:
         cautions.append("The heads were found on other weights of the same shape.")
     if not base.license:
-        cautions.append("The licence of the base model is not known, and the model card says none.")
+        cautions.append("The licence of the base model is not known, so the model card names none.")
     factors = {f"{head.layer}.{head.head}": head.gate for head in result.heads}
     return Shown(
         "An exported model",
-        "What became of the gate as weights that others load?",
+        "Do the written weights do what the gate does?",
         finding,
         uncertainty,
         "--check" if proof is None else "",
@@ -455,7 +455,7 @@ def _written(result: ExportedModel) -> Table:
     if result.model and result.model.quantised:
         rows["base weights"] = f"quantised: {result.model.quantised}"
     note = (
-        "The factors are in the attention output projections; nothing of headscope is needed"
+        "The factors are in the attention output projections; headscope is not needed to load it"
         if checkpoint
         else "The factors are vectors before the attention output projections; stock PEFT loads "
         "them around the base model, whose weights are not changed"
@@ -478,7 +478,7 @@ def _comparison(result: ExportedModel) -> Table | NotMeasured:
         "Logits of the export",
         "",
         rows.items(),
-        "The export was loaded as anybody would load it. Multiplied weights are rounded to "
+        "The export was loaded without headscope. Multiplied weights are rounded to "
         f"{proof.rounded_to}; factors of 0 and 1 are exact",
     )
 

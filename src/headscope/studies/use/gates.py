@@ -185,7 +185,7 @@ def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Sect
         layers = _by_factor(applied.feed_forward).items()
         rows = ((f"times {number(of)}", ", ".join(names)) for of, names in layers)
         blocks.append(one_column("Feed-forward parts by factor", "layers", rows))
-    lead = "Everything that is not named here is multiplied by 1."
+    lead = "All other parts are multiplied by 1."
     return [Section("What was applied", blocks, lead)] if blocks else []
 
 

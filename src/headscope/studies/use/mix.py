@@ -49,8 +49,8 @@ WITH_TEXTS = 60
 class UseMix(Settings):
     """Make a training mixture of rated documents in which every language keeps its share.
 
-    Selected are the documents of each language with the highest scores. The mixture lies shuffled
-    in documents/, manifest.json proves its shares. The same command goes on where it was stopped.
+    The documents of each language with the highest scores are selected. The mixture is shuffled, in
+    documents/; manifest.json proves its shares. The same command resumes a stopped run.
     """
 
     rated: Annotated[

@@ -46,7 +46,7 @@ class PromptsChoice(Settings):
     reference: Annotated[
         str | None,
         Option(
-            "What was hoped for, likewise; without it reference, if there.",
+            "The expected output, likewise; without it reference, if there.",
             flag="--reference-column",
             metavar="COLUMN",
         ),

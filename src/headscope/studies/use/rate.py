@@ -74,9 +74,9 @@ WITH_TEXTS, OPEN, EXCERPT = 40, 8, 400
 class UseRate(Settings):
     """Rate every document of a corpus by how much worse the model predicts it without some heads.
 
-    Without heads that translate, documents that hold their own translation lose most. Records keep
-    all their fields and get nll_full, nll_removed, score and tokens; what cannot be rated goes to
-    rejects.jsonl with the reason. The same command goes on where it was stopped.
+    Documents that hold their own translation lose most without translation heads. Records keep all
+    their fields and get nll_full, nll_removed, score and tokens; what cannot be rated goes to
+    rejects.jsonl with the reason. The same command resumes a stopped run.
     """
 
     # Of data, heads and reference what they hold counts in the signature, not their places.

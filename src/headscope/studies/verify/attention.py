@@ -50,7 +50,7 @@ SHARE = Scale("share of the right word")
 
 @dataclass(frozen=True)
 class VerifyAttention(Settings):
-    """Measure the last token's attention on the right one of several words, in and out of a mask.
+    """Measure the last token's attention on the right word, for heads inside and outside a mask.
 
     For tasks whose inputs are words such as "a, b, c" and whose output is one of them.
     """
@@ -235,11 +235,11 @@ def _finding(tasks: Mapping[str, AttendedTask]) -> list[str]:
         words.append(
             f"{arrow(name)}: in the masked model the heads in the mask give the right word "
             f"{percent(inside, 1)} of their attention on the candidates; minus that of heads "
-            f"outside the mask: {interval(points, 1, ' pp')}; against random sets of as many heads "
+            f"outside the mask: {interval(points, 1, ' pp')}; random sets of as many heads: "
             f"p\u00a0=\u00a0{p_value(random.p_value)}. All heads: "
             f"{percent(before.heads['all'].mean, 1)} in the original model, "
             f"{percent(row.heads['all'].mean, 1)} in the masked model, "
-            f"{percent(before.uniform.mean, 1)} if attention were even."
+            f"{percent(before.uniform.mean, 1)} with even attention."
         )
     return words
 

@@ -106,7 +106,7 @@ class Rows:
 class VerifyFailures(Settings):
     """Sort failed translations: no translation, hallucination, missing details, other.
 
-    Of a removal run those sentences count that were good before (chrF++ of 50) and lost 20 of it.
+    Of a removal run, sentences count whose chrF++ was at least 50 before and fell by at least 20.
     """
 
     run: Annotated[

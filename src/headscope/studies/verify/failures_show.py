@@ -40,8 +40,8 @@ from headscope.studies.comparison import Bar, Scale, bars_of
 from headscope.studies.shows import named_places
 
 MEANING: dict[Kind, str] = {
-    "no translation": "the source is repeated, or there is nothing, or it stays in its language",
-    "hallucination": "no word of a good translation backs most of it, or much of what it adds",
+    "no translation": "it repeats the source, is empty, or stays in the source language",
+    "hallucination": "most of it, or of what it adds, has no counterpart in a good translation",
     "missing details": "more of a good translation is missing than paraphrase explains",
     "other": "the rest, such as paraphrases and errors of grammar",
 }
@@ -76,7 +76,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
     ]
     return Shown(
         "How translations fail",
-        "Do outputs fail by not translating, by making things up, or by leaving details out?",
+        "Do failed outputs lack a translation, hallucinate, or miss details?",
         _finding(result),
         "The rules compare words and cannot see meaning: of 60 labelled translations in five "
         "languages they sort 49 correctly.",
@@ -272,7 +272,7 @@ def _evidence(case: FailedText) -> list[str]:
 
 
 def _rules(result: FailuresResult, heads: Sequence[HeadPlace]) -> list[Block]:
-    meaning = table_of("What the kinds mean", MEANING.items(), {"an output is of it if": str})
+    meaning = table_of("What the kinds mean", MEANING.items(), {"an output counts if": str})
     if not heads:
         return [meaning]
     return [meaning, HeadSets("Heads of the condition", {"removed": tuple(heads)})]

@@ -44,17 +44,17 @@ COMMAND = "verify families"
 
 @dataclass(frozen=True)
 class VerifyFamilies(Settings):
-    """Remove the heads that several masks share, and those in none, and ask instructed tasks.
+    """Do instructed tasks without the heads that several masks share, and without those in none.
 
-    Heads inside every mask, inside every mask of tasks with one language, and inside none; beside
-    each as many random heads.
+    Heads in every mask, in every mask of tasks with one language, and in none; each compared with
+    as many random heads.
     """
 
     masks: options.Masks = field(metadata=UNSIGNED)
     family: Annotated[
         tuple[str, ...],
         Option(
-            "A family of one's own beside all tasks and those with one language; repeatable.",
+            "A family of tasks, besides all tasks and those with one language; repeatable.",
             metavar="NAME=TASK,TASK",
         ),
     ] = ()

@@ -38,6 +38,7 @@ from headscope.studies.shows import (
     head_table,
     highest,
     model_facts,
+    more_examples,
     significant,
     significant_sets,
     spread,
@@ -64,8 +65,8 @@ DRAWS = 1000
 class VerifyHeads(Settings):
     """Remove every head by itself: the change of the loss of reference translations.
 
-    By zero and by mean ablation, in nats a token. Backup heads may stand in for a removed one, so
-    the change is a lower bound of what a head does.
+    By zero and by mean ablation, in nats a token. Backup heads may replace a removed one, so the
+    change is a lower bound of a head's effect.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -242,15 +243,14 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
     read = [data.examples or 0 for data in result.data.values()]
     sentences, fewest = sum(read), min(read, default=0)
     cautions = [
-        "Other heads may stand in for a removed one, so each change is a lower bound of what the "
-        "head does.",
+        "Other heads may replace a removed one, so each change is a lower bound of the head's "
+        "effect.",
         *few_caution(fewest, "sentence"),
     ]
     if result.correlations:
         cautions.append(
-            "The noise of few sentences lowers every correlation, so a low one does not show that "
-            f"a score is wrong; {count(len(result.correlations), 'correlation')} without "
-            "correction for their number."
+            "Noise lowers every correlation, so a low one does not show that a score is wrong; "
+            f"{count(len(result.correlations), 'correlation')}, not corrected for their number."
         )
     columns = (
         Column("mean_ablation", "Mean ablation", "the change under mean ablation"),
@@ -264,10 +264,10 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
     source = result.reference_text.source if result.reference_text else None
     return Shown(
         "Single removal",
-        "What does each attention head by itself cost the reference translation?",
+        "How much worse is the reference predicted without each single head?",
         _finding(result, sentences),
         spread(result.heads, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
-        "",
+        more_examples(fewest),
         cautions,
         [
             *model_facts(result.model_name, len(result.heads)),

@@ -64,10 +64,10 @@ _LayerRemoval = partial(LanguageRemoval, layer_matched=False)
 
 @dataclass(frozen=True)
 class VerifyLayers(Settings):
-    """Measure how each language's text suffers when all heads of one layer are removed.
+    """Measure how the loss of each language's text changes without the heads of one layer.
 
-    Beside every layer stand as many random heads of all layers. With --heads, the share of a
-    language's important heads that lie in each layer is told too.
+    Every layer is compared with as many random heads of all layers. With --heads, the share of a
+    language's important heads that lie in each layer is reported too.
     """
 
     # The heads themselves, not their place, count in the run's signature.

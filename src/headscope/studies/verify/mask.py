@@ -57,10 +57,10 @@ MEASURED: tuple[Measure, ...] = (
 
 @dataclass(frozen=True)
 class VerifyMask(Settings):
-    """Ask a model without instruction, instructed, masked, and under shuffled and foreign masks.
+    """Test a mask: the original model, instructed, masked, and under random and foreign masks.
 
-    On held-out examples: the loss of the right outputs, and what the model writes. With --shots
-    every prompt begins with as many examples.
+    On held-out examples: the loss of the right outputs, and the outputs. With --shots every prompt
+    begins with as many examples.
     """
 
     masks: options.Masks = field(metadata=UNSIGNED)
@@ -243,7 +243,10 @@ def _show(result: MaskTests, run: Path) -> Shown:
         Section("Compared with random masks", [compared, *_bars(tasks)], lead=_new(tasks)),
         Section(
             "Every measure",
-            [conditions_table(name, conditions[name], MEASURED, single=True) for name in tasks],
+            [
+                conditions_table(f"{name}, single draws", conditions[name], MEASURED, single=True)
+                for name in tasks
+            ],
             lead="The mean loss is what Heads Up! prints as PPL; perplexity here is the "
             "exponential of the loss over all tokens.",
         ),

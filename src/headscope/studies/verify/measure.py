@@ -23,7 +23,7 @@ from headscope.verify.translation.measures import read_outputs
 class MeasureAgain(Settings):
     """Measure the stored outputs of a removal run again, on any machine.
 
-    For what was missing where the run was made, such as COMET; replaces the run's result.
+    For measures that were missing where the run was made, such as COMET; replaces its result.
     """
 
     run: Annotated[

@@ -83,8 +83,8 @@ DATA = Option(
 class VerifyOffTarget(Settings):
     """Count outputs in another language than asked for, without heads of that language.
 
-    Its specific heads, as many by importance alone, and random ones of the same number. 100 prompts
-    of each direction or language are read unless --limit says otherwise.
+    Removed are its specific heads, as many most important ones, and as many random ones. 100
+    prompts of each direction or language are read unless --limit says otherwise.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
@@ -343,7 +343,7 @@ def _show(result: OffTarget, run: Path) -> Shown:
         "Of each language its own heads are removed: specific ones are important in few "
         "languages, the most important ones are as many by importance alone."
     )
-    heads = Section("The heads", [HeadSets("Heads removed, best first", sets)], method)
+    heads = Section("Method", [HeadSets("Heads removed, best first", sets)], method)
     expected = "more such outputs"
     return Writing(result, KINDS, OTHER, EMPTY, expected, result.not_measured).shown(
         run,

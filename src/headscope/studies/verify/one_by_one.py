@@ -92,7 +92,7 @@ def _random_orders(
     random_orders: Annotated[
         int | None,
         Option(
-            "Also remove heads in so many random orders; without it 3 of a mask run, else none.",
+            "Also remove heads in this many random orders; by default 3 for a mask run, else none.",
             min=0,
         ),
     ] = None,
@@ -104,10 +104,10 @@ def _random_orders(
 
 @dataclass(frozen=True)
 class OneByOne(Settings):
-    """Remove heads one by one: ranks of the target and of the original top five, texts, layers.
+    """Remove heads one by one; follow ranks of the target and of the top five tokens, and texts.
 
-    Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run is
-    walked over the held-out examples of its task, without their instruction.
+    Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run
+    reads the held-out examples of its task, without their instruction.
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)

@@ -37,6 +37,8 @@ ORDERS = {
     "alone": "by the change of the target's rank when removed alone",
 }
 BAND = "the range of random orders"
+#: Random orders from which their range says something.
+ORDERED = 20
 
 Item = TypeVar("Item")
 
@@ -49,21 +51,21 @@ def show(result: OneByOneResult, run: Path) -> Shown:
     sections = [
         Section("Steps", [_steps(result)], brief=True),
         Section("When behaviour changes", _switch(result)),
-        Section("What the model is about to write", [_ranks(result)]),
-        Section("What it writes", _texts(result)),
+        Section("Ranks of next tokens", [_ranks(result)]),
+        Section("Texts", _texts(result)),
         Section("One prompt", _example(result)),
-        Section("How far each layer is from before", [_layers(result)]),
-        Section("Heads", [HeadSets("Heads removed", order)] if result.heads else []),
+        Section("Similarity by layer", [_layers(result)]),
+        Section("Heads", [HeadSets("Order of removal", order)] if result.heads else []),
     ]
     return Shown(
         "Heads one by one",
-        "What is the model about to write as heads are removed one after another?",
+        "How does the next token change as heads are removed one after another?",
         _finding(result),
-        "One prompt: the numbers are exact for it, and no interval can be given for others."
+        "One prompt: the numbers are exact for it and have no interval for others."
         if single
         else f"Means over {result.sentences} prompts, without intervals; single prompts may differ "
-        f"widely. Random orders of all heads: {random or 'none'}.",
-        "" if single or random else "--random-orders 3",
+        f"widely. {count(random, 'random order') if random else 'No random order'} of all heads.",
+        "" if single or random >= ORDERED else f"--random-orders {ORDERED}",
         _cautions(result),
         [
             *model_facts(result.model_name),
@@ -88,7 +90,7 @@ def _finding(result: OneByOneResult) -> list[str]:
         f"{what} is {number(first.target_rank)} in the original model and "
         f"{number(last.target_rank)} after {count(len(result.steps), 'step')}; "
         + (
-            "after no step is it better than in the original model."
+            "no step improves it."
             if best.at == 0
             else f"it is best, {number(best.target_rank)}, after step {best.at} (head {best.last})."
         )
@@ -128,7 +130,8 @@ def _cautions(result: OneByOneResult) -> list[str]:
     cautions = [] if result.leakage is None else leakage_caution(result.leakage, "examples")
     if result.order in ("pass", "alone"):
         cautions.append(
-            "The order was made by the ranks of these same prompts; on others it will do less."
+            "The order was chosen by the ranks on these same prompts; on others its effect will be "
+            "smaller."
         )
     return cautions
 
@@ -144,7 +147,7 @@ def _steps(result: OneByOneResult) -> Table:
     columns: dict[str, Callable[[State], Cell | float | str | None]] = {
         "head": lambda state: state.last or "none",
         "target's rank": lambda state: _rank(state.target_rank),
-        "rank of the originally first token": lambda state: _rank(state.top5_ranks[0]),
+        "rank of the original first token": lambda state: _rank(state.top5_ranks[0]),
     }
     if result.sentences > 1:
         columns["median"] = lambda state: _rank(state.target_rank_median)
@@ -260,12 +263,14 @@ def _ranks(result: OneByOneResult) -> Lines:
     )
     for place, each in enumerate(tokens):
         points = _points([state.top5_ranks[place] for state in result.states])
-        name = f"at first rank {place + 1} {_plain(each) if each else ''}".strip()
+        name = f"originally rank {place + 1} {_plain(each) if each else ''}".strip()
         series.append(Series(name, tuple(points)))
     worst = max(y for line in series for _, y in line.points)
-    note = "The target's first token, and the five tokens that were the likeliest at first"
+    note = "The target's first token, and the five likeliest tokens of the original model"
     if result.sentences > 1:
-        note += f". Means of ranks over {result.sentences} prompts, which a few can raise far"
+        note += (
+            f". Means of ranks over {result.sentences} prompts, which a few prompts can raise a lot"
+        )
     return Lines(
         "Rank among all tokens that could come next",
         (*series, *_cut(result, 1.0, worst)),

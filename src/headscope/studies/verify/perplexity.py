@@ -86,10 +86,10 @@ Removals = Mapping[str, tuple[LanguageText, WithoutHeads]]
 
 @dataclass(frozen=True)
 class VerifyPerplexity(Settings):
-    """Measure how each language's text suffers when a language's heads are removed.
+    """Measure how the loss of each language's text changes when a language's heads are removed.
 
-    Its specific heads, as many by importance alone, and random ones of the same number; the text of
-    every language without the heads of every other is the cross-language matrix.
+    Removed are its specific heads, as many most important ones, and as many random ones; the text
+    of every language without the heads of every other gives the cross-language matrix.
     """
 
     # The heads themselves, not their place, count in the run's signature.

@@ -81,11 +81,11 @@ def _removal(**values: Any) -> Removal:
 
 @dataclass(frozen=True)
 class VerifyRemoval(Settings):
-    """Translate without heads, and without as many random ones, free and of the same layers.
+    """Translate without selected heads and without random ones, of all and of the same layers.
 
-    With --measure loss the model reads the reference translations instead, and the loss is told for
-    linked words (their first and later tokens) and other tokens apart. Without --draws 10 random
-    sets of each kind are drawn for texts, 99 for losses.
+    With --measure loss the model reads the reference translations instead; the loss is reported
+    apart for linked words (first and later tokens) and other tokens. --draws is 10 for texts and 99
+    for losses by default.
 
     Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
     of a direction; --limit N takes N of each.

@@ -88,8 +88,8 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     languages = {code for name in result.directions for code in languages_of(name) if code}
     return Shown(
         "Removal of selected heads",
-        f"What {'do translations lose' if texts else 'does the reference cost'} with "
-        f"{_the(result.main[0])} {done}, compared with as many random heads?",
+        f"How much worse {'are translations' if texts else 'is the reference predicted'} with "
+        f"{_the(result.main[0])} {done} than with as many random heads?",
         [words for measure in measures for words in said(result, case, measure)],
         _uncertainty(result, sets),
         draws_remedy(sets, 99),
@@ -196,8 +196,8 @@ def few_sentences(part: Removed) -> Iterator[str]:
     ways = 2 ** min(sum(lengths), 64)
     if 0 not in lengths and ways < FEW:
         yield (
-            f"So few sentences can be swapped in {number(ways)} ways only: p over sentences cannot "
-            f"fall far below {p_value(1 / ways)}."
+            f"Outputs of so few sentences can be swapped in only {number(ways)} ways, so p over "
+            f"sentences is hardly below {p_value(1 / ways)}."
         )
 
 
@@ -229,13 +229,13 @@ def _alike(draws: Sequence[Condition]) -> str:
 def _method(result: RemovalResult) -> list[str]:
     """How to read it, in a few sentences."""
     words = [
-        "Removing many heads takes a model away from what it was trained on, whichever heads they "
-        "are; random heads of the same number are the control for that.",
+        "Removing many heads harms a model whichever heads they are; as many random heads are the "
+        "control for that.",
     ]
     if len(result.ablations) > 1:
         words.append(
-            "What zero ablation destroys and mean ablation does not is an effect of leaving the "
-            "range that the model was trained in."
+            "Harm under zero ablation but not under mean ablation comes from states that the model "
+            "never saw in training."
         )
     if "text" in result.measures:
         words.append(
@@ -244,7 +244,7 @@ def _method(result: RemovalResult) -> list[str]:
         )
     if "loss" in result.measures:
         words.append(
-            "The loss asks how likely the reference is, word for word, given all of it before; it "
-            "does not stand for the quality of translations."
+            "The loss says how likely the reference is, word by word, given all words before; it "
+            "does not measure the quality of translations."
         )
     return words

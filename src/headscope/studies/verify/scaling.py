@@ -76,10 +76,10 @@ MEASURED: tuple[Measure, ...] = (
 
 @dataclass(frozen=True)
 class VerifyScaling(Settings):
-    """Scale the heads outside a mask and ask the instructed task.
+    """Scale the heads outside a mask and do the instructed task.
 
-    The best strength is chosen by the loss on some held-out examples; outputs are measured on
-    others, beside the model as it is, the mask itself, and shuffled masks.
+    The best strength is selected by the loss on some held-out examples; outputs are measured on
+    others and compared with the original model, the mask alone, and random masks.
     """
 
     masks: options.Masks = field(metadata=UNSIGNED)
@@ -284,8 +284,8 @@ def _show(result: ScalingTests, run: Path) -> Shown:
             Section(
                 "Every measure",
                 [
-                    conditions_table(name, conditions[name], MEASURED, single=True)
-                    for name in tasks
+                    conditions_table(f"{name}, single draws", own, MEASURED, single=True)
+                    for name, own in conditions.items()
                 ],
             ),
             *([Section("Outputs", outputs)] if outputs else []),

@@ -72,7 +72,7 @@ TEXTS, POCKET_TEXTS = 100, 40
 
 @dataclass(frozen=True)
 class VerifySummaries(Settings):
-    """Let a model summarise without the heads that all languages share, and without random ones.
+    """Summarise without the heads that all languages share, and without random ones.
 
     ROUGE-L over words of the language, chrF++, and BERTScore where its command is installed
     (HEADSCOPE_BERTSCORE). 100 texts of each language are read unless --limit says otherwise.
@@ -385,7 +385,7 @@ def _show(result: Summaries, run: Path) -> Shown:
             for words in said(result.whole, what, GENERAL, key, scale)
         ],
         cautions,
-        [Section("The heads and the measures", [heads], method)],
+        [Section("Method", [heads], method)],
     )
 
 

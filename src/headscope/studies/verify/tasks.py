@@ -41,7 +41,7 @@ COMMAND = "verify tasks"
 
 @dataclass(frozen=True)
 class VerifyTasks(Settings):
-    """Run multiple-choice and generation tasks without heads, and without random ones.
+    """Run multiple-choice and generation tasks without selected heads and without random ones.
 
     Tasks are those of lm-evaluation-harness, or files in its format; `headscope pocket tasks`
     writes some for the bundled model.

@@ -68,10 +68,10 @@ ANSWER_TOKENS = 10
 
 @dataclass(frozen=True)
 class VerifyTransfer(Settings):
-    """Ask about statements that contradict each other, with either language's heads changed.
+    """Ask about two contradicting statements, with the heads of either language scaled.
 
-    A statement in language A, one in language B that says otherwise, a question in English: A's
-    heads times --up, or B's times --down, beside as many random heads under the same gate. 10 to
+    A statement in language A, one in language B that contradicts it, a question in English: A's
+    heads times --up, or B's times --down, compared with random heads under the same gate. 10 to
     50 prompts of each pair, about 400 in all, unless --limit says otherwise.
     """
 
@@ -317,7 +317,7 @@ def _show(result: Transfer, run: Path) -> Shown:
         run,
         "Attention transfer",
         "A statement in language A, one in language B that contradicts it, a question in English: "
-        "does the answer follow A when A's heads are turned up or B's down?",
+        "does the answer follow A when A's heads are scaled up or B's down?",
         [
             *(
                 sentence
@@ -331,7 +331,7 @@ def _show(result: Transfer, run: Path) -> Shown:
         cautions,
         [
             Section("One prompt by layer", _lens_blocks(result.lens, kinds)),
-            Section("The heads", [heads], method),
+            Section("Method", [heads], method),
         ],
     )
 

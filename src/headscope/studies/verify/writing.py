@@ -184,7 +184,10 @@ class Writing:
             Section(
                 "Single draws",
                 [
-                    comparison.bars(title, note="The interval is that of the change, over prompts")
+                    comparison.bars(
+                        f"{title}: single draws",
+                        note="The interval is that of the change, over prompts",
+                    )
                     for title, comparison in self.comparisons(self.first)
                 ],
             ),
