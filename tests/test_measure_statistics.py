@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from itertools import combinations, product
 
 import numpy as np
@@ -162,33 +161,6 @@ def test_bootstrap_of_a_corpus_score() -> None:
 # Difference of a condition and its controls
 
 
-def naive_difference(
-    conditions: list[np.ndarray], controls: list[np.ndarray], draws: int, seed: int
-) -> tuple[float, float, float]:
-    """Resampled sentence by sentence, every corpus scored by itself."""
-    chosen = [
-        [
-            np.repeat(np.arange(len(one)), weights)
-            for weights in np.random.default_rng([seed, len(one)]).multinomial(
-                len(one), np.full(len(one), 1 / len(one)), draws
-            )
-        ]
-        for one in conditions
-    ]
-
-    def mean(rows: list[np.ndarray]) -> float:
-        by_pair = []
-        for one, several, at in zip(conditions, controls, rows, strict=True):
-            below = [float(chrf_from_statistics(draw[at].sum(axis=0))) for draw in several]
-            by_pair.append(float(chrf_from_statistics(one[at].sum(axis=0))) - np.mean(below))
-        return float(np.mean(by_pair))
-
-    every = [np.arange(len(one)) for one in conditions]
-    estimates = [mean([by_pair[draw] for by_pair in chosen]) for draw in range(draws)]
-    low, high = np.quantile(estimates, [0.025, 0.975])
-    return mean(every), float(low), float(high)
-
-
 def chrf_counts(sentences: int, seed: int, controls: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """Counts of outputs and of their controls that chrF can be computed from."""
     random = np.random.default_rng(seed)
@@ -198,17 +170,6 @@ def chrf_counts(sentences: int, seed: int, controls: int = 3) -> tuple[np.ndarra
         1 + controls, sentences, -1
     )
     return counts[0], counts[1:]
-
-
-@pytest.mark.parametrize("block", [1, 90, 8_000_000])
-def test_difference_equals_the_naive_one_whatever_the_block_size(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(intervals, "BLOCK", block)
-    pairs = [chrf_counts(9, seed=1), chrf_counts(4, seed=2)]
-    conditions, controls = [one for one, _ in pairs], [several for _, several in pairs]
-    found = bootstrap_difference(conditions, controls, chrf_from_statistics, draws=30, seed=6)
-    assert astuple(found) == pytest.approx(naive_difference(conditions, controls, 30, 6), abs=1e-9)
 
 
 def test_difference_of_many_draws_is_that_of_all_resamples() -> None:

@@ -27,13 +27,6 @@ def test_a_corpus_has_the_share_of_translations_it_was_asked_for() -> None:
     assert list(islice(again, 800)) == drawn
 
 
-def test_both_kinds_have_as_many_sentences() -> None:
-    drawn = list(islice(corpus_documents("dev", 0, 0.5, ("en",), ("de",), (2, 2)), 200))
-    ends = Counter((one.kind, sum(one.text.count(mark) for mark in ".?!")) for one in drawn)
-    assert set(ends) == {("bilingual", 4), ("monolingual", 4)}
-    assert {one.to for one in drawn} == {"", "de"} and {one.language for one in drawn} == {"en"}
-
-
 def test_a_translation_says_the_same(pocket: LanguageModel) -> None:
     """The bundled model knows the language pair: the true second line costs it far less."""
     drawn = [d for d in islice(corpus_documents("test", 1, 0.9), 30) if d.to]
@@ -72,12 +65,3 @@ def test_batches_of_a_corpus_hold_every_document_once(tokenizer: PreTrainedToken
         a.input_ids.shape != b.input_ids.shape or (a.input_ids != b.input_ids).any()
         for a, b in zip(batches, other, strict=False)
     )
-
-
-def test_short_documents_open_a_training_on_a_corpus(tokenizer: PreTrainedTokenizerFast) -> None:
-    texts = [one.text for one in islice(corpus_documents("train", 5, 0.3), 1500)]
-    batches = corpus_batches(tokenizer, [Document("corpus", "", one) for one in texts], 256, 0)
-    longest = [batch.input_ids.shape[1] for batch in batches]
-    tenth = len(longest) // 10
-    assert max(longest[:tenth]) < 0.75 * max(longest)
-    assert max(longest[-tenth:]) > 0.8 * max(longest)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headscope.data.transfer import follows
-from headscope.errors import InputError
 from headscope.pocket.facts import transfer_prompts
 from headscope.pocket.world.knowledge import item_split
 
@@ -30,9 +27,3 @@ def test_facts_are_held_out_and_the_same_in_every_pair() -> None:
             name = prompt.prompt.split(" ")[0].casefold()
             for value in (prompt.answer_a.english, prompt.answer_b.english):
                 assert item_split(f"origin {name} {value}") != "train"
-
-
-@pytest.mark.parametrize("pair", ["de-fr", "de", "de-de", ""])
-def test_pairs_the_world_lacks(pair: str) -> None:
-    with pytest.raises(InputError, match="no contradictions"):
-        transfer_prompts(pair, "test", 5, 0)
