@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+import process_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm import LanguageModel, load
@@ -30,7 +30,6 @@ from headscope.studies.use.gates import GateChoice
 from headscope.studies.use.prompts import PromptsChoice
 from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
 from lm_helpers import saved
-from process_helpers import killed_at
 from writing_helpers import language_run
 
 Command = Callable[..., Any]
@@ -195,21 +194,12 @@ def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
         ModelChoice(str(place / "model")),
         max_new_tokens=4,
     )
-    out = tmp_path / "run"
-    blocks = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}  # a few prompts make several
-    # Each of two blocks reports both its texts and its end; of two passes.
-    killed_at(12, use_adapt, config, out, titles=("",), changes=blocks)
-    assert not (out / "DONE.json").exists()
-    part = out / "parts" / "outputs.jsonl"
-    before = part.read_bytes()
-    assert before.count(b"\n") == 4
-    whole = use_adapt(config, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CONDITIONS, "KEPT_AT_ONCE", 2)
-        again = use_adapt(config, out)
-    assert part.read_bytes().startswith(before)
-    assert (out / "outputs.jsonl").read_bytes() == (tmp_path / "whole/outputs.jsonl").read_bytes()
-    assert replace(again, run="", seconds=0) == replace(whole, run="", seconds=0)
+    # Of two passes over blocks of two prompts, each block reports both its texts and its end.
+    changes = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}
+    _, kept = process_helpers.resumed(
+        use_adapt, config, tmp_path, 12, titles=("",), changes=changes
+    )
+    assert kept["outputs.jsonl"].count(b"\n") == 4
 
 
 def test_steering_stands_beside_random_heads(

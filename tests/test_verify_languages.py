@@ -161,13 +161,6 @@ def test_free_draws_beside_specific_heads_are_nobodys_and_shared() -> None:
     assert drawn["en"] == drawn["de"]
 
 
-def test_draws_of_the_same_layers_can_be_left_out() -> None:
-    kinds = {one.kind for one in planned_for_two(layer_matched=False)}
-    assert kinds == {"baseline", "removed", "random"}
-    with pytest.raises(InputError, match="it must be at least 1"):
-        LanguageRemoval(draws=0)
-
-
 def test_layers_are_removed_whole_beside_as_many_heads() -> None:
     planned = plan_layers(UNEVEN, ["en", "de"], 3, 7)
     removed = {one.of: str(one.heads) for one in planned if one.kind == "removed"}

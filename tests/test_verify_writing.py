@@ -226,15 +226,6 @@ def test_first_tokens_are_those_of_the_whole_string(kind: str) -> None:
             assert said and (form.text.startswith(said) or "\ufffd" in said)
 
 
-def test_a_prompt_without_a_stem() -> None:
-    lm = wrapped("pocket-like")
-    one = TransferPrompt("1", "de", "en", "Red or blue? Answer:", "", Answer("red", ("rot",)),
-                         Answer("blue", ("blue",)))  # fmt: skip
-    (forms,) = first_tokens(lm, [one])
-    assert [form.text for form in forms] == ["red", "rot", "blue"]
-    assert lm.tokenizer.decode(forms[0].before, skip_special_tokens=True) == one.prompt
-
-
 CHAT = (
     "{% for turn in messages %}<|user|>{{ turn.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<|bot|>{% endif %}"
@@ -472,18 +463,14 @@ def transfer(place: Path) -> VerifyTransfer:
 
 
 def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
     titles = ("answering", "ranking answers")
     # All outputs are there by then, and the ranks of the first gate.
-    process_helpers.killed_at(16, verify_transfer, transfer(place), out, titles=titles)
-    resumed = verify_transfer(transfer(place), out)
-    whole = verify_transfer(transfer(place), tmp_path / "whole")
-    assert replace(resumed, run=None, seconds=0) == replace(whole, run=None, seconds=0)
-    assert rows_of(out / "outputs.jsonl") == rows_of(tmp_path / "whole" / "outputs.jsonl")
+    whole, kept = process_helpers.resumed(verify_transfer, transfer(place), tmp_path, 44, titles)
+    assert set(kept) == {"outputs.jsonl", "ranks.jsonl"}
     assert list(whole.groups) == ["de-en", "en-de"]
     lens = whole.lens
     assert [one.kind for one in lens.conditions] == ["baseline", "up", "down"]
-    first = rows_of(out / "outputs.jsonl")[0]
+    first = rows_of(tmp_path / "killed" / "outputs.jsonl")[0]
     last = lens.conditions[0].layers[-1]
     # The lens of the last layer is the model's own next token.
     assert (last.rank_a, last.rank_b) == (first["rank_a"], first["rank_b"])
