@@ -15,7 +15,6 @@ from headscope.data.prompts import Template
 from headscope.data.words import Concept, concept_file, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching, encoded_pairs, patching, word_pairs
-from headscope.studies.find.patching import FindPatching, find_patching
 
 WORDS = [
     ("sun", "apt", "bok", "cem"),
@@ -163,12 +162,3 @@ def test_tables_of_words_are_read_with_their_faults_named(tmp_path: Path) -> Non
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(InputError, match=r"words.jsonl, line 2: the word in 'de' is int"):
         read_concepts(lines)
-
-
-def test_the_prompts_of_the_bundled_model_are_complete_as_they_are(tmp_path: Path) -> None:
-    """Its chat template would add the end of the prompt once more."""
-    found = [
-        find_patching(FindPatching(measure=Patching(1, control=False, chat=chat)), tmp_path / name)
-        for name, chat in (("default", None), ("plain", False))
-    ]
-    assert found[0].signature == found[1].signature
