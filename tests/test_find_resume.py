@@ -10,7 +10,7 @@ import pytest
 
 import find_helpers
 import process_helpers
-from headscope.data.pairs import format_links
+from headscope.data.pairs import write_pairs
 from headscope.find.importance import Lahis
 from headscope.find.path_effects import Patching
 from headscope.find.translation_config import TranslationScore
@@ -27,10 +27,7 @@ from lm_helpers import saved
 def test_translation_scores(decode: Any, tmp_path: Path) -> None:
     find_helpers.model("qwen3").save_pretrained(tmp_path / "model")
     find_helpers.tokenizer("metaspace").save_pretrained(tmp_path / "model")
-    lines = ["source\ttarget\tlinks"]
-    for pair in find_helpers.pairs("en-de", 6).pairs:
-        lines.append(f"{pair.source}\t{pair.target}\t{format_links(pair.links or ())}")
-    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    write_pairs(tmp_path / "pairs.tsv", find_helpers.pairs("en-de", 6).pairs)
     settings = TranslationScore(
         decode=decode, batch_tokens=1, max_new_tokens=8, bootstrap_draws=50, keep_peaks=True
     )  # batches of one sentence

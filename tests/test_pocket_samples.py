@@ -1,22 +1,33 @@
-"""Samples of the pocket world: sentences, documents, questions, word tasks and task files."""
+"""The pocket world: sentences, documents, questions, tasks, corpora, and the bundled weights."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from transformers import PreTrainedTokenizerFast
 
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
+from headscope.data.transfer import follows
 from headscope.errors import InputError
+from headscope.heads import HeadSet
+from headscope.lm import LanguageModel
+from headscope.lm.losses import token_losses
+from headscope.measure.metrics import chrf
 from headscope.pocket import weights
-from headscope.pocket.facts import KINDS, sample_questions
+from headscope.pocket.facts import KINDS, sample_questions, transfer_prompts
 from headscope.pocket.mixture import (
     MONOLINGUAL_SENTENCES,
+    Document,
+    corpus_documents,
     fact_stated,
     fact_value,
     items_of,
@@ -26,10 +37,13 @@ from headscope.pocket.mixture import (
 from headscope.pocket.sample import TASKS, sample_pairs, task_items
 from headscope.pocket.tasks import TASKS as TASK_FILES
 from headscope.pocket.tasks import write_tasks
+from headscope.pocket.train import corpus_batches
+from headscope.pocket.weights import path
 from headscope.pocket.world.knowledge import CAPITALS, RELATIONS, item_split, spelled, word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import SPLITS, split_of
 from headscope.runs import file_digest
+from headscope.verify.translation import translate
 
 few = settings(max_examples=15)
 directions = st.sampled_from(DIRECTIONS)
@@ -240,3 +254,101 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         write_tasks(tmp_path / "new", n=0)
     with pytest.raises(InputError, match="at most 1000000 items"):
         write_tasks(tmp_path / "new", n=10**22)
+
+
+def test_a_corpus_has_the_share_of_translations_it_was_asked_for() -> None:
+    drawn = list(islice(corpus_documents("train", 3, share=0.25), 800))
+    bilingual = [one for one in drawn if one.kind == "bilingual"]
+    # Four standard deviations of a binomial.
+    assert abs(len(bilingual) / 800 - 0.25) < 4 * (0.25 * 0.75 / 800) ** 0.5
+    assert all(one.text.count("\n") == 1 and one.to != one.language for one in bilingual)
+    assert all("\n" not in one.text for one in drawn if one.kind == "monolingual")
+    assert len({one.text for one in drawn}) == len({one.id for one in drawn}) == 800
+    again = corpus_documents("train", 3, share=0.25)
+    assert list(islice(again, 800)) == drawn
+
+
+def test_a_translation_says_the_same(pocket: LanguageModel) -> None:
+    """The bundled model knows the language pair: the true second line costs it far less."""
+    drawn = [d for d in islice(corpus_documents("test", 1, 0.9), 30) if d.to]
+    lines = [one.text.split("\n") for one in drawn]
+    swapped = [lines[(at + 1) % len(lines)][1] for at in range(len(lines))]
+
+    def cost(seconds: list[str]) -> float:
+        rows = [pocket.encode(f"{a}\n{b}") for (a, _), b in zip(lines, seconds, strict=True)]
+        starts = [len(pocket.encode(f"{a}\n")) for a, _ in lines]
+        return float(sum(one.mean() for one in token_losses(pocket, rows, starts)) / len(rows))
+
+    assert cost([b for _, b in lines]) < cost(swapped) - 1.0
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    loaded: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(path())
+    return loaded
+
+
+def test_batches_of_a_corpus_hold_every_document_once(tokenizer: PreTrainedTokenizerFast) -> None:
+    texts = [one.text for one in islice(corpus_documents("train", 5, 0.3), 300)]
+    documents = [Document("corpus", "", text) for text in [*texts, texts[0], texts[0]]]
+    batches = corpus_batches(tokenizer, documents, 512, seed=1)
+    rows = Counter(
+        tokenizer.decode(row[row != tokenizer.pad_token_id], skip_special_tokens=True)
+        for batch in batches
+        for row in batch.input_ids
+    )
+    assert rows == Counter(one.target for one in documents)
+    assert all(batch.input_ids.numel() <= 512 or len(batch.input_ids) == 1 for batch in batches)
+    again = corpus_batches(tokenizer, documents, 512, seed=1)
+    assert all((a.input_ids == b.input_ids).all() for a, b in zip(batches, again, strict=True))
+    other = corpus_batches(tokenizer, documents, 512, seed=2)
+    assert any(
+        a.input_ids.shape != b.input_ids.shape or (a.input_ids != b.input_ids).any()
+        for a, b in zip(batches, other, strict=False)
+    )
+
+
+def test_final_weights_and_six_checkpoints_in_half_precision() -> None:
+    found = weights.checkpoints()
+    assert list(found)[-1] == "final"
+    assert len(found) >= 7
+    files = [folder / "model.safetensors" for folder in found.values()]
+    assert sum(file.stat().st_size for file in files) <= 45_000_000
+    for file in files:
+        with safe_open(file, "pt") as stored:
+            kinds = {stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118 - not a mapping
+        assert kinds == {"BF16"}
+    assert len({file.read_bytes() for file in files}) == len(files)
+
+
+def test_it_translates_sentences_it_has_not_seen(pocket: LanguageModel) -> None:
+    """Five test sentences of each direction; bench/pocket.py measures on many more."""
+    files = [sample_pairs(direction, "test", 5, seed=11) for direction in DIRECTIONS]
+    made = translate(pocket, files, HeadSet(pocket.geometry, ()))
+    scores = [
+        chrf(outputs, [pair.target for pair in file.pairs]).value
+        for file, outputs in zip(files, made, strict=True)
+    ]
+    assert fmean(scores) >= 85
+
+
+def test_each_statement_holds_its_own_answer() -> None:
+    for pair in ("de-ru", "en-tr", "es-de"):
+        for one in transfer_prompts(pair, "test", 40, 1).prompts:
+            first, question = one.prompt.split("\n", 1)
+            assert follows(first, one.answer_a) and follows(first, one.answer_b)
+            assert not follows(question, one.answer_a) and not follows(question, one.answer_b)
+            assert first.index(one.answer_a.native[0]) < first.index(one.answer_b.native[0])
+            assert question.endswith("\nAnswer:") and question.startswith("Question: W")
+
+
+def test_facts_are_held_out_and_the_same_in_every_pair() -> None:
+    one, other = transfer_prompts("de-ru", "test", 50, 3), transfer_prompts("tr-en", "test", 50, 3)
+    said = [(p.answer_a.english, p.answer_b.english) for p in one.prompts]
+    assert said == [(p.answer_a.english, p.answer_b.english) for p in other.prompts]
+    assert len({p.prompt for p in one.prompts}) == 50
+    for prompt in transfer_prompts("en-de", "test", 50, 3).prompts:
+        if prompt.id.endswith("origin"):
+            name = prompt.prompt.split(" ")[0].casefold()
+            for value in (prompt.answer_a.english, prompt.answer_b.english):
+                assert item_split(f"origin {name} {value}") != "train"

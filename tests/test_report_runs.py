@@ -6,9 +6,15 @@ import re
 from html import unescape
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headscope.errors import InputError
+from headscope.heads import Geometry, HeadScores
+from headscope.results.common import ModelFacts, ScoredHead
+from headscope.results.head_scores import NeedlePlace, RetrievalResult
+from headscope.runs import encode, open_run
+from headscope.studies import report
 from headscope.studies.report import write_report
 from removal_report_helpers import write_removal
 
@@ -74,3 +80,45 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"command": "of tomorrow"}', encoding="utf-8")
     with pytest.raises(InputError, match="'of tomorrow', which has no report"):
         write_report(tmp_path)
+
+
+GEOMETRY = Geometry((5, 0, 40))
+
+
+def result() -> RetrievalResult:
+    values = np.random.default_rng(0).random(GEOMETRY.shape) - 0.2
+    extra = {"chance": np.full(GEOMETRY.shape, 0.25), "elsewhere": np.zeros(GEOMETRY.shape)}
+    scores = HeadScores(GEOMETRY, values, "retrieval", values - 0.05, values + 0.05, extra=extra)
+    return RetrievalResult(
+        signature="s",
+        model=ModelFacts("<script>evil"),
+        heads=ScoredHead.all_of(scores),
+        examples=7,
+        tokens=40,
+        left_out=2,
+        data={"needles": {"digest": "x", "examples": 7}},
+        places=(NeedlePlace(32, 0.5, 7, 40, 0.25), NeedlePlace(32, 1.0, 0, 0, None)),
+    )
+
+
+def test_what_cannot_be_drawn_and_a_damaged_result_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with open_run(run, "find retrieval", {}, {}) as opened:
+        opened.finish(encode(result()))
+    page = write_report(run).read_text("utf-8")
+    assert "<script>evil" not in page and "&lt;script&gt;evil" in page
+    for error in (OverflowError("too large"), IndexError("no entry 3"), StopIteration()):
+
+        def broken(*_: object, error: Exception = error) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(report, "shown_of", broken)
+            wanted = str(error) or "an entry is missing"
+            with pytest.raises(InputError, match=rf"run/result\.json: is not the .*\({wanted}\)"):
+                write_report(run)
+    (run / "result.json").write_text("{}")
+    with pytest.raises(InputError, match="not the result that"):
+        write_report(run)
