@@ -97,11 +97,6 @@ def test_extremes() -> None:
     assert bleu([""], ["one"], "en").value == 0
 
 
-def test_counts_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        chrf(["a"], ["b"]).statistics[0, 0] = 1
-
-
 def test_unequal_and_empty_corpora_are_refused() -> None:
     with pytest.raises(InputError, match="2 outputs but 1 references"):
         chrf(["a", "b"], ["a"])
@@ -227,11 +222,6 @@ def test_the_example_of_the_paper() -> None:
     found = rouge_l(outputs, [reference, reference])
     assert found.texts.tolist() == [75.0, 50.0]
     assert found.statistics.tolist() == [[3, 4, 4], [2, 4, 4]]
-
-
-def test_long_texts_are_quick_and_exact() -> None:
-    a = [str(number % 97) for number in range(5000)]
-    assert common_length(a, a[1::3]) == len(a[1::3])
 
 
 def test_empty_texts_score_nothing() -> None:

@@ -94,13 +94,6 @@ def test_a_run_gives_each_languages_heads_and_as_many_by_importance(tmp_path: Pa
     assert own.language == "en" and str(own.chosen) == "2.5"
 
 
-def test_any_other_set_is_one_row() -> None:
-    (row,) = language_heads("0.1,2.0", None, ["en"], None, UNEVEN)
-    assert (row.language, str(row.chosen), row.full) == ("heads", "0.1,2.0", None)
-    (row,) = language_heads("0.1,2.0", 1, ["en"], "de", UNEVEN)
-    assert (row.language, str(row.chosen)) == ("de", "0.1")
-
-
 def test_heads_of_other_languages_or_models_are_refused(tmp_path: Path) -> None:
     run = str(run_folder(tmp_path, {"en": "2.5", "de": ""}))
     with pytest.raises(InputError, match=r"holds heads of de, en; the documents are in fr"):
