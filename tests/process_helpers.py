@@ -6,6 +6,7 @@ Every process is forked from one that has imported what all of them need and has
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
 import runpy
@@ -17,7 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
+
+from headscope.runs import encode
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -54,6 +58,50 @@ def killed_at(
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL, f"{function} ended by {process.exitcode}"
+
+
+def resumed(
+    study: Callable[..., Any],
+    config: Any,
+    folder: Path,
+    reports: int,
+    titles: tuple[str, ...] = (),
+    changes: Mapping[str, Any] | None = None,
+    states: bool = False,
+) -> tuple[Any, dict[str, bytes]]:
+    """Kill a run of a study as `killed_at`, go on with it, and hold it against one that nobody
+    stopped, in `folder`/killed and `folder`/whole. What was kept stays, results and files are the
+    same, and a finished run is answered without work. `states`: what is kept is the state of a
+    training, which later ones replace. The result, and what was kept by file."""
+    killed, whole = folder / "killed", folder / "whole"
+    killed_at(reports, study, config, killed, titles=titles, changes=changes)
+    assert not (killed / "DONE.json").exists()
+    kept = {path: path.read_bytes() for path in (killed / "parts").rglob("*") if path.is_file()}
+    assert kept
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (changes or {}).items():
+            module, _, attribute = name.rpartition(".")
+            patch.setattr(importlib.import_module(module), attribute, value)
+        reported: list[list[str]] = [[], []]
+        results = [
+            study(config, out, lambda title, *_, calls=calls: calls.append(title))
+            for out, calls in zip((killed, whole), reported, strict=True)
+        ]
+        assert len(reported[0]) <= len(reported[1])
+        again = study(config, killed, lambda *_: pytest.fail("a finished run was computed again"))
+    assert len({json.dumps(_steady(one), sort_keys=True) for one in (*results, again)}) == 1
+    for path, data in kept.items():  # records are appended, arrays are not written again
+        assert states or path.read_bytes().startswith(data)
+    one, other = (
+        {str(p.relative_to(out)): p.read_bytes() for end in ("jsonl", "safetensors")
+         for p in out.rglob(f"*.{end}")} for out in (killed, whole)
+    )  # fmt: skip
+    assert one == other
+    return results[0], {str(path.relative_to(killed / "parts")): kept[path] for path in kept}
+
+
+def _steady(result: Any) -> dict[str, Any]:
+    return {**encode(result), "run": None, "seconds": None}
 
 
 def _until(

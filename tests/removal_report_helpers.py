@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headscope.runs import open_run
-from report_helpers import SENTENCES, links_of
+from headscope.shown.blocks import Cell, Shown, Table
 
 Rows = list[dict[str, Any]]
+SENTENCES = {
+    "en": ("The old teacher sees three small birds.", "Mira did not open the red door."),
+    "de": ("Die alte Lehrerin sieht drei kleine Vögel.", "Mira öffnete die rote Tür nicht."),
+}
 
 
 def write_removal(
@@ -148,3 +153,43 @@ def _statistics(rows: Rows, conditions: int) -> dict[str, Any]:
         name: np.array(counts, dtype=np.int32).reshape(conditions, -1, 24)
         for name, counts in found.items()
     }
+
+
+def links_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Links of the first words, one to one, of every shown output and of the reference."""
+    made = []
+    for row in rows:
+        texts = {row["condition"]: row["output"]}
+        if row["condition"] == "baseline":
+            texts["reference"] = row["reference"]
+        for condition, text in texts.items():
+            if row["draw"] in (None, 0):
+                source, output = word_spans(row["source"]), word_spans(text)
+                made.append(
+                    {
+                        "direction": row["direction"],
+                        "id": row["id"],
+                        "condition": condition,
+                        "source_spans": source,
+                        "output_spans": output,
+                        "links": [[i, i] for i in range(min(len(source), len(output), 4))],
+                    }
+                )
+    return made
+
+
+def word_spans(text: str) -> list[list[int]]:
+    """Where words are, cut at white space."""
+    return [list(match.span()) for match in re.finditer(r"\S+", text)]
+
+
+def blocks_of(shown: Shown, kind: Any, title: str = "") -> list[Any]:
+    """The blocks of one kind in all sections, or those with this title."""
+    found = [block for part in shown.sections for block in part.blocks if isinstance(block, kind)]
+    return [block for block in found if not title or block.title == title]
+
+
+def rows_of(shown: Shown, title: str) -> dict[str, dict[str, Cell]]:
+    """The cells of a table by row and column."""
+    *_, table = blocks_of(shown, Table, title)
+    return {row.name: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import find_helpers
 from headscope.cli import main
-from headscope.data.pairs import format_links
+from headscope.data.pairs import write_pairs
 from headscope.errors import Caution, InputError
 from headscope.find.translation_config import TranslationScore
 from headscope.measure.baseline import (
@@ -92,11 +93,9 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("untrained")
     find_helpers.model("qwen3").save_pretrained(folder / "model")
     find_helpers.tokenizer().save_pretrained(folder / "model")
-    lines = ["source\ttarget\tlinks"]
-    for pair in find_helpers.pairs("en-de", 12).pairs:
-        links = format_links(pair.links or ())
-        lines.append(f"<b>{pair.source}</b>\t{pair.target}\t{links}")
-    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    pairs = find_helpers.pairs("en-de", 12).pairs
+    marked = [replace(pair, source=f"<b>{pair.source}</b>") for pair in pairs]
+    write_pairs(folder / "pairs.tsv", marked)
     return folder / "model", folder / "pairs.tsv"
 
 

@@ -78,10 +78,6 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     assert {flag for flag, texts in helps.items() if len(texts) > 1} == own
 
 
-def test_the_command_alone_shows_its_help(command: Callable[..., Any]) -> None:
-    assert command() == command("--help")
-
-
 def test_the_version_is_told(command: Callable[..., Any]) -> None:
     assert command("--version") == (0, f"headscope {headscope.__version__}\n", "")
 
@@ -133,25 +129,6 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert err == (
         "error: interrupted; run the same command again and it goes on where it stopped\n"
     )
-
-
-def test_a_place_that_cannot_be_written_is_bad_input(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    out = tmp_path / "file" / "sample.tsv"
-    code, _, err = command("pocket", "sample", "--pair", "en-de", "--n", 1, "--out", out)
-    assert code == 2
-    assert str(tmp_path / "file") in err
-    assert err.count("\n") == 1
-
-
-def test_an_error_of_its_own_is_not_hidden(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replaced(monkeypatch, ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        command("pocket", "sample", "--pair", "en-de")
 
 
 def headscope_process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

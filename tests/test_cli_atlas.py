@@ -66,12 +66,6 @@ def test_the_report_can_be_written_again_elsewhere(
     assert command("report", run).out == f"report: {(run / 'report.html').resolve()}\n"
 
 
-def test_one_file_cannot_hold_the_reports_of_several_runs(command: Command, tmp_path: Path) -> None:
-    code, said, err = command("report", "one", "two", "--out", tmp_path / "report.html")
-    assert (code, said) == (2, "")
-    assert "--out names one file for 2 runs" in err
-
-
 def test_a_report_replaces_reports_alone(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -92,16 +86,6 @@ def test_a_moved_run_tells_where_it_is_now(
     told = json.loads(command(*arguments[:-1], moved, "--json").out)
     assert told["run"] == str(moved)
     assert told["report"] == str(moved.resolve() / "report.html")
-
-
-def test_a_wrong_number_of_heads_is_told_before_the_work(
-    command: Command, arguments: tuple[object, ...], tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    code, _, err = command(*arguments[:-1], out, "--k", "some")
-    assert code == 2
-    assert "k = some is not a number of heads" in err
-    assert not out.exists()
 
 
 def test_the_advice_for_a_damaged_result_helps(

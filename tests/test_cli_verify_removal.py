@@ -100,19 +100,6 @@ def test_bad_input_is_code_2_and_leaves_no_run(
     assert not out.exists()
 
 
-def test_a_missing_pair_and_empty_data(command: Command, model: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.tsv"
-    empty.write_text("source\ttarget\n")
-    begin = ("verify", "removal", "--model", model, "--heads", "1.0", "--data")
-    file = write_data(tmp_path / "pairs.tsv", 2)
-    code, _, err = command(*begin, file)
-    assert code == 2
-    assert "--pair" in err
-    code, _, err = command(*begin, empty, "--pair", "en-de")
-    assert code == 2
-    assert str(empty) in err
-
-
 def test_measuring_what_is_no_removal_run(
     command: Command, model: Path, data: Path, fixed: tuple[object, ...], tmp_path: Path
 ) -> None:

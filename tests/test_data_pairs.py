@@ -50,11 +50,6 @@ def test_links_survive_their_text(links: frozenset[tuple[int, int]]) -> None:
     assert parse_links(format_links(links)) == links
 
 
-def test_links_are_written_in_ascending_order() -> None:
-    assert format_links({(10, 0), (2, 3), (2, 1)}) == "2-1 2-3 10-0"
-    assert parse_links("  ") == frozenset()
-
-
 @pytest.mark.parametrize("text", ["0", "1_5", "1-", "-1-2", "a-b", "0-0,1-1", "1-2-3", "²-1"])
 def test_malformed_links_are_named(text: str) -> None:
     with pytest.raises(InputError, match="malformed") as caught:
@@ -261,12 +256,6 @@ def test_parquet_with_struct_columns(tmp_path: Path) -> None:
     assert "is empty" in failure(write(tmp_path / "d.parquet", ""))
     parquet.write_table(pa.table({"source": ["a"], "target": pa.array([None], pa.string())}), flat)
     assert "row 1" in failure(flat)
-
-
-def test_formats_are_told_from_content_where_the_name_says_nothing(tmp_path: Path) -> None:
-    tsv = write(tmp_path / "first", "source\ttarget\nYes\tJa\n")
-    lines = write(tmp_path / "second", '{"source": "Yes", "target": "Ja"}\n')
-    assert read(tsv)[0].source == read(lines)[0].source == "Yes"
 
 
 # --- FLORES --------------------------------------------------------------------------------------

@@ -188,13 +188,6 @@ def test_a_compressed_list_that_was_cut_off_is_named(tmp_path: Path, pack: Any) 
         read_task(place)
 
 
-def test_a_missing_column_names_the_flags_of_tasks(tmp_path: Path) -> None:
-    place = tmp_path / "t.tsv"
-    place.write_text("input\tanswer\na\tb\n", "utf-8")
-    with pytest.raises(InputError, match=r"no column 'output'.*--output-column"):
-        read_task(place)
-
-
 @pytest.mark.parametrize("template", ["no place", "{input} and {input}"])
 def test_a_template_has_one_place_for_the_input(template: str) -> None:
     with pytest.raises(InputError, match="put it once"):

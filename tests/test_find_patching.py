@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,10 @@ import pytest
 import torch
 
 import lm_helpers as helpers
-import process_helpers
 from headscope.data.prompts import Template
 from headscope.data.words import Concept, concept_file, read_concepts
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching, encoded_pairs, patching, word_pairs
-from headscope.heads import read_scores
-from headscope.studies.find.patching import FindPatching, find_patching
 
 WORDS = [
     ("sun", "apt", "bok", "cem"),
@@ -166,28 +162,3 @@ def test_tables_of_words_are_read_with_their_faults_named(tmp_path: Path) -> Non
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(InputError, match=r"words.jsonl, line 2: the word in 'de' is int"):
         read_concepts(lines)
-
-
-def test_a_run_killed_between_two_pairs_goes_on_where_it_was(tmp_path: Path) -> None:
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    measure = Patching(pairs=4, known_only=False, control=False, bootstrap_draws=50)
-    config = FindPatching(measure=measure)
-    process_helpers.killed_at(2, find_patching, config, killed, titles=("",))
-    kept = {one.name: one.read_bytes() for one in (killed / "parts").rglob("*.safetensors")}
-    assert len(kept) == 2 and not (killed / "DONE.json").exists()
-    results = [replace(find_patching(config, out), run=None, seconds=0) for out in (killed, whole)]
-    assert results[0] == results[1]
-    for name, data in kept.items():
-        (file,) = (killed / "parts").rglob(name)
-        assert file.read_bytes() == data
-    for name, scores in read_scores(killed).items():
-        np.testing.assert_array_equal(scores.values, read_scores(whole)[name].values)
-
-
-def test_the_prompts_of_the_bundled_model_are_complete_as_they_are(tmp_path: Path) -> None:
-    """Its chat template would add the end of the prompt once more."""
-    found = [
-        find_patching(FindPatching(measure=Patching(1, control=False, chat=chat)), tmp_path / name)
-        for name, chat in (("default", None), ("plain", False))
-    ]
-    assert found[0].signature == found[1].signature

@@ -1,84 +1,65 @@
-"""A run that was killed goes on where it stopped and ends with the same numbers."""
+"""Searches that were killed go on where they stopped and end with the same numbers."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import find_helpers
 import process_helpers
-from headscope.data.pairs import format_links
+from headscope.data.pairs import write_pairs
+from headscope.find.importance import Lahis
+from headscope.find.path_effects import Patching
 from headscope.find.translation_config import TranslationScore
-from headscope.heads import read_scores
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.find.patching import FindPatching, find_patching
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A model folder and a file of six sentence pairs."""
-    folder = tmp_path_factory.mktemp("inputs")
-    model = folder / "model"
-    find_helpers.model("qwen3").save_pretrained(model)
-    find_helpers.tokenizer("metaspace").save_pretrained(model)
-    lines = ["source\ttarget\tlinks"]
-    for pair in find_helpers.pairs("en-de", 6).pairs:
-        lines.append(f"{pair.source}\t{pair.target}\t{format_links(pair.links or ())}")
-    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-    return str(model), str(folder / "pairs.tsv")
-
-
-def shards(out: Path) -> dict[str, tuple[int, bytes]]:
-    """Every kept batch: when it was written, and what it holds."""
-    found = sorted((out / "parts").rglob("*.safetensors"))
-    return {one.name: (one.stat().st_mtime_ns, one.read_bytes()) for one in found}
+from lm_helpers import saved
 
 
 @pytest.mark.parametrize("decode", ["reference", "greedy"])
-def test_a_killed_run_ends_with_the_same_numbers(
-    inputs: tuple[str, str], decode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    model, data = inputs
+def test_translation_scores(decode: Any, tmp_path: Path) -> None:
+    find_helpers.model("qwen3").save_pretrained(tmp_path / "model")
+    find_helpers.tokenizer("metaspace").save_pretrained(tmp_path / "model")
+    write_pairs(tmp_path / "pairs.tsv", find_helpers.pairs("en-de", 6).pairs)
     settings = TranslationScore(
         decode=decode, batch_tokens=1, max_new_tokens=8, bootstrap_draws=50, keep_peaks=True
     )  # batches of one sentence
-    config = FindTranslation(ModelChoice(model), PairsChoice(("en-de",), (data,)), settings)
-    asked = (find_translation, config, killed)
+    pairs = PairsChoice(("en-de",), (str(tmp_path / "pairs.tsv"),))
+    config = FindTranslation(ModelChoice(str(tmp_path / "model")), pairs, settings)
     changes = {**find_helpers.ALIGNER, "headscope.find.capture.AT_ONCE": 1}
-    process_helpers.killed_at(3, *asked, titles=("en-de",), changes=changes)
-    kept = shards(killed)
-    assert len(kept) == 3 and not (killed / "DONE.json").exists()
+    _, kept = process_helpers.resumed(
+        find_translation, config, tmp_path, 3, titles=("en-de",), changes=changes
+    )
+    assert sum(name.endswith(".safetensors") for name in kept) == 3
 
-    for name, stand_in in changes.items():
-        monkeypatch.setattr(name, stand_in)
-    calls: dict[Path, list[int]] = {killed: [], whole: []}
 
-    def scored(out: Path) -> Any:
-        def note(title: str, done: int, total: int) -> None:
-            if title == "en-de":
-                calls[out].append(done)
+@pytest.mark.parametrize("moving", [False, True])
+def test_lahis(moving: bool, tmp_path: Path) -> None:
+    texts = ["The red dog", "A cat sleeps here.", "x y z x y", "Nobody saw it", "one two three"]
+    rows = [{"text": text, "language": "en"} for text in texts]
+    rows += [{"text": text[::-1], "language": "de"} for text in texts]
+    data = tmp_path / "documents.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    measure = Lahis(update_gate=moving, batch_tokens=1, bootstrap_draws=20)
+    model, documents = ModelChoice(str(saved(tmp_path / "model"))), DocumentsChoice((str(data),))
+    config = FindLahis(model, documents, measure, quantile=0.5)
+    # In the second language, after two of its documents and one more.
+    changes = {"headscope.find.gate_gradients.KEPT_EVERY": 2}  # of a moving gate
+    _, kept = process_helpers.resumed(
+        find_lahis, config, tmp_path, 8, titles=("",), changes=changes
+    )
+    assert sum(name.endswith(".safetensors") for name in kept) == (4 if moving else 8)
 
-        return note
 
-    results = {out: find_translation(config, out, scored(out)) for out in calls}
-    assert calls[killed] == [4, 5, 6] and calls[whole] == [1, 2, 3, 4, 5, 6]
-    now = shards(killed)
-    assert {name: now[name] for name in kept} == kept
-    assert {n: data for n, (_, data) in now.items()} == {
-        n: data for n, (_, data) in shards(whole).items()
-    }
-    first, second = (replace(result, run=None, seconds=0) for result in results.values())
-    assert first == second
-    one, two = (read_scores(out)["mean"] for out in calls)
-    np.testing.assert_array_equal(one.values, two.values)
-    for name, array in one.statistics.items():
-        np.testing.assert_array_equal(array, two.statistics[name])
-    # A finished run comes back as it is: nothing is computed again.
-    again = find_translation(config, killed, lambda *a: calls[killed].append(-1))
-    assert again.heads == results[killed].heads and calls[killed] == [4, 5, 6]
+def test_patching(tmp_path: Path) -> None:
+    measure = Patching(pairs=4, known_only=False, control=False, bootstrap_draws=50)
+    config = FindPatching(measure=measure)
+    _, kept = process_helpers.resumed(find_patching, config, tmp_path, 2, titles=("",))
+    assert sum(name.endswith(".safetensors") for name in kept) == 2

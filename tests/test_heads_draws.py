@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
-from headscope.heads.draws import Choices, Draw, distinct_sets, draw_heads
+from headscope.heads.draws import Choices, distinct_sets, draw_heads
 from headscope.measure import least_p, p_draws
 from headscope.results.common import few_draws
 from headscope.verify.masks.asking import Mask, shuffled
@@ -163,22 +163,6 @@ def test_too_few_in_a_layer_come_from_the_nearest() -> None:
     layers = {head.layer for one in draw_heads(heads, 20, 3, layer_matched=True)
               for head in one.heads}  # fmt: skip
     assert layers == {0, 2}
-
-
-def test_alignment_heads_come_in_only_where_the_pool_is_too_small() -> None:
-    geometry = Geometry((4,))
-    heads, avoid = HeadSet.parse("0.0,0.1", geometry), HeadSet.parse("0.2", geometry)
-    assert draw_heads(heads, 1, 0, avoid) == [Draw(HeadSet.parse("0.2,0.3", geometry), 1)]
-    heads = HeadSet.parse("0.0", geometry)
-    assert {one.filled_up for one in draw_heads(heads, 9, 0, avoid)} == {0}
-    assert all(Head(0, 2) not in one.heads for one in draw_heads(heads, 9, 0, avoid))
-
-
-def test_seeds_and_sizes_give_other_draws() -> None:
-    geometry = Geometry.uniform(8, 16)
-    heads = HeadSet(geometry, tuple(geometry.heads())[:20])
-    one, other = draw_heads(heads, 1, 0)[0], draw_heads(heads, 1, 1)[0]
-    assert one != other
 
 
 def test_what_leaves_no_control_is_refused() -> None:

@@ -92,14 +92,6 @@ def test_sets_keep_their_order_when_saved(heads: list[Head]) -> None:
         assert list(HeadSet.from_pretrained(folder)) == heads
 
 
-def test_statistics_keep_dtype_and_shape(tmp_path: Path) -> None:
-    make_scores().save_pretrained(tmp_path)
-    statistics = HeadScores.from_pretrained(tmp_path).statistics
-    assert statistics["hits"].dtype == np.uint16
-    assert statistics["hits"].shape == (4, 3, 3)
-    assert statistics["kept"].tolist() == [True, False]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_cut_and_every_changed_byte_is_noticed(kind: str, tmp_path: Path) -> None:
     artifact = make(kind)

@@ -250,11 +250,6 @@ def test_wrong_shapes_and_half_an_interval_are_refused() -> None:
         scores(0, 0, 0, 0, 0)[Head(1, 0)]
 
 
-def test_threshold_of_the_first_class_is_not_negative() -> None:
-    with pytest.raises(InputError, match="0 or more"):
-        scores(0, 0, 0, 0, 0).classes(-0.1)
-
-
 def test_sets_remember_the_scores_they_come_from() -> None:
     s = scores(0, 1, 2, 3, 4, signature="headscope-1|x|y", provenance={"model": "m"})
     assert s.top(2).origin.signature == "headscope-1|x|y"

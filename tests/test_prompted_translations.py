@@ -118,12 +118,6 @@ def test_shots_of_a_chat_are_earlier_turns() -> None:
         assert whole.startswith(prompt.with_target(pair.target).text)
 
 
-def test_other_names_of_languages() -> None:
-    pairs = dataclasses.replace(few_shot(1), names=("Simple English", "Hochdeutsch"))
-    (first, *_) = translation_prompts(pairs, TEMPLATE)
-    assert first.text.count("from Simple English to Hochdeutsch") == 2
-
-
 @pytest.mark.parametrize(
     ("template", "wording", "chat"),
     [
@@ -140,13 +134,6 @@ def test_a_template_written_out_is_not_wrapped_again(
     lm = chat_model(template=template)
     assert uses_chat(lm, None, wording) is chat
     assert uses_chat(lm, True, wording) and not uses_chat(lm, False, wording)
-
-
-def test_without_a_chat_template_there_is_no_chat() -> None:
-    lm = chat_model(template=None)
-    assert not uses_chat(lm)
-    with pytest.raises(InputError, match="no chat template"):
-        prompts_of(lm, few_shot(0), TranslationScore(chat=True))
 
 
 def test_a_chat_ends_by_the_mark_that_its_template_writes() -> None:
@@ -380,13 +367,6 @@ def test_shots_in_python_are_those_of_the_command(tmp_path: Path) -> None:
     commanded = read_directions(choice, "model", "dev", seed=4)["en-de"]
     plain = read_directions(dataclasses.replace(choice, shots=0), "model", "dev")["en-de"]
     assert with_shots(plain, 3, seed=4) == commanded
-
-
-def test_the_pocket_model_takes_shots_of_its_training_sentences() -> None:
-    choice = PairsChoice(("en-de",), limit=4, shots=2)
-    one = read_directions(choice, "pocket", "test")["en-de"]
-    assert len(one.pairs) == 4 and len(one.shots) == 2
-    assert not sentences(one.shots) & sentences(one.pairs)
 
 
 def test_runs_say_how_they_prompted(tmp_path: Path) -> None:

@@ -42,11 +42,6 @@ def test_a_column_of_bounds_is_set_as_numbers() -> None:
     assert re.findall(r'<td( class="said")?>', html) == ["", ' class="said"', ""]
 
 
-def test_notes_become_sentences() -> None:
-    table = Table("A", ("b",), (Row("r", (Cell(1.0),)),), note="by chance 0.055")
-    assert "By chance 0.055. " in html_of(table)
-
-
 # ---- tables --------------------------------------------------------------------------------------
 def table_of(reference: Reference | None, *, columns: int = 1) -> Table:
     score, heads = Cell(0.5, 0.4, 0.6, published=0.75), Cell(3, published=2, digits=0)
@@ -217,14 +212,6 @@ def test_series_have_the_colour_of_what_they_are() -> None:
     assert colours("token alignment heads", "low activity", "inactive") == ["ta", "low", "off"]
     for names in (("a", "b, random", "c, random"), tuple("abcdefghij")):
         assert len(set(colours(*names))) == len(names), "no colour stands for two series"
-
-
-def test_bars_from_zero_are_written_as_before() -> None:
-    bars = Bars("Bars", ("a",), ("b",), ((3.0,),), "n", ((2.0,),), ((4.0,),), draws=(((1.0,),),))
-    drawn = html_of(bars)
-    assert 'class="bar" style="--v:0.75"' in drawn
-    assert 'style="--lo:0.5;--hi:1"' in drawn
-    assert "<em" not in drawn
 
 
 # ---- heads ---------------------------------------------------------------------------------------

@@ -9,10 +9,7 @@ from headscope.runs import open_run
 from headscope.runs.reading import result_of
 from headscope.shown.blocks import Lines, Shown, Table
 from headscope.studies.registry import study_of
-from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
-
-NASTY = "<script>alert(1)</script>&"
 
 
 def row(name: str, step: int | None, **more: Any) -> dict[str, Any]:
@@ -58,15 +55,3 @@ def test_the_formation_says_from_when_on_the_heads_are_there(tmp_path: Path) -> 
     assert chrf == [(r["name"], r["chrf"], r["chrf_low"], r["chrf_high"]) for r in rows]
     # A last checkpoint without a step stands beyond the one before.
     assert lines.x == "training step" and [x for x, _ in lines.labels] == [10, 100, 180]
-
-
-def test_the_formation_page_of_a_series_with_gaps(tmp_path: Path) -> None:
-    rows = [
-        row("warm", None, above_chance=None, overlap_with_last=None, top_overlap_with_last=None),
-        row(NASTY, None, above_chance=None),
-    ]
-    skipped = [{"name": "step-2", "reason": f"a weight file is damaged {NASTY}"}]
-    place = series(tmp_path / "run", rows, skipped=skipped, same_tokenizer=False)
-    assert "<script>alert" not in write_report(place).read_text("utf-8")
-    said = " ".join(shown(place).cautions)
-    assert "could not be read are left out: step-2" in said and "same tokenizer" in said

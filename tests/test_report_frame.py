@@ -13,24 +13,13 @@ from headscope.report.html import Html, tag
 from headscope.report.page import page_of, render
 from headscope.report.parts import table
 from headscope.report.provenance import about_run, facts_list
-from headscope.results.translation import TranslationResult
-from headscope.runs.reading import result_of
-from headscope.shown.blocks import Block, Cell, HeadTable, Heatmap, Row, Section, Shown, Table
-from headscope.studies.find import translation
-from headscope.studies.report import write_report
-from headscope.studies.study import shown_of
-from report_helpers import write_scores
+from headscope.shown.blocks import Block, Cell, Heatmap, Row, Section, Shown, Table
+from removal_report_helpers import write_removal
 
 
 def test_about_run_tells_what_the_run_stores(tmp_path: Path) -> None:
-    html = unescape(about_run(write_scores(tmp_path / "run", ("en-de", "de-en"))))
-    for words in (
-        "headscope-",
-        "|find translation-score|",
-        "pocket",
-        "5e" * 32,
-        '"threshold": 0.1',
-    ):
+    html = unescape(about_run(write_removal(tmp_path / "run")))
+    for words in ("headscope-", "|verify removal|", "pocket", '"note": ""'):
         assert words in html
     (tmp_path / "run" / "provenance.json").write_text("[", "utf-8")
     with pytest.raises(InputError, match=r"provenance\.json: is damaged"):
@@ -48,32 +37,6 @@ def test_columns_of_words_stand_at_the_left_in_a_table_of_numbers() -> None:
     assert '<th scope="col" class="said">Method</th>' in html
     assert isinstance(html, Html)
     assert tag("td", "b", class_="said") in html
-
-
-def test_scores_of_directions_show_what_the_result_holds(tmp_path: Path) -> None:
-    run = write_scores(tmp_path / "run")
-    result = result_of(run, TranslationResult, "scores")
-    shown = shown_of(translation.command, result, run)
-    blocks = [block for part in shown.sections for block in part.blocks]
-    (classes,) = [block for block in blocks if isinstance(block, Table)]
-    (scores,) = [block for block in blocks if isinstance(block, HeadTable)]
-    assert result.directions is not None
-    assert list(scores.parts) == ["mean", *result.directions]
-    ranked = [scores.heads[at] for at in scores.ranked("en-de")]
-    by_rank = sorted(result.directions["en-de"].heads, key=lambda head: head.rank or 0)
-    assert ranked == [(head.layer, head.head) for head in by_rank]
-    rows = {row.name: [cell.value for cell in row.cells[:3]] for row in classes.rows}
-    assert rows["mean of 20, TS"] == list(result.counts.each)
-    assert rows["en \u2192 de, TS"] == list(result.directions["en-de"].counts.each)
-    html = write_report(run).read_text("utf-8")
-    identifiers = re.findall(r'\sid="([^"]+)"', html)
-    assert len(identifiers) == len(set(identifiers))
-
-
-def test_one_direction_of_scores_has_no_choice(tmp_path: Path) -> None:
-    html = write_report(write_scores(tmp_path / "run", ("en-de",))).read_text("utf-8")
-    assert 'id="direction"' not in html
-    assert "mean of" not in html
 
 
 def test_the_registry_has_the_studies_of_all_commands() -> None:
@@ -95,7 +58,7 @@ def test_a_page_has_the_rules_and_colours_of_its_blocks_alone(tmp_path: Path) ->
         page = render(page_of(shown, run, "find lahis"))
         return page.partition("<style>")[2].partition("</style>")[0]
 
-    run = write_scores(tmp_path / "run", ("en-de",))
+    run = write_removal(tmp_path / "run")
     table = Table("One", ("n",), (Row("a", (Cell(1),)),))
     bare, mapped = style(table), style(table, Heatmap("A", ("0",), ("0",), ((1.0,),), "n"))
     for rule in (".chart svg", ".cell", ".example", ".key-text", "--s16", "--q8"):
@@ -108,7 +71,7 @@ def test_a_page_has_the_rules_and_colours_of_its_blocks_alone(tmp_path: Path) ->
 def test_a_block_does_not_repeat_the_title_of_its_section(tmp_path: Path) -> None:
     tables = [Table(title, ("n",), (Row("a", (Cell(1),)),)) for title in ("One", "Other")]
     shown = Shown("A", "B", ("Found.",), sections=[Section("One", tables)])
-    run = write_scores(tmp_path / "run", ("en-de",))
+    run = write_removal(tmp_path / "run")
     page = render(page_of(shown, run, "find lahis"))
     assert "<strong>One.</strong>" not in page and "<strong>Other.</strong>" in page
     assert "<caption>One</caption>" in page

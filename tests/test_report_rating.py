@@ -13,10 +13,8 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.report.drawing.charts import draw_histograms
-from headscope.results.rating import RatingSummary
-from headscope.runs import decode
 from headscope.runs.reading import result_of
-from headscope.shown.blocks import HeadSets, Histogram, Histograms, Shown, Table, Text
+from headscope.shown.blocks import Histogram, Histograms, Shown, Table, Text
 from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
@@ -41,36 +39,6 @@ def shown_by(run: Path) -> Shown:
 
 def blocks(shown: Shown, kind: type[Any]) -> list[Any]:
     return [one for part in shown.sections for one in part.blocks if isinstance(one, kind)]
-
-
-def test_every_language_and_every_top_document_is_shown(tmp_path: Path) -> None:
-    run = write_rating(tmp_path / "run")
-    shown = shown_by(run)
-    summary = decode(RatingSummary, json.loads((run / "summary.json").read_text()))
-    scores, reasons = blocks(shown, Table)
-    (histograms,) = blocks(shown, Histograms)
-    assert [row.name for row in scores.rows] == ["de", "ru", "ar", "ja", "no language given"]
-    for row, panel, texts, one in zip(
-        scores.rows,
-        histograms.panels,
-        blocks(shown, Text),
-        summary.languages.values(),
-        strict=True,
-    ):
-        own = one.scores
-        found = [own.documents, own.tokens, own.mean, one.top[0].score]
-        assert [cell.value for cell in row.cells] == found
-        assert panel.counts == one.histogram.counts
-        assert [name.split(" \u00b7 ")[1] for name, _ in texts.texts] == [one.id for one in one.top]
-    assert [row.cells[0].value for row in reasons.rows] == [7, 1]
-    assert blocks(shown, HeadSets)[0].sets == {"removed": ((3, 4), (5, 1))}
-    means = [one.scores.mean for one in summary.languages.values()]
-    assert f"{means[0]:.4f} (de) to {means[-1]:.4f} (no language given)" in shown.finding[0]
-    page = page_of(run)
-    # The direction of a text's lines is its own.
-    documents = sum(len(one.top) for one in summary.languages.values())
-    assert page.count('<dd dir="auto">') == documents
-    assert ">NaN<" not in page and ">nan<" not in page
 
 
 def test_texts_names_and_reasons_are_escaped_and_long_texts_cut(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ import pytest
 from headscope.errors import InputError
 from headscope.results.removal import RemovalResult, removal_of
 from headscope.runs.reading import result_of
-from headscope.shown.blocks import Bars, Lines, NotMeasured, Sentences, Shown
+from headscope.shown.blocks import Lines, NotMeasured, Sentences, Shown
 from headscope.studies.report import write_report
 from headscope.studies.sentences import read_sentences
 from headscope.studies.study import shown_of
 from headscope.studies.verify.removal import command
-from removal_report_helpers import write_removal
-from report_helpers import blocks_of, rows_of
+from removal_report_helpers import blocks_of, rows_of, write_removal
 
 ALL = "Translations under every condition"
 
@@ -32,50 +31,6 @@ def cautions(run: Path) -> str:
 
 def other(tmp_path: Path, **entries: Any) -> Path:
     return write_removal(tmp_path / "other", entries=entries)
-
-
-def test_the_figures_of_the_result_are_shown(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run")
-    result, told = removal_of(run), shown(run)
-    rows = rows_of(told, ALL)
-    assert rows["original"]["chrF++"].value == result.chrf == 90.0
-    top = rows["14 selected, removed"]
-    assert (top["chrF++"].value, top["change"].low, top["off target"].value) == (20.0, -72, 70.0)
-    assert rows["14 random, removed (4)"]["chrF++"].value == pytest.approx(80.5)
-    test = rows_of(told, "Selected minus random")["chrF++: 14 selected, removed \u2212 random"]
-    assert (test["difference"].value, test["draws as harmful"].value) == (-60.0, "0 of 4")
-    assert "chrF++ falls from 90.0 to 20.0 (\u221270.0, 95\u00a0% CI" in told.finding[0]
-    assert "it is 80.5 with as many random heads" in told.finding[0]
-    assert told.uncertainty.startswith("50 sentences, 4 random sets")
-    assert told.remedy == "--draws 99"
-    (bars,) = blocks_of(told, Bars, "Quality of translations")
-    assert bars.values[0] == pytest.approx((90.0, 20.0, 80.5, 80.5))
-    assert bars.draws[0][2] == tuple(one.chrf for one in result.main_case.draws("random"))
-
-
-@pytest.mark.parametrize(
-    ("told", "said"),
-    [
-        ({}, "score"),  # of before there was a rank
-        ({"rank": "above-chance"}, "score minus chance"),
-        ({"rank": "score", "rank_note": "no chance"}, "score (no chance)"),
-        ({"rank": None}, None),
-    ],
-)
-def test_what_the_heads_are_ranked_by(
-    tmp_path: Path, told: dict[str, str], said: str | None
-) -> None:
-    assert dict(shown(other(tmp_path, **told)).facts).get("heads ranked by") == said
-
-
-def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
-    missing = blocks_of(shown(write_removal(tmp_path / "run")), NotMeasured)
-    assert [(one.title, one.why) for one in missing] == [
-        ("COMET", "not installed"),
-        ("BLEURT", "not installed"),
-    ]
-    missing = blocks_of(shown(other(tmp_path, not_measured={})), NotMeasured)
-    assert {one.why for one in missing} == {"the run does not say why"}
 
 
 def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
@@ -161,16 +116,6 @@ def test_doses_are_there_where_there_are_several(tmp_path: Path) -> None:
     selected, random, _ = lines.series
     assert selected.points == ((0.0, 20.0), (0.5, 55.0), (1, 90.0), (2.0, 20.0))
     assert random.band[0] == (0.0, 79.0, 82.0)
-
-
-def test_one_direction_has_no_mean(tmp_path: Path) -> None:
-    told = shown(write_removal(tmp_path / "run", directions=("en-de",)))
-    assert "Directions" not in [part.title for part in told.sections]
-    rows = rows_of(
-        shown(write_removal(tmp_path / "two")), "chrF++ by direction: values and intervals"
-    )
-    assert list(rows) == ["mean of 2", "en \u2192 de", "de \u2192 en"]
-    assert [row["selected"].value for row in rows.values()] == [20.0, 21.0, 21.0]
 
 
 @pytest.mark.parametrize("left", [None, ""])

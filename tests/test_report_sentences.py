@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from headscope.measure.metrics import chrf
 from headscope.measure.metrics import chrf_from_statistics as chrf_of_counts
 from headscope.report.drawing import sentences as module
 from headscope.report.drawing.blocks import draw
-from headscope.report.drawing.sentences import bigram_similarity, browser
+from headscope.report.drawing.sentences import bigram_similarity, browser, marked
+from headscope.report.html import join
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.studies.sentences import read_sentences
 from removal_report_helpers import write_removal
@@ -162,3 +164,20 @@ def test_statistics_of_other_sentences_are_refused(tmp_path: Path) -> None:
     (run / "statistics.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"statistics\.safetensors: is damaged"):
         read_sentences(run, 2, 0.0, {"baseline": 0, "top": 1})
+
+
+def test_words_are_marked_however_they_are_written() -> None:
+    def html(*given: Any) -> str:
+        return join(marked(*given))
+
+    assert html("\u0130ki <b>", ["iki"], "lost") == '<mark class="lost">\u0130ki</mark> &lt;b&gt;'
+    assert html("Clara'y\u0131, gel!", ["clara'y\u0131"], "made").startswith(
+        '<mark class="made">Clara'
+    )
+    assert html("a hundred", ["hund"], "lost") == "a hundred"
+    assert (
+        html("\u72d7\u559c\u6b22\u732b", ["\u559c\u6b22"], "lost")
+        == '\u72d7<mark class="lost">\u559c\u6b22</mark>\u732b'
+    )
+    assert html("(no) words", [], "lost") == "(no) words"
+    assert marked("", ["word"], "lost") == []

@@ -28,7 +28,6 @@ from headscope.runs import (
     carry_out,
     collect_provenance,
     configuration,
-    dump_json,
     file_digest,
     folder_digest,
     open_run,
@@ -88,13 +87,6 @@ def test_every_field_changes_the_hash(change: dict[str, Any]) -> None:
 def test_fields_that_opt_out_do_not_change_the_hash() -> None:
     other = Config(device="cuda", inner=Inner(cache=9))
     assert Signature.of("f", Config(), {}).hash == Signature.of("f", other, {}).hash
-
-
-def test_no_field_of_a_new_configuration_can_be_forgotten() -> None:
-    names = [f"field{i}" for i in range(5)]
-    new = dataclasses.make_dataclass("New", [(n, int, field(default=0)) for n in names])
-    hashes = {Signature.of("f", new(**{n: 1}), {}).hash for n in names}
-    assert len(hashes | {Signature.of("f", new(), {}).hash}) == 6
 
 
 def test_command_inputs_and_version_change_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,21 +153,6 @@ def test_what_has_no_canonical_form_is_refused() -> None:
 
 class Colour(Enum):
     RED = "red"
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(json_values)
-def test_json_values_are_themselves(value: Any) -> None:
-    assert json.loads(dump_json(value)) == value
 
 
 def test_other_values_become_json() -> None:

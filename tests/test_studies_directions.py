@@ -11,7 +11,7 @@ import pytest
 
 import find_helpers
 from headscope.data.align import LlmAligner
-from headscope.data.pairs import format_links
+from headscope.data.pairs import write_pairs
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore
@@ -36,12 +36,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelChoice, Pairs
     find_helpers.tokenizer().save_pretrained(model)
     files = []
     for direction, size in SIZES.items():
-        lines = ["source\ttarget\tlinks"]
-        for pair in find_helpers.pairs(direction, size).pairs:
-            lines.append(f"{pair.source}\t{pair.target}\t{format_links(pair.links or ())}")
-        file = folder / f"{direction}.tsv"
-        file.write_text("\n".join(lines) + "\n", "utf-8")
-        files.append(f"{direction}={file}")
+        write_pairs(folder / f"{direction}.tsv", find_helpers.pairs(direction, size).pairs)
+        files.append(f"{direction}={folder / direction}.tsv")
     return ModelChoice(str(model)), PairsChoice(tuple(SIZES), tuple(files))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import process_helpers
-from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import read_scores
@@ -117,12 +117,8 @@ def damaged(tmp_path: Path) -> list[str]:
 def data(tmp_path: Path) -> Path:
     from headscope.pocket.sample import sample_pairs
 
-    rows = [f"{one.source}\t{one.target}" for one in sample_pairs("en-de", "dev", 8, 3).pairs]
-    links = ["0-0"] * len(rows)
-    file = tmp_path / "pairs.tsv"
-    lines = [f"{row}\t{link}" for row, link in zip(rows, links, strict=True)]
-    file.write_text("\n".join(["source\ttarget\tlinks", *lines]) + "\n", "utf-8")
-    return file
+    write_pairs(tmp_path / "pairs.tsv", sample_pairs("en-de", "dev", 8, 3).pairs)
+    return tmp_path / "pairs.tsv"
 
 
 def test_an_unreadable_checkpoint_is_named_and_skipped_on_request(

@@ -7,30 +7,27 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+import process_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
-from headscope.lm import LanguageModel, load
+from headscope.lm import load
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
-from headscope.measure.metrics import chrf_from_statistics
-from headscope.measure.statistics import p_sentences
 from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
 from headscope.studies.use.adapt import UseAdapt, use_adapt
 from headscope.studies.use.gates import GateChoice
 from headscope.studies.use.prompts import PromptsChoice
-from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
+from headscope.studies.use.steering import Steer, steering_heads
 from lm_helpers import saved
-from process_helpers import killed_at
 from writing_helpers import language_run
 
 Command = Callable[..., Any]
@@ -175,19 +172,6 @@ def test_gates_that_fit_no_prompts_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_without_comparing_nothing_else_is_written(
-    adapt: Callable[..., dict[str, Any]], place: Path
-) -> None:
-    told = adapt(
-        "--heads", "0.1", "--scale", 2, "--outside", 0.9, "--prompt", "Hi", "--prompt", "Ho",
-        "--no-compare", out="alone", data=False,
-    )  # fmt: skip
-    assert told["gate"]["applied"]["heads"]["0.1"] == 2
-    assert told["changed"] is None
-    assert [set(row) for row in told["outputs"]] == [{"id", "prompt", "text"}] * 2
-    assert len(told["gate"]["applied"]["heads"]) == 8
-
-
 def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
     config = UseAdapt(
         GateChoice(heads="0.1,1.2", scale=3.0),
@@ -195,21 +179,12 @@ def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
         ModelChoice(str(place / "model")),
         max_new_tokens=4,
     )
-    out = tmp_path / "run"
-    blocks = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}  # a few prompts make several
-    # Each of two blocks reports both its texts and its end; of two passes.
-    killed_at(12, use_adapt, config, out, titles=("",), changes=blocks)
-    assert not (out / "DONE.json").exists()
-    part = out / "parts" / "outputs.jsonl"
-    before = part.read_bytes()
-    assert before.count(b"\n") == 4
-    whole = use_adapt(config, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CONDITIONS, "KEPT_AT_ONCE", 2)
-        again = use_adapt(config, out)
-    assert part.read_bytes().startswith(before)
-    assert (out / "outputs.jsonl").read_bytes() == (tmp_path / "whole/outputs.jsonl").read_bytes()
-    assert replace(again, run="", seconds=0) == replace(whole, run="", seconds=0)
+    # Of two passes over blocks of two prompts, each block reports both its texts and its end.
+    changes = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}
+    _, kept = process_helpers.resumed(
+        use_adapt, config, tmp_path, 12, titles=("",), changes=changes
+    )
+    assert kept["outputs.jsonl"].count(b"\n") == 4
 
 
 def test_steering_stands_beside_random_heads(
@@ -260,53 +235,6 @@ def test_the_gate_is_on_in_every_condition(
         with lm.gated(every), feed_forward_gated(lm, torch.tensor([1.0, 0.0])):
             wanted = [one.text for one in lm.generate(asked, how)]
         assert [row["output"] for row in rows if row["condition"] == kind] == wanted
-
-
-def test_the_paired_test_is_that_of_the_statistics(
-    adapt: Callable[..., dict[str, Any]], place: Path
-) -> None:
-    told = adapt("--steer", "de", "--steer", "en", "--heads", place / "found", "--k", 1,
-                 "--factor", 4, "--draws", 1, "--data", f"de={place / 'prompts.jsonl'}",
-                 "--data", f"en={place / 'prompts.jsonl'}", out="two", data=False)  # fmt: skip
-    kept = load_file(place / "two" / "statistics.safetensors")
-    pairs = [kept[f"{code}.chrf"] for code in ("de", "en")]
-    wanted = p_sentences(
-        [one[1] for one in pairs],
-        [one[:1] for one in pairs],
-        chrf_from_statistics,
-        alternative="two-sided",
-    )
-    assert told["effects"]["x4"]["chrf"]["p_change"] == pytest.approx(wanted)
-    assert 0 < told["languages"]["de"]["effects"]["x4"]["chrf"]["p_change"] <= 1
-    assert told["effects"]["x4"]["off_target"]["value"] == pytest.approx(
-        np.mean([told["languages"][code]["effects"]["x4"]["off_target"]["value"]
-                 for code in ("de", "en")])
-    )  # fmt: skip
-
-
-def test_heads_by_importance_are_the_first_scores(place: Path) -> None:
-    lm = load(str(place / "model"))
-    found = str(place / "found")
-
-    def heads(**more: Any) -> HeadSet:
-        return steering_heads(Steer(("de",), found, **more), lm)["de"]
-
-    assert str(heads(k=3)) == "0.1,1.2"
-    assert len(heads(k=3, ranking="importance")) == 3
-    assert str(heads(k=2, ranking="importance")) == "0.1,1.2"
-    assert len(heads()) == 1
-
-
-def test_the_pocket_model_has_prompts_of_its_own(
-    loaded: None, pocket: LanguageModel, tmp_path: Path
-) -> None:
-    found = language_run(tmp_path / "found", pocket.geometry, {"de": "1.5,1.8"})
-    config = Steer(("de",), str(found), k=1, factors=(2.0,), draws=1, max_new_tokens=4)
-    config = Steer(**{**vars(config), "prompts": type(config.prompts)(limit=4)})
-    told = steer(config, tmp_path / "run")
-    assert told.groups["de"].prompts == 4
-    assert "to German" in rows_of(tmp_path / "run" / "prompts.jsonl")[0]["prompt"]
-    assert config.model == ModelChoice() and FACTORS == (0.5, 1.5, 2.0, 3.0, 5.0)
 
 
 @pytest.mark.parametrize(

@@ -273,24 +273,6 @@ def test_languages_cannot_steer_the_terminal(tmp_path: Path, command: Callable[.
     assert "\x1b" not in said.out and "\u202e" not in said.out
 
 
-def test_finished_chunks_are_not_rated_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_jsonl(tmp_path / "c.jsonl", documents(60))
-    use_rate(plan(data), tmp_path / "run")
-    for name in ("DONE.json", "parts/chunks/c-000001.jsonl"):
-        (tmp_path / "run" / name).unlink()
-    seen: list[str] = []
-
-    def noting(lm: object, texts: list[str], *more: Any) -> Any:
-        seen.extend(texts)
-        return rate_by_hash(lm, texts, *more)
-
-    monkeypatch.setattr(steps, "rate_texts", noting)
-    use_rate(plan(data), tmp_path / "run")
-    assert seen == [one["text"] for one in documents(60)[20:40]]
-
-
 def test_a_corpus_is_read_once_unless_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,15 +244,6 @@ def test_a_product_that_no_longer_fits_its_dtype_is_refused(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_a_gate_of_another_model_is_refused(llama: Path, tmp_path: Path) -> None:
-    model = hollow(llama)
-    gate = gate_of(Geometry.uniform(3, 4), (0.0,))
-    for write in (fold_checkpoint, ia3_adapter):
-        with pytest.raises(InputError, match="was made for a model of 3 layers"):
-            write(model, gate, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_w_o_that_is_missing_or_of_another_shape_is_refused(llama: Path, tmp_path: Path) -> None:
     model = hollow(llama)
     name = "model.layers.1.self_attn.o_proj.weight"

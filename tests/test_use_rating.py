@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.errors import InputError
-from headscope.heads import Gate, Geometry, Head, HeadSet
+from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import losses
 from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
@@ -201,14 +201,6 @@ def test_windows_give_each_token_the_context_of_its_window(
                 sums[at] += nll(plain, ids[: token + 1], window * step)[-1]
         count = len(ids) - 1
         assert close(one, (sums[0] / count, sums[1] / count, count))
-
-
-def test_long_texts_are_cut(lm: LanguageModel) -> None:
-    gate = last_heads(lm)
-    found = rated(rate_texts(lm, TEXTS, gate, Rating(max_tokens=6)))
-    for text, one in zip(TEXTS, found, strict=True):
-        assert one.tokens <= 5
-        assert close(one, twin(lm, gate, text, cut=6))
 
 
 def test_the_longest_row_is_2048_tokens_or_the_context() -> None:
@@ -412,12 +404,6 @@ def test_a_configuration_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         rate_texts(lm, [], last_heads(lm), Rating(**config))
-
-
-def test_a_gate_of_another_model_is_refused(lm: LanguageModel) -> None:
-    other = Gate.identity(Geometry((4, 4)))
-    with pytest.raises(InputError, match="the gate"):
-        rate_texts(lm, TEXTS, other)
 
 
 def test_values_between_and_above_scale_heads(lm: LanguageModel) -> None:

@@ -49,13 +49,6 @@ def test_candidates_are_found_where_they_stand() -> None:
     assert min(told.target + told.others) >= len("Which is odd? ")
 
 
-def test_a_word_that_comes_twice_counts_twice() -> None:
-    lm = wrapped("llama")
-    task = task_of(("cat, dog, cat", "cat", ("cat", "dog", "cat")))
-    placed = place_candidates(lm, task, task.examples[0])
-    assert pieces(lm, placed, placed.target) == "catcat"
-
-
 def test_a_candidate_is_a_word_of_its_own_where_there_is_one() -> None:
     lm = wrapped("llama")
     # Candidates of a column need not be in the order of the input.

@@ -18,7 +18,7 @@ from headscope.errors import InputError
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.runs import encode
-from headscope.verify.failure.backing import Frequencies, Lexicon, akin, matches, plain_words
+from headscope.verify.failure.backing import Lexicon, akin, matches, plain_words
 from headscope.verify.failure.classify import Row, classify, shares
 from headscope.verify.failure.judge import judge, question, read_verdict
 
@@ -145,15 +145,6 @@ def test_a_lexicon_needs_links_enough() -> None:
     lexicon = Lexicon.of(pairs, least=2, share=0.3)
     assert lexicon.sources("hunde", ["the", "dog"]) == {1}
     assert lexicon.sources("katze", ["the", "dog"]) == set()
-
-
-def test_function_words_are_frequent_and_short() -> None:
-    sentences = [["der", f"wort{number}", "und", "vater" if number < 5 else "sohn"]
-                 for number in range(100)]  # fmt: skip
-    frequencies = Frequencies.of(sentences)
-    assert not frequencies.content("der") and not frequencies.content("und")
-    assert frequencies.content("vater") and frequencies.content("wort7")
-    assert frequencies.content("never-seen") and not frequencies.content("")
 
 
 @pytest.mark.parametrize("links", ["given", "none"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -117,20 +116,6 @@ def test_the_one_head_that_is_needed_is_found_and_the_others_cost_nothing(
     tables = [block for part in shown.sections for block in part.blocks if isinstance(block, Table)]
     cells = {row.name: row.cells for row in tables[-1].rows}
     assert cells["translation score, zero ablation"][0].value == same.all.value
-
-
-def test_other_commands_take_the_run_as_any_scores(
-    crafted: tuple[Path, RemovedHeads], command: Callable[..., Any]
-) -> None:
-    folder, _ = crafted
-    for words in (["overlap"], ["methods"]):
-        said = command(
-            "compare", *words, folder / "run", folder / "same", "--k", "1", "--json",
-            "--out", folder / words[0],
-        )  # fmt: skip
-        assert said.code == 0, said.err
-    said = command("verify", "heads", "--beside", folder / "nothing", "--limit", "2")
-    assert said.code == 2 and said.err.count("\n") == 1
 
 
 def answered(lm: LanguageModel, pairs: PairFile) -> list[Answered]:

@@ -94,13 +94,6 @@ def test_a_run_gives_each_languages_heads_and_as_many_by_importance(tmp_path: Pa
     assert own.language == "en" and str(own.chosen) == "2.5"
 
 
-def test_any_other_set_is_one_row() -> None:
-    (row,) = language_heads("0.1,2.0", None, ["en"], None, UNEVEN)
-    assert (row.language, str(row.chosen), row.full) == ("heads", "0.1,2.0", None)
-    (row,) = language_heads("0.1,2.0", 1, ["en"], "de", UNEVEN)
-    assert (row.language, str(row.chosen)) == ("de", "0.1")
-
-
 def test_heads_of_other_languages_or_models_are_refused(tmp_path: Path) -> None:
     run = str(run_folder(tmp_path, {"en": "2.5", "de": ""}))
     with pytest.raises(InputError, match=r"holds heads of de, en; the documents are in fr"):
@@ -159,13 +152,6 @@ def test_free_draws_beside_specific_heads_are_nobodys_and_shared() -> None:
             drawn[one.of].append(one.heads)
             assert not len(one.heads & heads("0.0,2.1,0.2,2.3"))
     assert drawn["en"] == drawn["de"]
-
-
-def test_draws_of_the_same_layers_can_be_left_out() -> None:
-    kinds = {one.kind for one in planned_for_two(layer_matched=False)}
-    assert kinds == {"baseline", "removed", "random"}
-    with pytest.raises(InputError, match="it must be at least 1"):
-        LanguageRemoval(draws=0)
 
 
 def test_layers_are_removed_whole_beside_as_many_heads() -> None:

@@ -109,34 +109,6 @@ def test_losses_are_those_of_a_naive_loop(
     assert top["change"]["nll"]["value"] == pytest.approx(top["nll"] - result["baseline"]["nll"])
 
 
-def test_differences_and_tests_follow_from_the_conditions(tmp_path: Path) -> None:
-    config = choose(tmp_path, "pocket-like", False, loss_draws=5)
-    result = encode(verify_removal(config, tmp_path / "run"))
-    for shown in (result, *result["directions"].values()):
-        top = shown["conditions"][0]
-        for kind, matched in (("random", ""), ("random-layer-matched", "_layer_matched")):
-            draws = [one for one in shown["conditions"] if one["kind"] == kind]
-            assert len(draws) == 5
-            rows = {"": top[f"against_random{matched}"]}
-            rows |= {f"_{name}": top[f"classes{matched}"][name] for name in KINDS}
-            for name, one in rows.items():
-                value = top[f"nll{name}"] - fmean(draw[f"nll{name}"] for draw in draws)
-                assert one["value"] == pytest.approx(value, abs=1e-9)
-                assert one["low"] <= one["value"] <= one["high"]
-            gap = top[f"classes{matched}"]["linked_minus_unlinked"]
-            assert gap["value"] == pytest.approx(
-                rows["_linked"]["value"] - rows["_unlinked"]["value"], abs=1e-9
-            )
-    heads = {}
-    for one in result["conditions"]:
-        if one["kind"] == "random":
-            heads[frozenset(one["heads"])] = one["nll"]
-    top = result["conditions"][0]
-    harmful = sum(value >= top["nll"] for value in heads.values())
-    assert top["p_draws"] == (1 + harmful) / (1 + len(heads))
-    assert result["p_value"] == top["p_sentences"] and result["draws"] == 5
-
-
 def crafted(harm: float, on_linked: float) -> ReferenceLosses:
     """Two tokens of each kind; the chosen heads cost `harm`, on linked ones `on_linked` more."""
     generator = np.random.default_rng(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -63,7 +62,6 @@ from writing_helpers import language_run
 
 GEOMETRY = Geometry((6, 6, 6))
 SPECIFIC = {"de": "0.1,1.2", "en": "0.3,1.4", "ru": ""}
-Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -226,15 +224,6 @@ def test_first_tokens_are_those_of_the_whole_string(kind: str) -> None:
             assert before.strip().endswith(one.stem)
             said = lm.tokenizer.decode([form.token]).strip()
             assert said and (form.text.startswith(said) or "\ufffd" in said)
-
-
-def test_a_prompt_without_a_stem() -> None:
-    lm = wrapped("pocket-like")
-    one = TransferPrompt("1", "de", "en", "Red or blue? Answer:", "", Answer("red", ("rot",)),
-                         Answer("blue", ("blue",)))  # fmt: skip
-    (forms,) = first_tokens(lm, [one])
-    assert [form.text for form in forms] == ["red", "rot", "blue"]
-    assert lm.tokenizer.decode(forms[0].before, skip_special_tokens=True) == one.prompt
 
 
 CHAT = (
@@ -474,18 +463,14 @@ def transfer(place: Path) -> VerifyTransfer:
 
 
 def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
     titles = ("answering", "ranking answers")
     # All outputs are there by then, and the ranks of the first gate.
-    process_helpers.killed_at(16, verify_transfer, transfer(place), out, titles=titles)
-    resumed = verify_transfer(transfer(place), out)
-    whole = verify_transfer(transfer(place), tmp_path / "whole")
-    assert replace(resumed, run=None, seconds=0) == replace(whole, run=None, seconds=0)
-    assert rows_of(out / "outputs.jsonl") == rows_of(tmp_path / "whole" / "outputs.jsonl")
+    whole, kept = process_helpers.resumed(verify_transfer, transfer(place), tmp_path, 44, titles)
+    assert set(kept) == {"outputs.jsonl", "ranks.jsonl"}
     assert list(whole.groups) == ["de-en", "en-de"]
     lens = whole.lens
     assert [one.kind for one in lens.conditions] == ["baseline", "up", "down"]
-    first = rows_of(out / "outputs.jsonl")[0]
+    first = rows_of(tmp_path / "killed" / "outputs.jsonl")[0]
     last = lens.conditions[0].layers[-1]
     # The lens of the last layer is the model's own next token.
     assert (last.rank_a, last.rank_b) == (first["rank_a"], first["rank_b"])
@@ -525,21 +510,3 @@ def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path
     )  # fmt: skip
     result = verify_summaries(config, tmp_path / "out")
     assert result.whole.baseline["bert_score"] == 50 and "bert_score" not in result.not_measured
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["summaries", "--heads", "0.1"], "no data given for the model"),
-        (["transfer", "--heads", "0.1", "--pair", "de-fi"], "no sentences in Finnish"),
-        (["transfer", "--heads", "0.1", "--pair", "de-en", "--up", "nan"], "not a finite number"),
-        (["off-target", "--heads", "0.1"], "no data given for the model"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    arguments: list[str], message: str, place: Path, command: Command
-) -> None:
-    name, *rest = arguments
-    said = command("verify", name, "--model", place / "model", *rest)
-    assert said.code == 2 and said.out == ""
-    assert message in said.err and said.err.count("\n") == 1

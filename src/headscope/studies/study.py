@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table
-from headscope.shown.words import MINUS, arrow, count, sentence_of
+from headscope.shown.words import MINUS, arrow, count
 
 if TYPE_CHECKING:
     from headscope.results.common import BaselineCheck, ClusterJob

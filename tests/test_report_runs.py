@@ -1,0 +1,124 @@
+"""Reports of runs: where they lie, that they load nothing, and what is no run to report."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headscope.errors import InputError
+from headscope.heads import Geometry, HeadScores
+from headscope.results.common import ModelFacts, ScoredHead
+from headscope.results.head_scores import NeedlePlace, RetrievalResult
+from headscope.runs import encode, open_run
+from headscope.studies import report
+from headscope.studies.report import write_report
+from removal_report_helpers import write_removal
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_removal(tmp_path / "run", sentences=3)
+
+
+def test_the_report_lies_in_the_run_or_where_it_is_asked_for(run: Path, tmp_path: Path) -> None:
+    assert write_report(run) == run / "report.html"
+    out = tmp_path / "new" / "page.html"
+    assert write_report(run, out) == out
+    assert out.read_bytes() == (run / "report.html").read_bytes()
+    with pytest.raises(InputError, match="is a folder; name a file for the report"):
+        write_report(run, tmp_path)
+
+
+def test_nothing_is_loaded_from_anywhere_and_no_name_is_given_twice(run: Path) -> None:
+    html = write_report(run).read_text(encoding="utf-8")
+    assert not re.search(r'(?:src|href)=(?!"#)|url\(|@import|https?://', html)
+    assert "default-src 'none'" in unescape(html)
+    identifiers = re.findall(r'\sid="([^"]+)"', html)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    hostile = "</script><script>x=1</script><img src=x onerror=x=1>\"'&\u2028"
+    html = write_report(write_removal(tmp_path / "run", text=hostile)).read_text("utf-8")
+    assert html.count("<script") == html.count("</script>") and "<script>x" not in html
+    assert "<img" not in html
+    assert hostile in unescape(html)
+
+
+def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
+    (run / "DONE.json").unlink()
+    with pytest.raises(InputError, match="run: this run is not finished; run the same command"):
+        write_report(run)
+    assert not (run / "report.html").exists()
+
+
+def test_a_changed_result_is_refused_and_the_old_report_kept(run: Path) -> None:
+    before = write_report(run).read_bytes()
+    (run / "result.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"result\.json: is not the result that DONE"):
+        write_report(run)
+    assert (run / "report.html").read_bytes() == before
+
+
+def test_a_damaged_line_of_outputs_is_named(run: Path) -> None:
+    with (run / "outputs.jsonl").open("a", encoding="utf-8") as file:
+        file.write("{}\n")
+    lines = len((run / "outputs.jsonl").read_text("utf-8").splitlines())
+    with pytest.raises(InputError, match=rf"outputs\.jsonl, line {lines}: is damaged"):
+        write_report(run)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no run\.json, so it is not a finished run"):
+        write_report(tmp_path)
+    with pytest.raises(InputError, match="is not a folder"):
+        write_report(tmp_path / "nothing")
+    (tmp_path / "run.json").write_text('{"command": "of tomorrow"}', encoding="utf-8")
+    with pytest.raises(InputError, match="'of tomorrow', which has no report"):
+        write_report(tmp_path)
+
+
+GEOMETRY = Geometry((5, 0, 40))
+
+
+def result() -> RetrievalResult:
+    values = np.random.default_rng(0).random(GEOMETRY.shape) - 0.2
+    extra = {"chance": np.full(GEOMETRY.shape, 0.25), "elsewhere": np.zeros(GEOMETRY.shape)}
+    scores = HeadScores(GEOMETRY, values, "retrieval", values - 0.05, values + 0.05, extra=extra)
+    return RetrievalResult(
+        signature="s",
+        model=ModelFacts("<script>evil"),
+        heads=ScoredHead.all_of(scores),
+        examples=7,
+        tokens=40,
+        left_out=2,
+        data={"needles": {"digest": "x", "examples": 7}},
+        places=(NeedlePlace(32, 0.5, 7, 40, 0.25), NeedlePlace(32, 1.0, 0, 0, None)),
+    )
+
+
+def test_what_cannot_be_drawn_and_a_damaged_result_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with open_run(run, "find retrieval", {}, {}) as opened:
+        opened.finish(encode(result()))
+    page = write_report(run).read_text("utf-8")
+    assert "<script>evil" not in page and "&lt;script&gt;evil" in page
+    for error in (OverflowError("too large"), IndexError("no entry 3"), StopIteration()):
+
+        def broken(*_: object, error: Exception = error) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(report, "shown_of", broken)
+            wanted = str(error) or "an entry is missing"
+            with pytest.raises(InputError, match=rf"run/result\.json: is not the .*\({wanted}\)"):
+                write_report(run)
+    (run / "result.json").write_text("{}")
+    with pytest.raises(InputError, match="not the result that"):
+        write_report(run)
