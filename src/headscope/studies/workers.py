@@ -23,14 +23,13 @@ from headscope.runs import Elsewhere, Run, Share, sharing
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.studies.models import ModelChoice
 
 
 class Divided(Protocol):
     """The settings of a study whose work can be divided."""
 
     @property
-    def model(self) -> ModelChoice: ...
+    def model(self) -> Any: ...  # a `ModelChoice`, which knows this module
     @property
     def execution(self) -> Execution: ...
 
