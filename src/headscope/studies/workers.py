@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,14 +24,13 @@ from headscope.runs import Elsewhere, Run, Share, sharing
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.studies.models import ModelChoice
 
 
 class Divided(Protocol):
     """The settings of a study whose work can be divided."""
 
     @property
-    def model(self) -> ModelChoice: ...
+    def model(self) -> Any: ...  # a `ModelChoice`, which knows this module
     @property
     def execution(self) -> Execution: ...
 
@@ -57,15 +57,15 @@ class _Work:
         """Compute the share of one worker of so many."""
         from transformers.utils import logging
 
-        from headscope.studies.registry import study_of
-
         library: Any = logging  # its functions carry no types
         library.disable_progress_bar()
         os.chdir(self.place)  # settings may name files from there
         share = Share(rank, frozenset(self.units[rank::world_size]))
         with warnings.catch_warnings(), sharing(self.folder, share), suppress(Elsewhere):
             warnings.simplefilter("ignore", Caution)  # the command itself says it
-            study_of(self.command).run(self.config, out=self.folder)
+            # By name: studies run by way of this module.
+            registry = import_module("headscope.studies.registry")
+            registry.study_of(self.command).run(self.config, out=self.folder)
 
 
 def divided(
