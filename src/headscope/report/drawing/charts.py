@@ -31,6 +31,7 @@ MEANT = {
     "selected": "key-top",
     "masked": "key-top",
     "chosen": "key-top",
+    "this order": "key-top",
     "token alignment": "key-ta",
     "low activity": "key-low",
     "inactive": "key-off",

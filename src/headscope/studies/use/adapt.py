@@ -190,7 +190,7 @@ def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
     several = f"{count(gate.different, 'gate')}, one a prompt; " if gate.different else ""
     applied = (
         f"{gate.name}: {several}{queries}{gate.heads} of {count(gate.of, 'head')} are multiplied, "
-        f"{gate.removed} of them by 0 (removed)"
+        f"{gate.removed} of them removed (by 0)"
     )
     if gate.feed_forward:
         applied += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
@@ -198,11 +198,11 @@ def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
     finding += [f"{applied}.", f"Empty outputs: {result.empty}{before}."]
     cautions = []
     if result.prompts < FEW:
-        cautions.append(f"Few prompts ({result.prompts}): others may be changed more or less.")
+        cautions.append(f"Few prompts ({result.prompts}): other prompts may change more or less.")
     outputs = _first_outputs(run / "outputs.jsonl")
     return Shown(
         "An adapted model",
-        "What does the model write with the gate?",
+        "How do the outputs change under the gate?",
         finding,
         "Greedy decoding, one output a prompt. That outputs differ does not say which are better.",
         "" if result.changed is not None else "--compare",
