@@ -15,7 +15,6 @@ from heads_up_helpers import (
     cell,
     llama_setting,
     put,
-    put_samples,
     row,
     table_of,
     whole,
@@ -252,12 +251,3 @@ def test_settings_are_cited_where_they_are_printed(
     assert found == steps
     data = table_of(told, "The data").reference
     assert data is not None and "appendix A" in data.why
-
-
-def test_inputs_of_sizes_are_the_papers_from_english_alone(llama: Setting) -> None:
-    setting = with_(llama, pairs=("en-de=a", "zh-en=b"))
-    for step, task in (("printed-en-de", "en-de"), ("proof-zh-en", "zh-en")):
-        put(setting, step, {})
-        put_samples(setting, step, task, [("as is", "I", "R", "O")] * 2)
-    note = table_of(EXPERIMENTS["table-4"].show(setting), "Outputs for one sentence").note
-    assert "from English (Table 4)" in note and "zh-en: I" in note

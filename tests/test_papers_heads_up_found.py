@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +30,15 @@ from heads_up_helpers import (
 )
 from headscope.errors import InputError
 from headscope.papers.claims import judged
-from headscope.papers.heads_up.cells import case_of, shown_blocks
-from headscope.papers.heads_up.masks import without_instruction, words_of
+from headscope.papers.heads_up.cells import case_of
+from headscope.papers.heads_up.masks import without_instruction
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import SWITCH, sign_test
 from headscope.papers.paper import Setting
+from headscope.papers.study_steps import shown_by
 from headscope.results.mask_tests import TaskOutcomes
 from headscope.runs.codec import decode
-from headscope.shown.blocks import Bars, Findings, Heatmap, Section, Shown, Table
+from headscope.shown.blocks import Bars, Findings, Section, Shown, Table
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,9 @@ def test_blocks_of_a_study_are_taken_by_their_titles(
     table, bars = Table("a", (), ()), Bars("b", (), (), (), "y")
     shown = Shown("t", "w", ["f"], sections=[Section("s", [table, bars, Table("c", (), ())])])
     monkeypatch.setattr(Setting, "shown", lambda setting, step: shown)
-    assert shown_blocks(pocket, "walk", "b", "a", "absent") == ((table,), (bars,))
+    found = shown_by(pocket, "walk", "b", "a", "absent")
+    assert (found.tables, found.figures, found.found) == ((table,), (bars,), "f")
+    assert len(shown_by(pocket, "walk", "s").tables) == 2  # a section's
 
 
 def test_table_1_by_hand(pocket: Setting) -> None:
@@ -103,8 +105,6 @@ def test_table_1_by_hand(pocket: Setting) -> None:
     random = cell(main, "en-de", "NLL, random mask")
     assert random.value == pytest.approx(3.0) and random.low is None
     assert cell(main, "en-de", "NLL, mask of another model").why == "no other model"
-    assert "in 2 of 2 directions" in found.found
-    assert "80% of its way" in found.found  # (0.5 + 1.1) / 2
     # All the way in one direction of two is not reached in every one.
     assert tuple(verdicts(found).values()) == (True, False)
     assert len(table_of(found, "NLL of every direction").rows) == 20
@@ -154,7 +154,6 @@ def test_table_2_by_hand(pocket: Setting) -> None:
     main = table_of(found, "Masks of word tasks")
     assert cell(main, "plural-en", "accuracy, mask").value == 0.65
     assert cell(main, "plural-en", "accuracy, random mask").value == pytest.approx(0.2)
-    assert "79% of its way" in found.found  # 0.55 / 0.7
     every = table_of(found, "accuracy of every word task")
     # The paper's singular-plural stands beside the bundled model's plurals.
     assert cell(every, "plural-en", "accuracy, mask").published == 0.97
@@ -168,7 +167,7 @@ def test_table_3_without_and_with_masks_behind_examples(pocket: Setting) -> None
     found = found_in(pocket, "table-3")
     (table,) = found.tables
     assert [line.cells[0].value for line in table.rows] == [0.62, 0.56, 0.32, None, None]
-    assert "was not run" in found.sure and verdicts(found) == {}
+    assert verdicts(found) == {}
     beside = {"accuracy": difference(0.14, 0.1)}
     own = [
         row("masked", "accuracy", 0.7, against_instructed=beside),
@@ -191,25 +190,18 @@ def case(*values: float, measure: str = "nll", without: str = "") -> Any:
 
 def test_what_masks_did_by_hand() -> None:
     cases = [
-        case(2.0, 1.0, 1.5, 3.0),  # half of the way
-        case(2.0, 1.0, 0.9, 3.0),  # beyond the instruction
-        case(2.0, 1.0, 2.5, 2.0),  # worse than both
+        case(2.0, 1.0, 1.5, 3.0),
+        case(2.0, 1.0, 0.9, 3.0),
+        case(2.0, 1.0, 2.5, 2.0),
         case(2.0, 1.0, 1.9, 1.95),
     ]
-    words = words_of(cases, "nll", "task")
-    assert "in 3 of 4 tasks" in words and "helps (4)" in words
-    assert f"{(0.5 + 1.1 - 0.5 + 0.1) / 4:.0%} of its way" in words
     masked, random = (1.5 + 0.9 + 2.5 + 1.9) / 4, (3 + 3 + 2 + 1.95) / 4
     claim = without_instruction(cases, "nll", "it", "task")[0]
     assert claim.by.startswith("loss ") and "; 4 tasks of 100 examples; " in claim.by
     assert f"2.000 as is, {random:.3f} under" in claim.by and f"{masked:.3f} masked" in claim.by
-    assert words_of([], "nll", "task") == ""
-    # A measure that shall rise; an instruction that hardly helps; one that does not.
-    rises = [case(0.1, 0.8, 0.45, 0.2, measure="accuracy")]
-    assert "50% of its way" in words_of(rises, "accuracy", "task")
-    assert "more than twice its way" in words_of([case(1.0, 0.999, 0.5, 1.2)], "nll", "task")
-    assert "helps in none" in words_of([case(2.0, 3.0, 1.9, 3.0)], "nll", "task")
-    assert "helps in none" in words_of([case(2.0, 1.0, 1.5, 3.0, without="instructed")], "nll", "x")
+    # A condition that one of the tasks lacks has no mean.
+    few = [cases[0], case(2.0, 1.0, 1.5, 3.0, without="instructed")]
+    assert "instructed" not in without_instruction(few, "nll", "it", "task")[0].by
 
 
 def judged_of(cases: Any) -> dict[str, bool | None]:
@@ -390,7 +382,7 @@ def test_figure_2_by_hand(pocket: Setting) -> None:
     assert cell(when, "exactly the mask's heads are left", "heads removed").value == 1
     assert "in 0% of 2 prompts with all heads, and in 100% when 3 of 3 are gone" in found.found
     assert "(1 gone) it is 25%" in found.found
-    assert "in 1 random orders the target is first in at most 50%" in found.sure
+    assert "in 1 random orders at most 50%" in found.found
 
 
 def test_figure_5_is_of_the_same_walk(pocket: Setting) -> None:
@@ -399,18 +391,6 @@ def test_figure_5_is_of_the_same_walk(pocket: Setting) -> None:
     (table,) = found.tables
     own = cell(table, "heads removed", "the mask's heads")
     assert (own.value, own.published) == (1, 192)
-    assert found.found == ""  # without the prompts' own values nothing is said of a change
-    seen = {"a": ([0.9, 0.5], [0.8, 0.6]), "b": ([0.9, 0.5], [0.9, 0.8])}
-    rows = ({"id": name, "step": step, "similarity": both[step]}
-            for name, both in seen.items() for step in (0, 1))  # fmt: skip
-    file = pocket.at("walk") / "steps.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    # 0.1 and 0.3: 0.2 on the mean, 12.706 times 0.1 either way.
-    said = "by +0.200 (-1.071 to +1.471) in the later layers and -0.050"
-    assert said in found_in(pocket, "figure-4").found
-    file.write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="is damaged"):
-        found_in(pocket, "figure-4")
 
 
 def test_orders_are_judged_prompt_by_prompt(pocket: Setting) -> None:
@@ -481,8 +461,6 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     assert random.value == pytest.approx(0.65) and random.published is None
     assert "6 sentences were left out" in bleu.note
     assert cell(table_of(found, "The best α"), "en-de", "best α").value == 0.3
-    assert "lowers the loss in 1 of 2 directions" in found.found
-    assert "between 0 and 1 is best in 1." in found.found
     assert "BLEU 0.500 instructed, 0.600 scaled, 0.650 with random" in grounds(found)
     # Random masks scaled likewise cost 0.35: more than 0.30.
     assert list(verdicts(found).values()) == [True, True]
@@ -508,23 +486,12 @@ def test_table_42_shows_the_first_direction_that_changes_with_both_scores(pocket
 
 
 def test_figure_7_by_hand(pocket: Setting) -> None:
-    def mask(name: str, dropped: int, *shares: float | None) -> dict[str, Any]:
-        groups = {"dropped": dropped, "expected": 0.25, "p_value": 0.2}
-        layers = [{"share": share} for share in shares]
-        return {"name": name, "base": False, "selected": 80, "layers": layers, "groups": groups}
-
-    maps = {name: [[0.5] * 16 for _ in range(6)] for name in ("en-de", "de-en")}
-    # Layers without heads, as in hybrid models, say nothing of heads that are kept.
-    masks = [mask("en-de", 1, 0.5, None, None, 0.75), mask("de-en", 2, 0.75, 0.5)]
     pairs = [{**pair("en-de", "de-en", 0.8, 0.7, 0.04), "relation": "opposite"}]
-    put(pocket, "masks-compared", {"masks": masks, "pairs": pairs, "maps": maps})
+    put(pocket, "masks-compared", {"pairs": pairs})
     found = found_in(pocket, "figure-7")
-    assert len(found.figures) == 2 and all(isinstance(one, Heatmap) for one in found.figures)
-    assert "in 1 of 2 masks" in found.found
-    assert "3 are dropped as a whole over all masks, by chance 0.5" in found.found
     assert list(verdicts(found).values()) == [True]
     pairs[0]["p_value"] = 0.06
-    put(pocket, "masks-compared", {"masks": masks, "pairs": pairs, "maps": maps})
+    put(pocket, "masks-compared", {"pairs": pairs})
     assert list(verdicts(found_in(pocket, "figure-7")).values()) == [None]
 
 
@@ -577,7 +544,6 @@ def test_examples_are_the_first_of_every_task(pocket: Setting) -> None:
     ]
     file = put_samples(pocket, "proof-en-de", "en-de", rows)
     found = found_in(pocket, "figure-1")
-    assert [each.value for each in found.tables[0].rows[0].cells] == ["a", "a", "A", "A ", "A"]
     said = "1 tasks exactly the reference is written for: 0 as is, 1 instructed, 1 masked"
     assert said in found.found
     sizes = found_in(pocket, "table-4")

@@ -14,7 +14,6 @@ from heads_up_helpers import (
     llama_setting,
     pocket_setting,
     settings_of,
-    table_of,
 )
 from headscope.errors import InputError
 from headscope.papers.heads_up.masks import TABLE_8
@@ -164,11 +163,9 @@ def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
     llama: Setting, tmp_path: Path
 ) -> None:
     pocket = pocket_setting(tmp_path / "pocket")
-    places = (("table-2", "Masks of word tasks"), ("table-9", "The data"))
     for setting, own in ((pocket, False), (llama, True)):
-        for name, title in places:
-            note = table_of(EXPERIMENTS[name].show(setting), title).note
-            assert ("paper are its own" in note) == own and "are the paper's" not in note
+        note = " ".join(PAPER.notes(setting))
+        assert ("paper are its own" in note) == own and "tasks are the paper's" not in note
     (folder,) = llama.data.tasks
     for name in paper_tasks():
         (Path(folder) / f"{name}.json").write_text("[]", "utf-8")

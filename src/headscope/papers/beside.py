@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from headscope.compare.agreement import Choice, links_agreement, scores_agreement, stability
@@ -13,13 +12,13 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount
 from headscope.heads.resolve import read_parts, read_scores
 from headscope.measure.statistics import holm
-from headscope.papers.cells import range_of
-from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, Steps, StudyRun
+from headscope.papers.cells import range_of, table
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Steps
+from headscope.papers.study_steps import study_step
 from headscope.papers.token_alignment_heads import setting as papers
 from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.papers.token_alignment_heads.steps import score_steps, sentences_of
-from headscope.progress import Progress
-from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
+from headscope.shown.blocks import Cell, Findings, p_cell
 from headscope.studies.find.links import (
     FindAttentionMass,
     FindByLinks,
@@ -75,54 +74,47 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> Steps:
         return scores
     work, written = (sentences_of(setting, 10, MOST, generate=text) for text in (False, True))
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
-    texts, losses = draws_of(setting)
-    each = 1 + 2 * losses
-    known = {  # in words, and how often the references are read
-        "links": ("scores by several word links", 2),
-        "mass": ("attention on the aligned word", 1),
-        "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each),
-        "single": ("loss without each head", 1 + 2 * setting.geometry.total),
-        "pairs": ("loss without two heads", 3 * PAIRED + 2 * each),
-        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + losses)),
-        "copies": ("what is written", 1 + COPIED * (1 + texts)),
-    }
-    made = list(scores[:-1])
-    sources = {*(step.name for step in made), "links", "mass"}
-    for name in names:
-        cost = (written if name == "copies" else work) * (known[name][1] * share)
-        before = tuple(step.name for step in made if step.name in sources)
-        full = name == "single" and not setting.small
-        made.append(Step(name, known[name][0], partial(_run, name), cost, before, full))
-    return tuple(made)
-
-
-def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
     model, heads, k = setting.model, str(setting.at("links")), sizes(setting)
-    found, checked = sentences(setting, check=False), sentences(setting, check=True)
     chat, (texts, losses) = papers.in_chat(setting), draws_of(setting)
     score = TranslationScore(chat=chat, seed=setting.seed, batch_tokens=setting.batch_tokens)
     removal = Removal(draws=texts, chat=chat, seed=score.seed, batch_tokens=score.batch_tokens)
     loss = replace(removal, measure=("loss",), loss_draws=losses)
-    copied = replace(loss, layer_matched=False)
-    written = replace(removal, layer_matched=False)
-    some = k[:COPIED]
-    runs: dict[str, tuple[Callable[..., Any], Any]] = {
-        "links": (find_by_links, FindByLinks(model, found, score, llm=setting.linker)),
-        "mass": (find_attention_mass, FindAttentionMass(model, found, score)),
-        "sizes": (verify_removal, VerifyRemoval(heads, k, model, checked, loss, rank="score")),
-        "single": (
-            verify_heads,
-            VerifyHeads(model, checked, removal, (heads, str(setting.at("mass")))),
-        ),
-        "pairs": (verify_together, VerifyTogether(heads, PAIRED, model, checked, loss, "score")),
-        "copy-loss": (verify_copying, VerifyCopying(heads, some, model, checked, copied, "score")),
-        "copies": (
-            verify_removal,
-            VerifyRemoval(heads, some, model, checked, written, rank="score"),
-        ),
-    }
-    run, settings = runs[name]
-    return StudyRun(run, lambda _: settings)(setting, out, progress)
+    copied, free = replace(loss, layer_matched=False), replace(removal, layer_matched=False)
+    each, some = 1 + 2 * losses, k[:COPIED]
+    both = (heads, str(setting.at("mass")))
+
+    def on(setting: Setting) -> PairsChoice:
+        return sentences(setting, check=True)
+
+    def found(setting: Setting) -> PairsChoice:
+        return sentences(setting, check=False)
+
+    # In words, how often the references are read, the study, and its settings.
+    runs: dict[str, tuple[str, int, Callable[..., Any], Callable[[Setting], Any]]] = {
+        "links": ("scores by several word links", 2, find_by_links,
+                  lambda at: FindByLinks(model, found(at), score, llm=at.linker)),
+        "mass": ("attention on the aligned word", 1, find_attention_mass,
+                 lambda at: FindAttentionMass(model, found(at), score)),
+        "sizes": ("loss without few or many heads", 1 + len(k) * each, verify_removal,
+                  lambda at: VerifyRemoval(heads, k, model, on(at), loss, rank="score")),
+        "single": ("loss without each head", 1 + 2 * setting.geometry.total, verify_heads,
+                   lambda at: VerifyHeads(model, on(at), removal, both)),
+        "pairs": ("loss without two heads", 3 * PAIRED + 2 * each, verify_together,
+                  lambda at: VerifyTogether(heads, PAIRED, model, on(at), loss, "score")),
+        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + losses), verify_copying,
+                      lambda at: VerifyCopying(heads, some, model, on(at), copied, "score")),
+        "copies": ("what is written", 1 + COPIED * (1 + texts), verify_removal,
+                   lambda at: VerifyRemoval(heads, some, model, on(at), free, rank="score")),
+    }  # fmt: skip
+    made = list(scores[:-1])
+    sources = {*(step.name for step in made), "links", "mass"}
+    for name in names:
+        title, times, study, settings = runs[name]
+        cost = (written if name == "copies" else work) * (times * share)
+        before = tuple(step.name for step in made if step.name in sources)
+        full = name == "single" and not setting.small
+        made.append(study_step(study, settings, name, title, cost, before, full))
+    return tuple(made)
 
 
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
@@ -140,7 +132,7 @@ def threshold(setting: Setting) -> Findings:
     rows = {name: (row["heads"], row["firm"], *_both(row["halves"]), *_both(row["directions"]))
             for name, row in found.items()}  # fmt: skip
     note = "Jaccard: heads of 100 random halves of the sentences, and of every two directions."
-    chosen = _table("Heads chosen by threshold and by number", names, rows, note)
+    chosen = table("Heads chosen by threshold and by number", names, rows, note)
     best = [row for row in removed["conditions"] if row["kind"] == "top" and row["gate"] == 0]
     lost = dict[str, Any]()
     for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
@@ -158,7 +150,7 @@ def threshold(setting: Setting) -> Findings:
         f"least 95% of resamples; above 0.05 {low['heads']}, above 0.2 {high['heads']}. Rise of "
         f"the NLL minus that without random heads, p over draws: {'; '.join(cost)}."
     )
-    return Findings((chosen, _table(title, names, lost, note)), (), said, _over(removed))
+    return Findings((chosen, table(title, names, lost, note)), (), said, _over(removed))
 
 
 def links(setting: Setting) -> Findings:
@@ -190,8 +182,8 @@ def links(setting: Setting) -> Findings:
         f"Jaccard, p: with {own}. Difference: mean score of the best {k} by these links minus by "
         f"{own}, by which they were chosen on the other half of the sentences; mean of both halves."
     )
-    table = _table("Heads by other word links", names, rows, note)
-    return Findings((table,), (), said, f"eflomal was fitted on these sentences alone.{missing}")
+    shown = table("Heads by other word links", names, rows, note)
+    return Findings((shown,), (), said, f"eflomal was fitted on these sentences alone.{missing}")
 
 
 def mass(setting: Setting) -> Findings:
@@ -209,7 +201,7 @@ def mass(setting: Setting) -> Findings:
         f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
         f"{found['p_within_layers']:.2g}."
     )
-    return Findings((_table(title, names, rows, note),), (), said, BEYOND)
+    return Findings((table(title, names, rows, note),), (), said, BEYOND)
 
 
 def single(setting: Setting) -> Findings:
@@ -228,7 +220,7 @@ def single(setting: Setting) -> Findings:
         f"score and by cost {_shared(_agreement(setting, 'single'))}."
     )
     title = "Rank correlation with what each head costs alone"
-    return Findings((_table(title, names, rows),), (), said, BEYOND)
+    return Findings((table(title, names, rows),), (), said, BEYOND)
 
 
 def pairs(setting: Setting) -> Findings:
@@ -249,7 +241,7 @@ def pairs(setting: Setting) -> Findings:
         f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
         f" nats. {len(drawn)} random pairs (any layers): {min(drawn):+.3f} to {max(drawn):+.3f}."
     )
-    return Findings((_table(title, names, rows),), (), said, _over(found))
+    return Findings((table(title, names, rows),), (), said, _over(found))
 
 
 def copying(setting: Setting) -> Findings:
@@ -274,21 +266,8 @@ def copying(setting: Setting) -> Findings:
     note = (
         "Copies written: a share; else NLL in nats; preference (does it fall?): copy − reference."
     )
-    table = _table("Copies without the heads", names, rows, note)
-    return Findings((table,), (), " ".join(said), _over(loss))
-
-
-def _table(title: str, columns: tuple[str, ...], rows: Mapping[str, Any], note: str = "") -> Table:
-    made = tuple(Row(name, tuple(map(_cell, values))) for name, values in rows.items())
-    return Table(title, columns, made, note=note)
-
-
-def _cell(value: Any) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if isinstance(value, Mapping):
-        return Cell(value["value"], value["low"], value["high"], why="none")
-    return Cell(value, why="none", digits=0 if isinstance(value, int) else 3)
+    shown = table("Copies without the heads", names, rows, note)
+    return Findings((shown,), (), " ".join(said), _over(loss))
 
 
 def _both(found: Mapping[str, float] | None) -> list[float | None]:

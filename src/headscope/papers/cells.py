@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from headscope.shown.blocks import NOT_RUN, Cell
+from headscope.papers.published import value
+from headscope.shown.blocks import NOT_RUN, Cell, Reference, Row, Table, grid, one_column
 
 
-def cell(
-    value: float | str | None,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    published: float | str | None = None,
-    digits: int = 3,
-    why: str = NOT_RUN,
-) -> Cell:
-    """A number with its interval, or a text; `why` there is none, where there is none."""
-    return Cell(value, low, high, published, why, digits)
+@dataclass(frozen=True)
+class Place:
+    """A table of a paper, and whether its figures may be compared with ours."""
+
+    paper: str
+    table: str
+    reference: Reference
+
+    def value(self, row: str, column: str, measure: str) -> float | None:
+        """The published figure of this place, or None."""
+        model = self.reference.model
+        return value(self.paper, self.table, model=model, row=row, column=column, measure=measure)
+
+    def grid(
+        self,
+        title: str,
+        rows: Iterable[str],
+        columns: Iterable[str],
+        ours: Callable[[str, str], Cell],
+        measure: str = "",
+        note: str = "",
+    ) -> Table:
+        """Our cells by row and column, beside the published figures of these places."""
+
+        def cell(row: str, column: str) -> Cell:
+            own, theirs = ours(row, column), self.value(row, column, measure)
+            return own if theirs is None else replace(own, published=theirs)
+
+        return grid(title, rows, columns, cell, self.reference, note)
+
+
+def beside(
+    title: str, what: str, rows: Mapping[str, Cell], reference: Reference, note: str = ""
+) -> Table:
+    """A table of one column: our figures with the published ones, a row each."""
+    return replace(one_column(title, what, rows.items(), note), reference=reference)
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Mapping[str, Sequence[Any]], note: str = ""
+) -> Table:
+    """A table of rows with a cell, a number, a text, or an estimate as JSON in each column."""
+    made = (Row(name, tuple(map(_cell, values))) for name, values in rows.items())
+    return Table(title, tuple(columns), tuple(made), note=note)
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, Mapping):
+        return Cell(value["value"], value["low"], value["high"], why="none")
+    return Cell(value, why="none", digits=0 if isinstance(value, int) else 3)
 
 
 def hundred(
@@ -32,7 +76,7 @@ def hundred(
     ours, low, high, theirs = (
         None if number is None else 100 * number for number in (share, low, high, published)
     )
-    return cell(ours, low, high, published=theirs, digits=1, why=why)
+    return Cell(ours, low, high, theirs, why, 1)
 
 
 def range_of(difference: Mapping[str, float | None], digits: int = 1) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.measure.statistics import holm
 from headscope.papers.paper import Experiment, Setting
-from headscope.shown.blocks import Claim, Findings
+from headscope.shown.blocks import Claim, Findings, Table
 
 #: What p over draws, and p over examples after Holm, may be at most.
 LEVEL = 0.05
@@ -96,9 +96,19 @@ def _examples(row: Mapping[str, Any], ending: str) -> float | None:
     return next((float(row[name]) for name in names if name in row), None)
 
 
-def with_claims(*claims: Claim) -> dict[str, Any]:
-    """What goes into `Findings.more`."""
-    return {"claims": [asdict(claim) for claim in claims]}
+def claimed(
+    shown: Findings, *claims: Claim, tables: Iterable[Table] = (), told: bool = False
+) -> Findings:
+    """The same behind these tables, with claims; `told`: each in a sentence of what was found."""
+    if shown == Findings() and not claims and not tables:
+        return shown
+    words = [f"{claim.name[:1].upper()}{claim.name[1:]}: {claim.by}." for claim in claims]
+    return replace(
+        shown,
+        tables=(*tables, *shown.tables),
+        found=" ".join(filter(None, [shown.found, *(words if told else ())])),
+        more={**shown.more, "claims": [asdict(claim) for claim in claims]},
+    )
 
 
 def claims_of(findings: Mapping[str, Findings]) -> list[Claim]:

@@ -1,6 +1,7 @@
 """Numbers that three papers published, with their places, for comparison with our own.
 
-The numbers lie in `data/<paper>.tsv`, one a line, as they are printed. What was left out because
+The numbers lie in `data/<paper>.tsv`, one a line, as they are printed; the models that a paper
+names in `data/models.tsv`, by their owners' ids on the Hub. What was left out because
 the printed text contradicts itself, and what was kept although it looks odd, lies in
 `data/notes.tsv` with the reason.
 
@@ -34,36 +35,6 @@ NAMES: Mapping[str, str] = {
     "heads-up": "Heads Up! (ICML 2025)",
 }
 
-#: Models that a paper names, by their owners' ids on the Hub.
-_MODELS: Mapping[str, tuple[str, ...]] = {
-    "token-alignment-heads": (
-        "meta-llama/Llama-3.1-8B",
-        "mistralai/Mistral-7B-v0.3",
-        "mistralai/Mistral-7B-Instruct-v0.3",
-        "Qwen/Qwen2.5-7B",
-        "Qwen/Qwen3-1.7B",
-        "Qwen/Qwen3-30B-A3B",
-    ),
-    "lahis": (
-        "CohereLabs/Aya-23-8B",
-        "meta-llama/Llama-3.2-3B",
-        "mistralai/Mistral-7B-v0.1",
-    ),
-    "heads-up": (
-        "meta-llama/Llama-3.1-8B-Instruct",
-        "meta-llama/Llama-3.1-8B",
-        "Qwen/Qwen2.5-0.5B-Instruct",
-        "Qwen/Qwen2.5-1.5B-Instruct",
-        "Qwen/Qwen2.5-3B-Instruct",
-        "Qwen/Qwen2.5-7B-Instruct",
-        "Qwen/Qwen2.5-7B",
-        "Qwen/Qwen2.5-14B-Instruct",
-        "microsoft/Phi-3.5-mini-instruct",
-        "mistralai/Mistral-7B-Instruct-v0.3",
-        "microsoft/Phi-3.5-MoE-instruct",
-        "google/gemma-2-2b-it",
-    ),
-}
 #: Ids under which the same weights lay before, and lie still.
 _FORMERLY = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("cohereforai/", "coherelabs/"))
 
@@ -156,7 +127,7 @@ def paper_model(paper: str, model: str) -> str | None:
         model: its owner's id on the Hub; capitals do not matter. Anybody else's model of that name
             is another one, and so is a local folder, whose name says nothing of its weights.
     """
-    known = {name.casefold(): name for name in _MODELS[_known(paper)]}
+    known = {name.casefold(): name for name in _models(_known(paper))}
     name = model.casefold()
     for before, now in _FORMERLY:
         name = now + name.removeprefix(before) if name.startswith(before) else name
@@ -185,7 +156,7 @@ def reference(
         ValueError: the paper has no model called `default`.
     """
     figures = published(paper)
-    named = {name.rpartition("/")[2] for name in _MODELS[paper]}
+    named = {name.rpartition("/")[2] for name in _models(paper)}
     if default not in {ANY, *named, *(figure.model for figure in figures)}:
         raise ValueError(f"{NAMES[paper]} has no model {default!r}")
     own = paper_model(paper, model)
@@ -203,6 +174,12 @@ def _known(paper: str) -> str:
     close = difflib.get_close_matches(paper.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(NAMES)}"
     raise InputError(f"there is no paper {paper!r}; {hint}")
+
+
+@cache
+def _models(paper: str) -> tuple[str, ...]:
+    """The models that a paper names, by their owners' ids on the Hub."""
+    return tuple(model for name, model in _lines("models.tsv", ("paper", "model")) if name == paper)
 
 
 @cache

@@ -67,11 +67,6 @@ class ExperimentResult(Record):
         """Its tables and figures in short."""
         return _listed(self.elements) or self.name
 
-    @property
-    def left(self) -> bool:
-        """Whether some of it is left to `--full`."""
-        return "--full" in (self.why or "")
-
 
 @dataclass(frozen=True, kw_only=True)
 class PaperFacts(Record):
@@ -178,8 +173,6 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
         Section("Experiments", [_overview(result)], question, brief=True),
         *(_experiment(each) for each in shown),
     ]
-    if len(shown) < len(result.experiments):
-        sections.append(Section("Not run here", [_not_run(result)]))
     if made:
         sections.append(Section("Runs", [_runs(made)]))
     method = (
@@ -296,14 +289,23 @@ def _overview(result: PaperResult) -> Table:
             words = [next(iter(each.coverage.values()))]
         known = [run.seconds for run in each.runs if run.seconds is not None]
         coverage, time = "; ".join(words) or STATES[each.state], span(sum(known) if known else None)
-        rows.append(_row(each.named, each.title, coverage, len(each.runs), time))
+        needs = [] if each.shown else [each.why, each.give or _flags(each)]
+        row = (each.title, coverage, len(each.runs), time, "; ".join(filter(None, needs)))
+        rows.append(_row(each.named, *row))
     return Table(
         "The paper's tables and figures, and what became of them",
-        ("about", "coverage", "runs", "time"),
+        ("about", "coverage", "runs", "time", "why not run, and what to give"),
         tuple(rows),
         note="Each is measured, needs DATA, a MODEL or an ENDPOINT that is not here, or is left to "
         "--full. Experiments share runs, so their times do not add up.",
     )
+
+
+def _flags(each: ExperimentResult) -> str:
+    """With which flags an experiment that was not run is."""
+    if each.state == "missing":
+        return "nothing would help"
+    return f"--only {each.name}" + (" --full" if "--full" in (each.why or "") else "")
 
 
 def _experiment(each: ExperimentResult) -> Section:
@@ -324,23 +326,6 @@ def _experiment(each: ExperimentResult) -> Section:
     )
 
 
-def _not_run(result: PaperResult) -> Table:
-    """What was not run: why, and what to add so that it can be."""
-    rows = []
-    for each in result.experiments:
-        if each.shown:
-            continue
-        flags = f"--only {each.name}" + (" --full" if each.left else "")
-        give = each.give or ("nothing would help" if each.state == "missing" else flags)
-        rows.append(_row(each.named, each.title, STATES[each.state], each.why or None, give))
-    return Table(
-        f"{count(len(rows), 'experiment')} not run here",
-        ("about", "state", "why", "to run it"),
-        tuple(rows),
-        note="The run folder goes on from what it holds.",
-    )
-
-
 def _runs(made: Iterable[PaperRun]) -> Table:
     rows = []
     for run in made:
@@ -357,28 +342,12 @@ def _runs(made: Iterable[PaperRun]) -> Table:
 
 
 def _repeat(result: PaperResult) -> list[str]:
-    """How to repeat what was run, and what was left out, each for its reason."""
-    lines = [
+    """How to repeat what was run, and what failed."""
+    left = [run.title for run in result.runs if run.state == "not run"]
+    return [
         result.whole_command,
         f"It took {span(result.seconds)} of computing. Finished runs are read again; the same "
         "command goes on where it was stopped.",
         *(f"Failed: {step}: {why}" for step, why in result.failed.items()),
+        *([f"Not made: {', '.join(left)}."] if left else []),
     ]
-    left: dict[str, list[str]] = {}
-    for run in result.runs:
-        if run.state == "not run" and run.step not in result.failed:
-            left.setdefault(_why_left(result, run), []).append(run.title)
-    return [*lines, *(f"Not made, {why}: {', '.join(names)}." for why, names in left.items())]
-
-
-def _why_left(result: PaperResult, run: PaperRun) -> str:
-    needing = [
-        each for each in result.experiments if any(own.step == run.step for own in each.runs)
-    ]
-    if any(each.left for each in needing):
-        return "left to --full"
-    if any(each.state == "missing" for each in needing):
-        return "data for them is missing"
-    if all("not asked for" in (each.why or "") for each in needing):
-        return "not asked for"
-    return "their experiments stopped at a run that could not be made, or are not finished"

@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from headscope.papers.claims import with_claims
 from headscope.papers.paper import AnyResult, Setting, Step, StudyRun
 from headscope.shown.blocks import (
     Block,
-    Claim,
     Figure,
     Findings,
     HeadMap,
@@ -62,20 +60,22 @@ def of_run(
     return reading
 
 
-def with_blocks(shown: Findings, *tables: Table, claims: Iterable[Claim]) -> Findings:
-    """The same behind these tables, and with these claims."""
-    return replace(shown, tables=(*tables, *shown.tables), more=with_claims(*claims))
-
-
-def shown_by(setting: Setting, step: str, *sections: str) -> Findings:
-    """What the study of a finished step says of its run: its finding, and blocks of these sections.
+def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
+    """What the study of a finished step says of its run: its finding, and the sections with these
+    titles, or the blocks where no section has the title.
 
     Maps and tables of heads become heatmaps. Empty where the run was not made.
     """
     shown = setting.shown(step)
     if shown is None:
         return Findings()
-    blocks = [block for part in shown.sections if part.title in sections for block in part.blocks]
+    single = set(titles) - {part.title for part in shown.sections}
+    blocks = [
+        block
+        for part in shown.sections
+        for block in part.blocks
+        if part.title in titles or getattr(block, "title", None) in single
+    ]
     missing = (block for block in blocks if isinstance(block, NotMeasured))
     unknown = [f"Not measured: {block.title} ({block.why})." for block in missing]
     return Findings(

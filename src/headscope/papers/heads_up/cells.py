@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -13,9 +12,9 @@ from typing import Any, Literal
 from headscope.data.tasks import read_task
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.papers.cells import cell
+from headscope.papers.cells import Place
 from headscope.papers.claims import of_interval, of_removal
-from headscope.papers.heads_up.tasks import Task, word_tasks
+from headscope.papers.heads_up.tasks import NAME, Task, word_tasks
 from headscope.papers.paper import Setting, decided
 from headscope.papers.published import (
     examples_digest,
@@ -23,17 +22,21 @@ from headscope.papers.published import (
     paper_tasks,
     published,
     reference,
-    value,
 )
-from headscope.results.mask_tests import Measure, Outcome, TaskOutcomes
-from headscope.shown.blocks import NOT_RUN, Cell, Claim, Figure, Reference, Row, Table
+from headscope.results.mask_tests import Measure, Outcome, TaskOutcomes, mean_of
+from headscope.runs.reading import damaged_line, read_rows
+from headscope.shown.blocks import NOT_RUN, Cell, Claim
+from headscope.shown.words import enumeration
 
-NAME = "heads-up"
 #: The paper's main model, with which models that it does not have are compared.
 MAIN = "Llama-3.1-8B-Instruct"
 #: The paper's names of the conditions of a task, and ours; `shuffled` stands for all draws.
-CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": "shuffled"}
-CONDITIONS |= {"mask": "masked"}
+CONDITIONS = {
+    "original": "as is",
+    "instructed": "instructed",
+    "random mask": "shuffled",
+    "mask": "masked",
+}
 #: What they are called in sentences.
 WORDS = {"as is": "as is", "shuffled": "under random masks", "masked": "masked"}
 WORDS |= {"instructed": "instructed"}
@@ -51,22 +54,6 @@ SCALE: Mapping[str, float] = {"rouge_l": 0.01, "bleu_published": 0.01}
 _WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": min}
 #: What no interval of a mask holds.
 ONCE = "Every mask was trained once, with one seed."
-
-Interval = Mapping[str, float | None]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A table of the paper, and whether its figures may be compared with ours."""
-
-    table: str
-    reference: Reference
-
-    def value(self, row: str, column: str, measure: str) -> float | None:
-        """The published figure of this place, or None."""
-        return value(
-            NAME, self.table, model=self.reference.model, row=row, column=column, measure=measure
-        )
 
 
 def place_of(
@@ -96,9 +83,9 @@ def place_of(
         names = {figure.column for figure in published(NAME) if figure.table == table}
         shown = [task for task in word_tasks(setting) if setting.pocket or task.name in names]
         strange = [task.name for task in shown if not _of_paper(task)]
-        differs += [f"other examples of {listed(strange)}"] if strange else []
+        differs += [f"other examples of {enumeration(strange)}"] if strange else []
     differs += decided(setting)
-    return Place(table, reference(NAME, table, model, default=main, differs=differs))
+    return Place(NAME, table, reference(NAME, table, model, default=main, differs=differs))
 
 
 def _of_paper(task: Task) -> bool:
@@ -127,95 +114,37 @@ def partner(place: Place, other: str | None) -> str | None:
     return f"mask of {theirs}"
 
 
-def named(task: TaskOutcomes | None, name: str) -> Outcome | None:
-    """The condition of a task that is called so; None where it was not measured."""
-    every = () if task is None else task.conditions
-    return next((outcome for outcome in every if outcome.name == name), None)
-
-
 def outcomes(task: TaskOutcomes | None, name: str) -> tuple[Outcome, ...]:
     """The condition of this name, or all shuffled masks of the same size; empty without."""
-    if name == "shuffled":
-        return () if task is None else task.of_kind(name)
-    own = named(task, name)
-    return () if own is None else (own,)
+    every = () if task is None else task.conditions
+    return tuple(each for each in every if name == (each.name if each.draw is None else each.kind))
 
 
-def outcome_cell(
-    own: Sequence[Outcome],
-    measure: Measure,
-    published: float | str | None = None,
-    why: str = NOT_RUN,
-) -> Cell:
+def outcome_cell(own: Sequence[Outcome], measure: Measure, why: str = NOT_RUN) -> Cell:
     """A measure of a condition with its interval, on the paper's scale; the plain mean of draws."""
     scale = SCALE.get(measure, 1.0)
     values = [known for each in own if (known := each.value(measure)) is not None]
     if values and own[0].draw is None:
-        return replace(Cell.of(own[0].level(measure), factor=scale), published=published)
-    return cell(fmean(values) * scale if values else None, published=published, why=why)
+        return Cell.of(own[0].level(measure), factor=scale)
+    return Cell(fmean(values) * scale if values else None, why=why)
 
 
-def samples(setting: Setting, step: str, task: str) -> dict[str, list[dict[str, Any]]]:
+def samples(setting: Setting, step: str, task: str) -> dict[str, list[Mapping[str, Any]]]:
     """What models wrote in a finished run by condition, in the order of the examples.
 
     Each has `input`, `reference` and `output`. Empty where the run itself is not at hand.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows_of(setting, step, f"samples/{task}.jsonl", ("condition", "output")):
+    file, found = setting.at(step) / "samples" / f"{task}.jsonl", dict[str, list[Any]]()
+    for line, row in read_rows(file) if setting.done(step) else ():
+        if not {"condition", "output"} <= row.keys():
+            raise damaged_line(file, line)
         found.setdefault(row["condition"], []).append(row)
     return found
 
 
-def rows_of(
-    setting: Setting, step: str, file: str, keys: Iterable[str] = ()
-) -> list[dict[str, Any]]:
-    """The rows with these keys of a JSON Lines file of a finished run; none where it is not there.
-
-    Raises:
-        InputError: for a file that is damaged.
-    """
-    path = setting.at(step) / file
-    if not setting.done(step) or not path.is_file():
-        return []
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if all(key in row for row in rows for key in keys):
-            return rows
-    except (ValueError, TypeError):
-        pass
-    remedy = f"delete {setting.at(step)} and run the same command again"
-    raise InputError(f"{path}: is damaged; {remedy}")
-
-
-def shown_blocks(
-    setting: Setting, step: str, *titles: str
-) -> tuple[tuple[Table, ...], tuple[Figure, ...]]:
-    """The tables and figures with these titles that the study of a finished step shows."""
-    shown = setting.shown(step)
-    sections = () if shown is None else shown.sections
-    every = [block for section in sections for block in section.blocks]
-    own = [block for block in every if getattr(block, "title", None) in titles]
-    tables = tuple(block for block in own if isinstance(block, Table))
-    return tables, tuple(block for block in own if isinstance(block, Figure))
-
-
-def text_table(
-    title: str, columns: Sequence[str], texts: Mapping[str, Sequence[str | None]], note: str = ""
-) -> Table:
-    """A table of texts; those that are None were not run."""
-    made = (Row(name, tuple(map(cell, row))) for name, row in texts.items())
-    return Table(title, tuple(columns), tuple(made), note=note)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names as they stand in a sentence: `a, b and c`."""
-    every = list(names)
-    return " and ".join([", ".join(every[:-1]), every[-1]] if len(every) > 1 else every)
-
-
-def said(claims: Iterable[Claim]) -> str:
-    """Claims in sentences, each with what it rests on."""
-    return " ".join(f"{claim.name[:1].upper()}{claim.name[1:]}: {claim.by}." for claim in claims)
+def exact(rows: Iterable[Mapping[str, Any]]) -> list[bool]:
+    """Which outputs are exactly the reference."""
+    return [row["output"].strip() == row["reference"].strip() for row in rows]
 
 
 @dataclass(frozen=True)
@@ -234,21 +163,15 @@ class Case:
     examples: int
     random: Literal["shuffled", "random"] = "shuffled"
 
-    def mean(self, word: str, measure: Measure) -> float | None:
-        """The mean of a measure over a condition's draws; None where one lacks it."""
-        values = [each.value(measure) for each in self.conditions.get(word, ())]
-        known = [mean for mean in values if mean is not None]
-        return fmean(known) if known and len(known) == len(values) else None
-
 
 def case_of(
     task: TaskOutcomes | None, mask: str = "masked", words: Mapping[str, str] = WORDS
 ) -> Case | None:
     """The test of a mask with the conditions of these names, each under its words."""
-    own = named(task, mask)
-    if task is None or own is None:
+    own = outcomes(task, mask)
+    if task is None or not own:
         return None
-    return Case(own, {word: outcomes(task, name) for name, word in words.items()}, task.examples)
+    return Case(own[0], {word: outcomes(task, name) for name, word in words.items()}, task.examples)
 
 
 def with_measure(cases: Iterable[Case | None], measure: Measure) -> list[Case]:
@@ -263,7 +186,7 @@ def of_masks(name: str, cases: Sequence[Case], measure: Measure, task: str, sign
     others, and the largest p is that of all (intersection-union test, Berger 1982). `task` says
     what the cases are of.
     """
-    row: dict[str, Any] = {"against_random": {"low": None, "high": None}}
+    row: dict[str, Any] = {"against_random": {}}
     for ending in ("", "_layer_matched"):
         tests = [getattr(case.mask, f"{case.random}{ending}_draws") for case in cases]
         if None in tests:
@@ -272,17 +195,17 @@ def of_masks(name: str, cases: Sequence[Case], measure: Measure, task: str, sign
         for key, pick in _WEAKEST.items():
             values = [getattr(test, key) for test in tests]
             each: list[Any] = [
-                known.get(measure) if isinstance(known, Mapping) else known for known in values
+                own.get(measure) if isinstance(own, Mapping) else own for own in values
             ]
             row |= {} if None in each else {f"{key}{ending}": pick(each)}
-    change = least([case.mask.changed(measure) for case in cases], sign)
-    scale, parts = SCALE.get(measure, 1.0), []
+    parts = []
     for word in cases[0].conditions:
-        means = [case.mean(word, measure) for case in cases]
+        means = [mean_of(case.conditions.get(word, ()), measure) for case in cases]
         known = [mean for mean in means if mean is not None]
         if len(known) == len(means):
-            parts.append(f"{scale * fmean(known):.3f} {word}")
+            parts.append(f"{SCALE.get(measure, 1.0) * fmean(known):.3f} {word}")
     by = f"{MEASURES[measure][0]} {', '.join(parts)}; {_all_of(cases, task)}"
+    change = least([case.mask.changed(measure) for case in cases], sign)
     return of_removal(name, row, by, change=change, sign=sign)
 
 
@@ -302,20 +225,19 @@ def as_instructed(name: str, cases: Sequence[Case], measure: Measure, task: str)
     return [of_interval(name, least(known, sign), by, "paired intervals", sign=sign)]
 
 
-def least(differences: Sequence[Estimate | None], sign: int) -> Interval:
-    """The bounds that lie least far on the side of `sign`; None where a difference has none."""
+def least(differences: Sequence[Estimate | None], sign: int) -> dict[str, float]:
+    """The bounds that lie least far on the side of `sign`; none where a difference has none."""
     known = [gap for gap in differences if gap is not None and gap.bounded]
     if not known or len(known) < len(differences):
-        return {"low": None, "high": None}
+        return {}
     pick = min if sign > 0 else max
     return {"low": pick(gap.low for gap in known), "high": pick(gap.high for gap in known)}
 
 
-def bounds(mean: Any) -> Interval:
-    """The bounds of an interval as claims read them; None for what is not known."""
-    return {
-        end: None if isnan(getattr(mean, end)) else getattr(mean, end) for end in ("low", "high")
-    }
+def bounds(mean: Any) -> dict[str, float]:
+    """The bounds of an interval as claims read them; without those that are not known."""
+    ends = {end: getattr(mean, end) for end in ("low", "high")}
+    return {end: value for end, value in ends.items() if not isnan(value)}
 
 
 def interval_words(mean: Any) -> str:

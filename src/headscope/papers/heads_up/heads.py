@@ -5,24 +5,21 @@ Tables 5, 6, 7, 37 and 38, and Figure 7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
-from headscope.papers.cells import cell
-from headscope.papers.claims import LEVEL, of_interval, with_claims
+from headscope.papers.claims import LEVEL, claimed, of_interval
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     MAIN,
     Case,
     bounds,
-    listed,
-    named,
     of_masks,
     outcome_cell,
+    outcomes,
     partner,
     place_of,
-    said,
-    shown_blocks,
 )
 from headscope.papers.heads_up.masks import of_tasks, others_of
 from headscope.papers.heads_up.tasks import (
@@ -38,10 +35,12 @@ from headscope.papers.heads_up.tasks import (
     word_tasks,
 )
 from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step, Steps
+from headscope.papers.study_steps import shown_by
 from headscope.results.attention import AttendedTask, AttentionResult
-from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome
+from headscope.results.mask_tests import FamilyTests
 from headscope.results.masks import BasePair, MasksResult
-from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Heatmap, Table, grid
+from headscope.shown.blocks import Cell, Claim, Findings, Table, grid
+from headscope.shown.words import enumeration
 from headscope.studies.models import kin
 
 #: Of which base model the paper compares the masks of an instructed one.
@@ -95,33 +94,11 @@ def _base_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 
 def _base(setting: Setting) -> Findings:
     """Tables 5, 37 and 38: each task's mask of this model compared with the other model's."""
-    tables, claims = [], []
-    place = place_of(setting, SIMILARITY, "XNLI" if directions(setting) else None)
+    tables, claims = list[Table](), list[Claim]()
     for other in others_of(setting):
         result = _widest(setting, f"masks-of-{runs.slug(other)}", MasksResult)
         base = None if result is None else result.base
-        by_task = {} if base is None else {pair.task: pair for pair in base.pairs}
-        theirs = partner(place, other)
-
-        def shown(
-            task: str,
-            column: str,
-            pairs: Mapping[str | None, BasePair] = by_task,
-            theirs: str | None = theirs,
-        ) -> Cell:
-            key, measure, digits = _PAIR[column]
-            row, pair = "mask" if column == "heads" else theirs, pairs.get(task)
-            published = None if row is None else place.value(row, task, measure)
-            return cell(getattr(pair, key, None), published=published, digits=digits)
-
-        every = _of_others(setting)
-        tasks = [task.name for task in every if task.default or task.name in by_task]
-        note = (
-            "Expected is the paper's ratio (equation 4) for random masks of these sizes; recall is "
-            "the share of the other model's heads that this model's mask keeps."
-        )
-        title = f"Masks compared with those of {runs.slug(other)}"
-        tables.append(grid(title, tasks, _PAIR, shown, place.reference, note))
+        tables.append(_base_table(setting, other, base.pairs if base else ()))
         if base is None:
             continue
         above = base.above_chance
@@ -134,7 +111,27 @@ def _base(setting: Setting) -> Findings:
             f"of {len(base.pairs)} tasks"
         )
         claims.append(of_interval(name, bounds(above), by, "an interval over tasks", sign=1))
-    return Findings(tuple(tables), (), said(claims), more=with_claims(*claims))
+    return claimed(Findings(), *claims, tables=tables, told=True)
+
+
+def _base_table(setting: Setting, other: str, pairs: Sequence[BasePair]) -> Table:
+    place = place_of(setting, SIMILARITY, "XNLI" if directions(setting) else None)
+    theirs, by_task = partner(place, other), {pair.task: pair for pair in pairs}
+
+    def shown(task: str, column: str) -> Cell:
+        key, measure, digits = _PAIR[column]
+        row = "mask" if column == "heads" else theirs
+        published = None if row is None else place.value(row, task, measure)
+        value = getattr(by_task.get(task), key, None)
+        return Cell(value, published=published, why="not run", digits=digits)
+
+    tasks = [task.name for task in _of_others(setting) if task.default or task.name in by_task]
+    note = (
+        "Expected is the paper's ratio (equation 4) for random masks of these sizes; recall is the "
+        "share of the other model's heads that this model's mask keeps."
+    )
+    title = f"Masks compared with those of {runs.slug(other)}"
+    return grid(title, tasks, _PAIR, shown, place.reference, note)
 
 
 BASE = Experiment(
@@ -156,56 +153,15 @@ def _map_steps(setting: Setting) -> Steps:
 
 
 def _maps(setting: Setting) -> Findings:
+    """Where masks keep heads; that two directions' masks share more heads than random ones."""
     result = _widest(setting, _COMPARED, MasksResult)
     if result is None:
         return Findings()
-    layers, width = setting.geometry.layers, setting.geometry.width
-    figures = [
-        Heatmap(
-            f"{mask.name}: {mask.selected} heads kept",
-            tuple(map(str, range(layers))),
-            tuple(map(str, range(width))),
-            tuple(tuple(row) for row in result.maps[mask.name]),
-            "σ(weight)",
-            "layer",
-            "head",
-            0.0,
-            1.0,
-            note="A head is kept from 0.5 on.",
-        )
-        for mask in result.own
-    ]
-    later = 0
-    for mask in result.own:
-        shares = [layer.share for layer in mask.layers if layer.share is not None]
-        half = len(shares) // 2
-        later += half > 0 and fmean(shares[half:]) > fmean(shares[:half])
-    found = (
-        "Heads are kept in the later half of the layers more than in the earlier one in "
-        f"{later} of {len(result.own)} masks."
-    )
-    groups = [mask.groups for mask in result.own if mask.groups]
-    if groups:
-        found += (
-            f" Of key-value groups {sum(mask.dropped for mask in groups)} are dropped as a whole "
-            f"over all masks, by chance {sum(mask.expected for mask in groups):.1f}; the smallest "
-            f"p of a mask is {min(mask.p_value for mask in groups):.2g}."
-        )
-    claims = _alike(result)
     step = f"{_COMPARED}-every" if setting.done(f"{_COMPARED}-every") else _COMPARED
-    tables, lines = shown_blocks(
-        setting, step, "Masks", "Share of each layer's heads that a mask keeps"
-    )
-    return Findings(
-        tables, (*figures, *lines), f"{found} {said(claims)}".strip(), more=with_claims(*claims)
-    )
-
-
-def _alike(result: MasksResult) -> list[Claim]:
-    """That every two directions' masks share more heads than random ones would."""
+    shown = shown_by(setting, step, "Masks", "Where heads are kept")
     pairs = [pair for pair in result.pairs if pair.relation is not None]
     if not pairs:
-        return []
+        return shown
     largest = max(pair.p_value for pair in pairs)
     jaccard, chance = (
         fmean(getattr(pair, key) for pair in pairs) for key in ("jaccard", "expected_exact")
@@ -219,7 +175,7 @@ def _alike(result: MasksResult) -> list[Claim]:
     decides = "" if holds else "more masks of each direction, from other seeds"
     tested = "random sets of as many heads (hypergeometric)"
     name = "the masks of every two directions share more heads than random ones would"
-    return [Claim(name, holds, by, tested, decides=decides)]
+    return claimed(shown, Claim(name, holds, by, tested, decides=decides), told=True)
 
 
 MAPS = Experiment(
@@ -243,15 +199,18 @@ def _family_steps(setting: Setting) -> Steps:
 
 def _families(setting: Setting) -> Findings:
     tasks = [task.name for task in defaults(directions(setting))]
-    tables, found, sure, claims = [], "", "", list[Claim]()
+    tables, shown = list[Table](), Findings()
     for run in runs.families_of(setting):
         result = setting.read(run.name, FamilyTests)
         tables.append(_family_table(setting, tasks, run, result))
         if result is not None:  # the last is the paper's
-            claims = _family_claims(result, tasks)
-            found = said(claims) or "No set of shared heads could be removed."
             sure = _family_sure(result, run)
-    return Findings(tuple(tables), (), found, sure, with_claims(*claims))
+            shown = claimed(Findings(sure=sure), *_family_claims(result, tasks), told=True)
+    return replace(shown, tables=tables)
+
+
+#: The column of how many heads are left.
+_LEFT = "heads left"
 
 
 def _family_table(
@@ -262,14 +221,10 @@ def _family_table(
         other = "in the paper of masks begun with hardly any head"
     same = run.kind and len(run.masks) == len(DIRECTIONS)
     place = place_of(setting, "Table 6", "XNLI", other="" if same else other)
-    draws = result.draws if result else runs.draws_of(setting, text=False)
-    if result is not None:
-        families: dict[str, FamilyHeads | None] = {each.name: each for each in result.families}
-    else:
-        families = dict.fromkeys(("all", "en", "unused"))
+    families = {each.name: each for each in (result.families if result else ())}
     rows = {
         f"without {'random ' if random else ''}{name}": (name, random)
-        for name in families
+        for name in families or ("all", "en", "unused")
         for random in (False, True)
     }
 
@@ -279,18 +234,15 @@ def _family_table(
         if column == _LEFT:
             total = setting.geometry.total if not name and result else None
             kept = total if family is None else family.kept
-            return cell(kept, published=place.value(row, "heads", "heads"), digits=0)
-        why = NOT_RUN
-        own: tuple[Outcome, ...] = ()
-        if result is not None:
-            task = result.tasks[column]
-            own = task.of_kind("random", name) if random else ()
-            if not random and (outcome := named(task, name or row)):
-                own = (outcome,)
-            if family is not None and not family.tested:
-                why, own = "all heads" if family.removed else "no heads", ()
-        return outcome_cell(own, "nll", place.value(row, column, "nll"), why)
+            theirs = place.value(row, "heads", "heads")
+            return Cell(kept, published=theirs, why="not run", digits=0)
+        if family is not None and not family.tested:
+            return Cell(why="all heads" if family.removed else "no heads")
+        task = None if result is None else result.tasks[column]
+        drawn = task.of_kind("random", name) if task and random else ()
+        return outcome_cell(drawn if random else outcomes(task, name or row), "nll")
 
+    draws = result.draws if result else runs.draws_of(setting, text=False)
     how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
     title = (
         f"NLL of instructed directions without the heads that {len(run.masks)} masks share, begun "
@@ -300,11 +252,7 @@ def _family_table(
         "All: heads that every mask keeps; a language: those that every mask of its directions "
         f"keeps; unused: those that none keeps. Random: as many others, mean of {draws} draws."
     )
-    return grid(title, ("instructed", *rows), (_LEFT, *tasks), shown, place.reference, note)
-
-
-#: The column of how many heads are left.
-_LEFT = "heads left"
+    return place.grid(title, ("instructed", *rows), (_LEFT, *tasks), shown, "nll", note)
 
 
 def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
@@ -325,12 +273,10 @@ def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
         size = " to ".join(dict.fromkeys(str(pick(sizes)) for pick in (min, max)))
         cases = []
         for family in own:
-            for name in tasks:
-                task = result.tasks[name]
-                mask = named(task, family.name)
-                if name in family.tasks and mask is not None:
+            for task in (result.tasks[name] for name in tasks if name in family.tasks):
+                for mask in outcomes(task, family.name):
                     parts = {
-                        "with all heads": [each for each in [named(task, "instructed")] if each],
+                        "with all heads": outcomes(task, "instructed"),
                         f"without these {size}": [mask],
                         "without random ones": task.of_kind("random", family.name),
                     }
@@ -343,23 +289,20 @@ def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
 
 
 def _family_sure(result: FamilyTests, run: runs.Families) -> str:
-    words = (
-        "As in the paper, masks begin with hardly any head."
-        if run.kind
-        else "The paper takes masks begun with hardly any head, which are smaller; those were not "
-        "run, and these begin with all heads, as those of Table 1 do."
-    )
+    words = "As in the paper, masks begin with hardly any head."
+    if not run.kind:
+        words = (
+            "The paper takes masks begun with hardly any head, which are smaller; those were not "
+            "run."
+        )
     large = [each.name for each in result.families if each.tested and each.pool == "all"]
     if large:
         words += (
-            f" {listed(large)} {'has' if len(large) == 1 else 'have'} more than half of all heads, "
-            "so random heads overlap with them and any such removal is harmful."
+            f" {enumeration(large)} {'has' if len(large) == 1 else 'have'} more than half of all "
+            "heads, so random heads overlap with them and any such removal is harmful."
         )
     if seen := result.leakage.overlap:
-        words += (
-            f" Of {result.leakage.of} tested sentences masks were trained on {seen}, counted "
-            "once a mask, in another direction's words."
-        )
+        words += f" Of {result.leakage.of} tested sentences masks were trained on {seen}."
     return words
 
 
@@ -395,7 +338,7 @@ def _attention_steps(setting: Setting) -> Steps:
     tasks = _choices(setting)
     if not tasks:
         return Missing(
-            f"word tasks that choose one of several words ({listed(CHOICES)} of Todd et al., "
+            f"word tasks that choose one of several words ({enumeration(CHOICES)} of Todd et al., "
             "2024)" + ("; the bundled model has learned none" if setting.pocket else ""),
             "--tasks FOLDER with their files"
             + (" and another --model that can do them" if setting.pocket else ""),
@@ -406,45 +349,40 @@ def _attention_steps(setting: Setting) -> Steps:
 
 
 def _attention(setting: Setting) -> Findings:
-    place, tasks = place_of(setting, "Table 7"), dict[str, AttendedTask | None]()
+    tasks = dict[str, AttendedTask | None]()
     for task in _choices(setting):
         result = setting.read(f"attention-{task.name}", AttentionResult)
         tasks[task.name] = None if result is None else result.tasks[task.name]
 
     def shown(name: str, column: str) -> Cell:
         task = tasks[column]
-        if name == "uniform":
-            return cell(None if task is None else task.by_name["as is"].uniform.mean)
-        condition, heads = _ATTENTION[name]
-        theirs = place.value(name, column, "attention")
         if task is None:
-            return cell(None, published=theirs)
+            return Cell(why="not run")
+        if name == "uniform":
+            return Cell(task.by_name["as is"].uniform.mean)
+        condition, heads = _ATTENTION[name]
         share = task.by_name[condition].heads.get(heads)
         if share is None or share.mean is None:
-            return cell(None, published=theirs, why="no such heads")
-        low, high = (None, None) if share.bounds is None else bounds(share.bounds).values()
-        return cell(share.mean, low, high, published=theirs)
+            return Cell(why="no such heads")
+        ends = {} if share.bounds is None else bounds(share.bounds)
+        return Cell(share.mean, ends.get("low"), ends.get("high"))
 
-    table = grid(
-        "Attention on the right word, as a share of that on all words to choose from",
-        (*_ATTENTION, "uniform"),
-        tasks,
-        shown,
-        place.reference,
-        "Attention of the last token of the prompt, mean over heads and held-out samples.",
-    )
+    title = "Attention on the right word, as a share of that on all words to choose from"
+    note = "Attention of the last token of the prompt, mean over heads and held-out samples."
+    rows, place = (*_ATTENTION, "uniform"), place_of(setting, "Table 7")
+    table = place.grid(title, rows, tasks, shown, "attention", note)
     ran = [task for task in tasks.values() if task is not None]
     if not ran:
         return Findings((table,))
-    claim = _looks(ran)
     random = [task.by_name["masked"].random for task in ran if "masked" in task.by_name]
-    ps = [test.p_value for test in random if test is not None]
-    low = sum(p is not None and p < LEVEL for p in ps)
+    low = sum(
+        test is not None and test.p_value is not None and test.p_value < LEVEL for test in random
+    )
     sure = (
         "The heads of the mask differ from random sets of as many heads (p below 0.05, two-sided) "
         f"in {low} of {len(ran)} tasks."
     )
-    return Findings((table,), (), said([claim]), sure, with_claims(claim))
+    return claimed(Findings(sure=sure), _looks(ran), tables=[table], told=True)
 
 
 def _looks(ran: Sequence[AttendedTask]) -> Claim:

@@ -7,37 +7,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headscope.papers.cells import cell
-from headscope.papers.claims import with_claims
+from headscope.papers.cells import Place, beside
+from headscope.papers.claims import claimed
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     ANOTHER,
     CONDITIONS,
     MAIN,
     MEASURES,
-    NAME,
     ONCE,
     Case,
-    Place,
     as_instructed,
     case_of,
-    listed,
-    named,
     of_masks,
     outcome_cell,
     outcomes,
     partner,
     place_of,
-    said,
     samples,
-    shown_blocks,
-    text_table,
     with_measure,
 )
 from headscope.papers.heads_up.tasks import (
     EN_ZH,
+    NAME,
     NO_PAIRS,
     NO_TASKS,
     TABLE_1,
@@ -54,6 +48,7 @@ from headscope.papers.heads_up.tasks import (
 )
 from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.papers.published import paper_model
+from headscope.papers.study_steps import joined, shown_by
 from headscope.results.mask import FoundMask
 from headscope.results.mask_tests import (
     MaskTests,
@@ -62,17 +57,15 @@ from headscope.results.mask_tests import (
     ScalingTests,
     TaskOutcomes,
 )
-from headscope.shown.blocks import Cell, Claim, Figure, Findings, Row, Table, grid
+from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
+from headscope.shown.words import enumeration
 from headscope.studies.costs.shapes import heads_of
 from headscope.verify.masks.evidence import paragraph_bleu
 
 _WITH_BASE = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 _MODELS = (
     *_WITH_BASE,
-    "Qwen2.5-0.5B-Instruct",
-    "Qwen2.5-1.5B-Instruct",
-    "Qwen2.5-3B-Instruct",
-    "Qwen2.5-14B-Instruct",
+    *(f"Qwen2.5-{size}B-Instruct" for size in ("0.5", "1.5", "3", "14")),
     "Phi-3.5-mini-instruct",
     "Mistral-7B-Instruct-v0.3",
 )
@@ -98,25 +91,15 @@ class Proof:
 
     Attributes:
         column: the paper's name of the task.
+        own: under its own mask, which keeps so many heads (`kept`).
         swapped: under the mask of the model `other`, if given.
-        kept: how many heads its own mask keeps.
     """
 
     column: str
-    own: TaskOutcomes | None = None
-    swapped: TaskOutcomes | None = None
-    other: str | None = None
-    kept: int | None = None
-
-    def cell(self, place: Place, name: str, measure: Measure) -> Cell:
-        """A measure under the condition of the paper's name, with the published figure."""
-        if name != ANOTHER:
-            theirs = place.value(name, self.column, measure)
-            return outcome_cell(outcomes(self.own, CONDITIONS[name]), measure, theirs)
-        row = partner(place, self.other)
-        theirs = None if row is None else place.value(row, self.column, measure)
-        why = {} if self.other else {"why": "no other model"}
-        return outcome_cell(outcomes(self.swapped, "foreign 1"), measure, theirs, **why)
+    own: TaskOutcomes | None
+    swapped: TaskOutcomes | None
+    other: str | None
+    kept: int | None
 
 
 def results_of(setting: Setting, task: Task, step: str) -> TaskOutcomes | None:
@@ -125,17 +108,20 @@ def results_of(setting: Setting, task: Task, step: str) -> TaskOutcomes | None:
     return None if result is None else result.tasks.get(task.name)
 
 
-def proof_of(setting: Setting, task: Task, kind: runs.Kind = "") -> Proof:
-    """The tests of a task's mask of a kind; of the first kind also that of another model."""
-    mask = setting.read(runs.mask_name(task, kind), FoundMask)
-    other = next(iter(_others_tested(setting, task)), None)
-    return Proof(
-        same_task(setting, task),
-        results_of(setting, task, runs.proof_name(task, kind)),
-        results_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
-        other,
-        None if mask is None else mask.selected,
-    )
+def proofs_of(setting: Setting, tasks: Iterable[Task], kind: runs.Kind = "") -> dict[str, Proof]:
+    """The tests of masks of a kind; of the first kind also those of another model's."""
+    found = {}
+    for task in tasks:
+        mask = setting.read(runs.mask_name(task, kind), FoundMask)
+        other = next(iter(_others_tested(setting, task)), None)
+        found[task.name] = Proof(
+            same_task(setting, task),
+            results_of(setting, task, runs.proof_name(task, kind)),
+            results_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
+            other,
+            None if mask is None else mask.selected,
+        )
+    return found
 
 
 def same_task(setting: Setting, task: Task) -> str:
@@ -157,16 +143,16 @@ def _others_tested(setting: Setting, task: Task) -> tuple[str, ...]:
 
 def _mask_steps(setting: Setting, tasks: Sequence[Task], missing: Missing) -> Steps:
     """The masks of tasks with their tests, and other models' masks tested on this one."""
-    if not tasks:
-        return missing
-    found = list(runs.trained(setting, tasks))
-    for other in _others_tested(setting, tasks[0]):
-        for task in tasks:
-            found += [
-                runs.mask_step(setting, task, other=other),
-                runs.swap_step(setting, task, other),
-            ]
-    return tuple(found)
+    swaps = (
+        step
+        for other in (_others_tested(setting, tasks[0]) if tasks else ())
+        for task in tasks
+        for step in (
+            runs.mask_step(setting, task, other=other),
+            runs.swap_step(setting, task, other),
+        )
+    )
+    return (*runs.trained(setting, tasks), *swaps) if tasks else missing
 
 
 def of_tasks(
@@ -201,57 +187,25 @@ def conditions_table(
     conditions: Sequence[str] = (*CONDITIONS, ANOTHER),
 ) -> Table:
     """Tasks in rows, and their conditions by one measure after the other; first heads kept."""
+
+    def cell(proof: Proof, measure: Measure, condition: str) -> Cell:
+        row: str | None = condition
+        if condition == ANOTHER:
+            row, why = partner(place, proof.other), "not run" if proof.other else "no other model"
+            own = outcome_cell(outcomes(proof.swapped, "foreign 1"), measure, why)
+        else:
+            own = outcome_cell(outcomes(proof.own, CONDITIONS[condition]), measure)
+        return replace(own, published=row and place.value(row, proof.column, measure))
+
     rows = []
     for name, proof in proofs.items():
-        cells = [proof.cell(place, each, measure) for measure in measures for each in conditions]
-        if heads:
-            theirs = place.value("mask", proof.column, "heads")
-            cells.insert(0, cell(proof.kept, published=theirs, digits=0))
-        rows.append(Row(name, tuple(cells)))
+        theirs = place.value("mask", proof.column, "heads")
+        kept = Cell(proof.kept, published=theirs, why="not run", digits=0)
+        cells = [cell(proof, measure, each) for measure in measures for each in conditions]
+        rows.append(Row(name, (*([kept] if heads else ()), *cells)))
     columns = [f"{TITLES[measure]}, {each}" for measure in measures for each in conditions]
     columns = [*(["heads in the mask"] if heads else ()), *columns]
     return Table(title, tuple(columns), tuple(rows), place.reference, note)
-
-
-def _masks_shown(
-    setting: Setting,
-    tasks: Sequence[Task],
-    main: Place,
-    full: Sequence[Place],
-    measures: Sequence[Measure],
-    words: tuple[str, str],
-    note: str,
-) -> Findings:
-    """The tables of the default tasks and of all, and the claims of masks without an instruction.
-
-    `words` are what masks bring out, and what a task is called.
-    """
-    default = [task.name for task in defaults(tasks)]
-    proofs = {task.name: proof_of(setting, task) for task in tasks}
-    other = next((proof.other for proof in proofs.values() if proof.other), None)
-    note += (
-        f" The other model is {runs.slug(other)}."
-        if other
-        else " For the mask of another model give --others MODEL and files of the data."
-    )
-    what, kind = words
-    shown = {name: proofs[name] for name in default}
-    tables = [conditions_table(f"Masks of {kind}s", main, shown, measures, note, heads=True)]
-    tables += [
-        conditions_table(f"{TITLES[measure]} of every {kind}", place, proofs, (measure,))
-        for place, measure in zip(full, measures, strict=True)
-    ]
-    claims: list[Claim] = []
-    found = []
-    for measure in measures:
-        cases = with_measure((case_of(proof.own) for proof in shown.values()), measure)
-        if cases:
-            claims += without_instruction(cases, measure, what, kind)
-            found.append(words_of(cases, measure, kind))
-    left = [name for name, proof in proofs.items() if named(proof.own, "masked") is None]
-    sure = ONCE if claims else ""
-    more = {"not_run": left, **with_claims(*claims)}
-    return Findings(tuple(tables), (), " ".join([*found, said(claims)]).strip(), sure, more)
 
 
 def without_instruction(
@@ -270,47 +224,38 @@ def without_instruction(
     ]
 
 
-def words_of(cases: Sequence[Case], measure: Measure, task: str) -> str:
-    """How many masks are better than none, and how far they go where an instruction helps.
+def _masks(
+    main: str,
+    tasks_of: Callable[[Setting], tuple[Task, ...]],
+    measures: tuple[Measure, ...],
+    words: tuple[str, str],
+    data: str | None,
+) -> Callable[[Setting], Findings]:
+    """The tables of the default tasks and of all, and the claims of masks without an instruction.
 
-    That is the share of the difference it makes which masks make together. Empty without cases.
+    `main` is the paper's table of default tasks; `words` are what masks bring out, and what a task
+    is called.
     """
-    if not cases:
-        return ""
-    word, sign = MEASURES[measure]
-    ways = []
-    for case in cases:
-        plain, mask, instructed = (
-            case.mean(name, measure) for name in ("as is", "masked", "instructed")
-        )
-        if plain is not None and mask is not None and instructed is not None:
-            ways.append((sign * (mask - plain), sign * (instructed - plain)))
-    changes = [case.mask.changed(measure).value for case in cases]
-    better = sum(sign * change > 0 for change in changes)
-    words = f"The {word} is better under the mask than as it is in {better} of {len(cases)} {task}s"
-    helped = [way for way in ways if way[1] > 0]
-    if not helped:
-        return f"{words}; an instruction helps in none."
-    share = sum(way[0] for way in helped) / sum(way[1] for way in helped)
-    far = "more than twice" if share > 2 else f"{share:.0%} of"
-    return f"{words}; where an instruction helps ({len(helped)}), masks go {far} its way."
 
+    def show(setting: Setting) -> Findings:
+        tasks, (what, kind) = tasks_of(setting), words
+        proofs = proofs_of(setting, tasks)
+        shown = {task.name: proofs[task.name] for task in defaults(tasks)}
+        other = next((proof.other for proof in proofs.values() if proof.other), None)
+        note = f"The other model is {runs.slug(other)}." if other else ""
+        first = place_of(setting, main, data)
+        tables = [conditions_table(f"Masks of {kind}s", first, shown, measures, note, heads=True)]
+        claims = list[Claim]()
+        for measure in measures:
+            place = place_of(setting, TABLES[measure], data)
+            title = f"{TITLES[measure]} of every {kind}"
+            tables.append(conditions_table(title, place, proofs, (measure,)))
+            cases = with_measure((case_of(proof.own) for proof in shown.values()), measure)
+            claims += without_instruction(cases, measure, what, kind) if cases else []
+        sure = ONCE if claims else ""
+        return claimed(Findings(sure=sure), *claims, tables=tables, told=True)
 
-def _translation(setting: Setting) -> Findings:
-    whose = (
-        "Instructions are worded by us."
-        if setting.pocket
-        else "The instruction is the paper's; what it puts between that and the sentence is not "
-        "printed."
-    )
-    note = (
-        "NLL is the mean over sentences of the mean over the output's tokens, in nats, which the "
-        "paper calls PPL; lower is better. Random masks keep as many heads, mean of the draws. "
-    )
-    measures: tuple[Measure, ...] = ("nll", "rouge_l")
-    full = [place_of(setting, TABLES[measure], "XNLI") for measure in measures]
-    main, words = place_of(setting, "Table 1", "XNLI"), ("translation", "direction")
-    return _masks_shown(setting, directions(setting), main, full, measures, words, note + whose)
+    return show
 
 
 def _translation_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
@@ -319,49 +264,25 @@ def _translation_needs(setting: Setting, element: str, steps: Sequence[Step]) ->
     return of_tasks(setting, element, steps, tables, few, too_few(setting, TABLE_1))
 
 
-MASKS = Experiment(
-    "table-1",
-    ("Table 1", *(f"Table {number}" for number in range(12, 32))),
-    "Masks that make the model translate without an instruction",
-    lambda setting: _mask_steps(setting, directions(setting), NO_PAIRS),
-    _translation,
-    _translation_needs,
-)
-
-
-def whose_words(setting: Setting) -> str:
-    """Whose words the instructions of word tasks are."""
-    if setting.pocket and not setting.data.tasks:
-        return "The instructions of word tasks are the bundled model's."
-    return (
-        "The instructions of word tasks of the paper are its own (Table 10), those of others ours."
-    )
-
-
-def _words(setting: Setting) -> Findings:
-    note = (
-        "An answer counts as right where it stands among ten tokens that are written, as in the "
-        f"paper (of some tasks only at the start). {whose_words(setting)}"
-    )
-    if setting.pocket and not setting.data.tasks:
-        pairs = ", ".join(f"{own} and {theirs}" for own, theirs in SAME.items())
-        note += f" The bundled model's tasks and the paper's of the same kind: {pairs}."
-    main, full = place_of(setting, "Table 2"), place_of(setting, TABLES["accuracy"])
-    words = ("answers", "word task")
-    return _masks_shown(setting, word_tasks(setting), main, [full], ("accuracy",), words, note)
-
-
 def _words_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     few, first = (too_few(setting, names, words=True) for names in ((), TABLE_2))
     return of_tasks(setting, element, steps, (TABLES["accuracy"],), few, first)
 
 
+MASKS = Experiment(
+    "table-1",
+    ("Table 1", *(f"Table {number}" for number in range(12, 32))),
+    "Masks that make the model translate without an instruction",
+    lambda setting: _mask_steps(setting, directions(setting), NO_PAIRS),
+    _masks("Table 1", directions, ("nll", "rouge_l"), ("translation", "direction"), "XNLI"),
+    _translation_needs,
+)
 WORD_MASKS = Experiment(
     "table-2",
     ("Table 2", *(f"Table {number}" for number in range(32, 36))),
     "Masks that make the model do word tasks without an instruction",
     lambda setting: _mask_steps(setting, word_tasks(setting), NO_TASKS),
-    _words,
+    _masks("Table 2", word_tasks, ("accuracy",), ("answers", "word task"), None),
     _words_needs,
 )
 
@@ -371,19 +292,18 @@ def _shots_steps(setting: Setting) -> Steps:
     if not every:
         return NO_TASKS
     hybrid = hybrid_of(every)
-    plain: list[Step] = []
-    behind: list[Step] = []
+    plain, behind = list[Step](), list[Step]()
     both = None if hybrid is None else runs.mask_name(hybrid, "shots")
     for task in defaults(every):
         shots, title = with_shots(task), f"{task.name} behind five examples, mask"
+        own, mask = runs.mask_name(task), runs.mask_name(task, "shots")
+        name = f"shots-{task.name}"
         plain += [
             runs.mask_step(setting, task),
-            runs.mask_test_step(setting, f"shots-{task.name}", f"{title} without examples", shots,
-                      runs.mask_name(task)),
+            runs.mask_test_step(setting, name, f"{title} without examples", shots, own),
             runs.mask_step(setting, shots, "shots"),
-        ]  # fmt: skip
-        name, mask = f"shots-{task.name}-masked", runs.mask_name(task, "shots")
-        title += " with examples"
+        ]
+        name, title = f"{name}-masked", f"{title} with examples"
         behind.append(
             runs.mask_test_step(setting, name, title, shots, mask, hybrid=both, extended=True)
         )
@@ -413,11 +333,7 @@ def _shots(setting: Setting) -> Findings:
 
     def accuracy(name: str, task: str) -> Cell:
         masked, own = _SHOTS[name]
-        theirs: float | str | None = place.value(name, task, "accuracy")
-        # Of other tasks than the paper's hybrid: shown as text, since it may not be compared.
-        if own == "hybrid" and theirs is not None:
-            theirs = f"{theirs:.2f}"
-        return outcome_cell(outcomes(tests[task, masked], own), "accuracy", theirs)
+        return outcome_cell(outcomes(tests[task, masked], own), "accuracy")
 
     note = "The third row is not in the paper: the mask of Table 2, trained without examples."
     if hybrid is not None:
@@ -426,22 +342,29 @@ def _shots(setting: Setting) -> Findings:
             "of the three left out it names one (product-company)."
         )
     names, title = [task.name for task in shown], "Accuracy behind five examples"
-    table = grid(title, _SHOTS, names, accuracy, place.reference, note)
-    cases = with_measure((case_of(tests[task.name, True]) for task in shown), "accuracy")
-    named_ = "masks made behind five examples do at least as well there as an instruction in every"
-    claims = as_instructed(f"{named_} word task", cases, "accuracy", "word task") if cases else []
-    known = with_measure((case_of(tests[task.name, False]) for task in shown), "accuracy")
-    found = said(claims)
-    if known:
-        better = sum(case.mask.changed("accuracy").value > 0 for case in known)
-        found = (
-            f"Behind five examples the mask trained without them helps in {better} of {len(known)} "
-            f"word tasks. {found}"
-        ).strip()
-    sure = "Intervals are Wilson's over the held-out words." if known else ""
-    if known and not cases:
-        sure += " The paper's own comparison, masks trained on prompts with examples, was not run."
-    return Findings((table,), (), found, sure, with_claims(*claims))
+    table = place.grid(title, _SHOTS, names, accuracy, "accuracy", note)
+    # Of other tasks than the paper's hybrid: shown as text, since it may not be compared.
+    *rows, last = table.rows
+    cells = (
+        replace(cell, published=f"{cell.published:.2f}" if cell.published is not None else None)
+        for cell in last.cells
+    )
+    table = replace(table, rows=(*rows, replace(last, cells=tuple(cells))))
+    plain, cases = (
+        with_measure((case_of(tests[task.name, masked]) for task in shown), "accuracy")
+        for masked in (False, True)
+    )
+    name = "masks made behind five examples do at least as well there as an instruction in every"
+    claims = as_instructed(f"{name} word task", cases, "accuracy", "word task")
+    if not plain:
+        return claimed(Findings(), *claims, tables=[table], told=True)
+    better = sum(case.mask.changed("accuracy").value > 0 for case in plain)
+    found = (
+        f"Behind five examples the mask trained without them helps in {better} of {len(plain)} "
+        "word tasks."
+    )
+    sure = "Intervals are Wilson's over the held-out words."
+    return claimed(Findings((), (), found, sure), *claims, tables=[table], told=True)
 
 
 SHOTS = Experiment(
@@ -455,93 +378,70 @@ SHOTS = Experiment(
 )
 
 
-def _kind_steps(kind: runs.Kind, first: bool) -> Callable[[Setting], Steps]:
-    """The masks of a kind and those of heads; of the first direction alone, or of all."""
+def _of_kind(number: int, kind: runs.Kind, of: str, title: str, first: bool) -> Experiment:
+    """Masks of another kind beside those of heads; of the first direction alone, or of all."""
+
+    def tasks_of(setting: Setting) -> tuple[Task, ...]:
+        every = directions(setting)
+        return defaults(every)[:1] if first else every
 
     def steps(setting: Setting) -> Steps:
-        tasks = defaults(directions(setting))
         kinds: tuple[runs.Kind, ...] = ("", kind)
-        every = tasks[:1] if first else directions(setting)
-        made = (runs.trained(setting, (task,), each) for task in every for each in kinds)
-        return tuple(step for steps in made for step in steps) if tasks else NO_PAIRS
+        made = (
+            step
+            for task in tasks_of(setting)
+            for each in kinds
+            for step in runs.trained(setting, (task,), each)
+        )
+        return tuple(made) or NO_PAIRS
 
-    return steps
+    def show(setting: Setting) -> Findings:
+        tasks, place = tasks_of(setting), place_of(setting, f"Table {number}", "XNLI")
+        proofs, masks = proofs_of(setting, tasks, kind), proofs_of(setting, tasks)
+        both = [
+            (own[0].nll, other[0].nll)
+            for name, proof in proofs.items()
+            if (own := outcomes(masks[name].own, "masked"))
+            and (other := outcomes(proof.own, "masked"))
+        ]
+        name, conditions = f"Each mask of {of}; Table 1 has those of heads", tuple(CONDITIONS)
+        table = conditions_table(
+            name, place, proofs, ("nll", "rouge_l"), heads=True, conditions=conditions
+        )
+        found = list[str]()
+        read = (setting.read(runs.mask_name(task, kind), FoundMask) for task in tasks)
+        dropped = [len(mask.feed_forward_dropped) for mask in read if mask and mask.feed_forward]
+        if dropped:
+            found.append(
+                f"{dropped.count(0)} of {len(dropped)} masks keep every feed-forward layer, the "
+                f"others drop up to {max(dropped)}."
+            )
+        if both:
+            lower = sum(other < own for own, other in both)
+            found.append(
+                f"The loss under the mask of {of} is lower than under that of heads in {lower} of "
+                f"{len(both)}."
+            )
+        outputs = [
+            replace(own, rows=own.rows[:5])
+            for task in tasks[:1]
+            for own in shown_by(setting, runs.proof_name(task, kind), "Outputs").tables
+        ]
+        return Findings((table, *outputs), found=" ".join(found), sure=ONCE if found else "")
 
-
-def _kinds(
-    setting: Setting, tasks: Sequence[Task], kind: runs.Kind, name: str, place: Place
-) -> tuple[Table, str]:
-    """Masks of a kind, and how often the loss is lower under them than under those of heads."""
-    proofs = {task.name: proof_of(setting, task, kind) for task in tasks}
-    both = [
-        (own[0].nll, other[0].nll)
-        for task in tasks
-        if (own := outcomes(results_of(setting, task, runs.proof_name(task)), "masked"))
-        and (other := outcomes(proofs[task.name].own, "masked"))
-    ]
-    table = conditions_table(
-        f"Each {name}; Table 1 has those of heads",
-        place,
-        proofs,
-        ("nll", "rouge_l"),
-        heads=True,
-        conditions=tuple(CONDITIONS),
-    )
-    lower = sum(other < own for own, other in both)
-    found = (
-        f"The loss under the {name} is lower than under that of heads in {lower} of {len(both)}."
-    )
-    return table, found if both else ""
-
-
-def _queries(setting: Setting) -> Findings:
-    (task,) = defaults(directions(setting))[:1]
-    place = place_of(setting, "Table 39", "XNLI")
-    table, found = _kinds(setting, (task,), "query", "mask of queries", place)
-    made = samples(setting, runs.proof_name(task, "query"), task.name).get("masked", [])
-    wrong = [row for row in made if row["output"].strip() != row["reference"].strip()]
-    examples = text_table(
-        "Outputs under the mask of queries that are not the reference",
-        ("output", "right"),
-        {row["input"]: (row["output"], row["reference"]) for row in wrong[:5]},
-        f"The first of {len(wrong)} among {len(made)} outputs of {task.name}."
-        if made
-        else "Not run: left to --full.",
-    )
-    return Findings((table, examples), found=found)
+    needs = needing("en-zh") if first else needing()
+    return Experiment(f"table-{number}", (f"Table {number}",), title, steps, show, needs)
 
 
-QUERIES = Experiment(
-    "table-39",
-    ("Table 39",),
-    "Masks of queries: removed heads attend evenly",
-    _kind_steps("query", first=True),
-    _queries,
-    needs=needing("en-zh"),
+QUERIES = _of_kind(
+    39, "query", "queries", "Masks of queries: removed heads attend evenly", first=True
 )
-
-
-def _layers(setting: Setting) -> Findings:
-    tasks, place = directions(setting), place_of(setting, "Table 40", "XNLI")
-    name = "mask of heads and feed-forward layers"
-    table, found = _kinds(setting, tasks, "feed-forward", name, place)
-    masks = (setting.read(runs.mask_name(task, "feed-forward"), FoundMask) for task in tasks)
-    dropped = [len(mask.feed_forward_dropped) for mask in masks if mask and mask.feed_forward]
-    if dropped:
-        found = (
-            f"{dropped.count(0)} of {len(dropped)} masks keep every feed-forward layer, the others "
-            f"drop up to {max(dropped)}. {found}"
-        ).strip()
-    return Findings((table,), found=found, sure=ONCE if dropped else "")
-
-
-LAYERS = Experiment(
-    "table-40",
-    ("Table 40",),
+LAYERS = _of_kind(
+    40,
+    "feed-forward",
+    "heads and feed-forward layers",
     "Masks with gates of feed-forward layers, too",
-    _kind_steps("feed-forward", first=False),
-    _layers,
-    needs=needing(),
+    first=False,
 )
 
 #: The names of models with experts.
@@ -561,15 +461,13 @@ def _expert_steps(setting: Setting) -> Steps:
             f"each of {', '.join(EN_ZH)}, or --pairs FOLDER",
             "needs MODEL",
         )
-    tasks = _expert_tasks(setting)
-    return runs.trained(setting, tasks) if tasks else NO_PAIRS
+    return runs.trained(setting, _expert_tasks(setting)) or NO_PAIRS
 
 
 def _experts(setting: Setting) -> Findings:
-    proofs = {task.name: proof_of(setting, task) for task in _expert_tasks(setting)}
-    tables = []
-    numbers: Mapping[Measure, int] = {"nll": 43, "rouge_l": 44}
-    for measure, table in numbers.items():
+    proofs = proofs_of(setting, _expert_tasks(setting))
+    tables, numbers = [], tuple[tuple[Measure, int], ...]((("nll", 43), ("rouge_l", 44)))
+    for measure, table in numbers:
         # The paper has one such model, with which any other is compared.
         place = place_of(setting, f"Table {table}", "XNLI", "Phi-3.5-MoE-instruct")
         title = f"{TITLES[measure]} of a model with a mixture of experts"
@@ -577,7 +475,7 @@ def _experts(setting: Setting) -> Findings:
         tables.append(conditions_table(title, place, proofs, (measure,), conditions=names))
     cases = with_measure((case_of(proof.own) for proof in proofs.values()), "nll")
     # The claims about these masks are Table 1's.
-    found = words_of(cases, "nll", "direction")
+    found = f"Masks: {of_masks('', cases, 'nll', 'direction', -1).by}." if cases else ""
     return Findings(tuple(tables), (), found, ONCE if found else "")
 
 
@@ -595,7 +493,7 @@ TABLE_8 = ("en-zh", "en-fr", "en-de", "zh-en", "fr-en", "de-en")
 _NO_CHECK = Missing(
     "IWSLT2017's sentences to measure BLEU on",
     "a second --pairs en-zh=FILE of the same direction to measure on, or one besides a --pairs "
-    f"FOLDER, of {listed(TABLE_8)}",
+    f"FOLDER, of {enumeration(TABLE_8)}",
 )
 SCALED = "scaled and instructed"
 #: The rows of Table 8, and a control that the paper has not.
@@ -615,8 +513,7 @@ def _scaled_tasks(setting: Setting) -> tuple[Task, ...]:
 def _scaled_steps(setting: Setting) -> Steps:
     tasks = _scaled_tasks(setting)
     if not tasks:
-        why, give = (f"{getattr(NO_PAIRS, name)}; {getattr(_NO_CHECK, name)}"
-                     for name in ("why", "give"))  # fmt: skip
+        why, give = f"{NO_PAIRS.why}; {_NO_CHECK.why}", f"{NO_PAIRS.give}; {_NO_CHECK.give}"
         return Missing(why, give)
     made = (runs.mask_step, runs.scaling_step)
     return tuple(step(setting, task) for task in tasks for step in made)
@@ -646,41 +543,24 @@ def _scaled(setting: Setting) -> Findings:
     ends = [place.value("scaled mask", f"best, {end}", "alpha") for end in ("least", "most")]
     theirs = None if None in ends else " or ".join(f"{end:g}" for end in ends)
 
-    def best(name: str, column: str) -> Cell:
-        task = tasks[name]
-        return cell(None if task is None else task.best, published=theirs, digits=1)
-
+    best = {
+        name: Cell(None if task is None else task.best, None, None, theirs, "not run", 1)
+        for name, task in tasks.items()
+    }
     title = "The best α by the loss of the instructed task"
-    tables = [_bleu(setting, tasks, draws), grid(title, names, ("best α",), best, place.reference)]
-    figures: list[Figure] = []
-    for name in ran:
-        more, lines = shown_blocks(setting, f"scaling-{name}", f"{name}: loss by α")
-        tables += more
-        figures += lines
-    if ran:
-        tables.append(_changed_outputs(setting, ran))
-    claims = _scaled_claims(ran) if ran else []
-    sure = "Where the loss is flat in α, the best one depends on the sentences it was chosen on."
-    lower = sum(task.alphas[0].nll < task.alphas[-1].nll for task in ran.values())
-    between = sum(0 < task.best < 1 for task in ran.values())
-    found = (
-        f"Under the instruction the mask lowers the loss in {lower} of {len(ran)} directions; an α "
-        f"between 0 and 1 is best in {between}. {said(claims)}"
-    )
+    alphas = beside(title, "best α", best, place.reference)
+    tables = [_bleu(setting, tasks, draws), alphas]
     if not ran:
-        found = sure = ""
-    return Findings(tuple(tables), tuple(figures), found, sure, with_claims(*claims))
+        return claimed(Findings(), tables=tables)
+    tables.append(_changed_outputs(setting, ran))
+    curves = joined(shown_by(setting, f"scaling-{name}", f"{name}: loss by α") for name in ran)
+    return claimed(replace(curves, found=""), *_scaled_claims(ran), tables=tables, told=True)
 
 
 def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) -> Table:
     """Table 8. Masks and α come from XNLI in the paper, BLEU from the second files."""
     other = "words of Chinese not set apart, as the published code sets them"
     place = place_of(setting, "Table 8", "XNLI and IWSLT2017", other=other)
-
-    def bleu(name: str, task: str) -> Cell:
-        own = outcomes(tasks[task], _SCALED[name])
-        return outcome_cell(own, "bleu_published", place.value(name, task, "bleu"))
-
     note = (
         "BLEU over characters as the published code has it, a mean over outputs. α was chosen by "
         "the loss on other sentences than these. Random masks, which the paper does not have, keep "
@@ -689,7 +569,11 @@ def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) 
     if left := sum(task.left_out or 0 for task in tasks.values() if task):
         note += f" {left} sentences were left out, which masks or α were made with."
     title = "BLEU of instructed translations"
-    return grid(title, _SCALED, tasks, bleu, place.reference, note)
+
+    def bleu(name: str, task: str) -> Cell:
+        return outcome_cell(outcomes(tasks[task], _SCALED[name]), "bleu_published")
+
+    return place.grid(title, _SCALED, tasks, bleu, "bleu", note)
 
 
 def _changed_outputs(setting: Setting, names: Iterable[str]) -> Table:
@@ -713,9 +597,9 @@ def _changed_outputs(setting: Setting, names: Iterable[str]) -> Table:
         rows.append(Row(pair[0]["input"], tuple(cells)))
     title = "Outputs that the scaled mask changes" + (f" ({shown})" if shown else "")
     columns = ("right", "instructed", "its BLEU", "with the scaled mask", "its BLEU, scaled")
-    note = f"The first of those that differ; by direction: {', '.join(counts)}." if counts else (
-        "The outputs are not at hand."
-    )  # fmt: skip
+    note = "The outputs are not at hand."
+    if counts:
+        note = f"The first of those that differ; by direction: {', '.join(counts)}."
     return Table(title, columns, tuple(rows), place.reference, note)
 
 
@@ -724,8 +608,7 @@ def _scaled_claims(ran: Mapping[str, ScaledTask]) -> list[Claim]:
     words = {"instructed": "instructed", SCALED: "scaled"}
     words["shuffled"] = "with random masks scaled"
     own = [case_of(task, SCALED, words) for task in ran.values() if task.best < 1]
-    cases = [case for case in own if case is not None]
-    claims = []
+    cases, claims = [case for case in own if case is not None], []
     gains: Mapping[Measure, str] = {"bleu_published": "higher BLEU", "nll": "lower loss"}
     for measure, gain in gains.items():
         name = f"instructed translation has a {gain} with the other heads turned down"

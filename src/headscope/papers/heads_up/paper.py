@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headscope.find.masking import MaskTraining, preset
-from headscope.papers.cells import cell
+from headscope.papers.cells import Place
 from headscope.papers.claims import answering
 from headscope.papers.heads_up import heads, masks, prompts
-from headscope.papers.heads_up.cells import MAIN, NAME
-from headscope.papers.heads_up.masks import results_of, same_task, whose_words
-from headscope.papers.heads_up.runs import mask_name, proof_name, slug, training_changes
-from headscope.papers.heads_up.tasks import (
-    Task,
-    default_tasks,
-    directions,
-    too_few,
-    word_tasks,
+from headscope.papers.heads_up.cells import MAIN
+from headscope.papers.heads_up.masks import SAME, results_of, same_task
+from headscope.papers.heads_up.runs import (
+    mask_name,
+    paper_training,
+    proof_name,
+    slug,
+    training_changes,
 )
+from headscope.papers.heads_up.tasks import NAME, default_tasks, directions, too_few, word_tasks
 from headscope.papers.paper import Experiment, Paper, Setting, Step
 from headscope.papers.published import ANY, paper_model, reference, source, value
 from headscope.results.mask import FoundMask
 from headscope.results.mask_tests import MaskedTask, MaskTests
-from headscope.shown.blocks import Cell, Findings, Reference, Row, Table, grid
+from headscope.shown.blocks import Cell, Findings, Reference, Row, Table
 
 #: The rows of Table 11 and what they are called in our training.
 _TRAINING = {
@@ -53,19 +53,19 @@ def _changed(setting: Setting, translation: bool) -> MaskTraining:
 
 
 def _settings(setting: Setting) -> Findings:
-    size = "small-model" if setting.small else "paper's"
-    found = f"Masks are trained by the {size} settings"
+    found = "Masks are trained by the paper's settings."
     if setting.small:
-        found += (
-            f", because the model has {setting.geometry.total} heads: a tenth of the paper's steps "
-            "at ten times its learning rates, so that weights can move as far"
+        found = (
+            "Masks are trained by the small-model settings, because the model has "
+            f"{setting.geometry.total} heads: a tenth of the paper's steps at ten times its "
+            "learning rates, so that weights can move as far."
         )
     tables = (_model(setting), _data(setting), _training(setting))
-    return Findings(tables, found=f"{found}.", sure="Settings are no measurements.")
+    return Findings(tables, found=found, sure="Settings are no measurements.")
 
 
-def _cited(table: str, model: str, why: str) -> Reference:
-    return Reference(source(NAME, table), model, False, why)
+def _place(table: str, model: str, why: str) -> Place:
+    return Place(NAME, table, Reference(source(NAME, table), model, False, why))
 
 
 def _model(setting: Setting) -> Table:
@@ -82,13 +82,13 @@ def _model(setting: Setting) -> Table:
         "key-value heads per layer": _span(keys) if keys else None,
         "heads": geometry.total,
     }
+    place = _place("Table 9", theirs, "shapes of models, not results")
 
-    def shown(name: str, _: str) -> Cell:
-        published = value(NAME, "Table 9", model=theirs, row="model", column=name, measure="count")
-        return Cell(ours[name], published=published, why="known once a mask was tested", digits=0)
+    def number(name: str, _: str) -> Cell:
+        published = place.value("model", name, "count")
+        return Cell(ours[name], None, None, published, "known once a mask was tested", 0)
 
-    where = _cited("Table 9", theirs, "shapes of models, not results")
-    return grid(f"The model ({slug(setting.model.model)})", ours, ("number",), shown, where)
+    return place.grid(f"The model ({slug(setting.model.model)})", ours, ("number",), number)
 
 
 def _span(numbers: Sequence[int]) -> int | str:
@@ -99,57 +99,41 @@ def _span(numbers: Sequence[int]) -> int | str:
 
 def _data(setting: Setting) -> Table:
     """Table 10: examples of each task, and its prompts."""
-
-    def cells(task: Task) -> tuple[Cell, ...]:
+    why = "of word tasks all examples; of directions appendix A"
+    place, rows = _place("Table 10", ANY, why), []
+    for task in default_tasks(setting):
         mask = setting.read(mask_name(task), FoundMask)
         test = results_of(setting, task, proof_name(task))
-        theirs = value(NAME, "Table 10", model=ANY, row="dataset", measure="samples",
-                       column=same_task(setting, task))  # fmt: skip
+        theirs = place.value("dataset", same_task(setting, task), "samples")
         if task.translation:  # of word tasks the paper gives the number of all examples
             theirs = value(NAME, "Section A", model=ANY, row="XNLI", column="training samples",
                            measure="count")  # fmt: skip
-        return (
-            cell(mask.examples if mask else None, published=theirs, digits=0),
-            cell(test.examples if test else None, digits=0),
-            cell(test.bare if isinstance(test, MaskedTask) else None),
-            cell(test.instruction if test else None),
+        cells = (
+            Cell(mask.examples if mask else None, published=theirs, why="not run", digits=0),
+            Cell(test.examples if test else None, why="not run", digits=0),
+            Cell(test.bare if isinstance(test, MaskedTask) else None, why="not run"),
+            Cell(test.instruction if test else None, why="not run"),
         )
-
-    return Table(
-        "The data",
-        ("examples trained on", "held out", "bare prompt", "instructed prompt"),
-        tuple(Row(task.name, cells(task)) for task in default_tasks(setting)),
-        _cited("Table 10", ANY, "of word tasks all examples; of directions appendix A"),
-        f"{whose_words(setting)} The paper holds out 100 examples of each task, of which the "
-        "bundled model's word tasks have fewer.",
-    )
+        rows.append(Row(task.name, cells))
+    columns = ("examples trained on", "held out", "bare prompt", "instructed prompt")
+    return Table("The data", columns, tuple(rows), place.reference)
 
 
 def _training(setting: Setting) -> Table:
-    """Table 11: the settings of a training, and those of a negative start."""
+    """Table 11: the settings of a training."""
+    place = _place("Table 11", ANY, "settings, not results")
+    model = paper_model(NAME, setting.model.model)
 
     def shown(name: str, tasks: str) -> Cell:
         translation = tasks == "directions"
-        row = "translation" if translation else "word task"
-        place = {"row": row, "column": name, "measure": "setting"}
-        model = paper_model(NAME, setting.model.model) or ANY
-        theirs = value(NAME, "Section B", model=model, **place)
-        theirs = theirs or value(NAME, "Table 11", model=ANY, **place)
+        theirs = paper_training(name, translation, model)
         ours: float = getattr(_changed(setting, translation), _TRAINING[name])
         # As many decimals as either needs: counts of steps have none.
         texts = (f"{known:.4f}".rstrip("0") for known in (ours, theirs) if known is not None)
         digits = max(len(text.partition(".")[2]) for text in texts)
-        return cell(ours, published=theirs, digits=digits)
+        return Cell(ours, published=theirs, digits=digits)
 
-    return grid(
-        "The training of a mask",
-        _TRAINING,
-        ("directions", "word tasks"),
-        shown,
-        _cited("Table 11", ANY, "settings, not results"),
-        "Weights begin around -3 for a negative start, as in the paper. Noise and order follow "
-        f"from the seed, {setting.seed}.",
-    )
+    return place.grid("The training of a mask", _TRAINING, ("directions", "word tasks"), shown)
 
 
 SETTINGS = Experiment(
@@ -160,6 +144,35 @@ SETTINGS = Experiment(
     _settings,
     needs=lambda setting, name, steps: too_few(setting, words=True) if name == "Table 10" else (),
 )
+
+
+def _notes(setting: Setting) -> tuple[str, ...]:
+    """What holds for several experiments."""
+    words = (
+        "The instructions of word tasks of the paper are its own (Table 10), those of others ours."
+    )
+    if setting.pocket and not setting.data.tasks:
+        pairs = ", ".join(f"{own} and {theirs}" for own, theirs in SAME.items())
+        words = (
+            "The instructions of word tasks are the bundled model's; its tasks and the paper's of "
+            f"the same kind: {pairs}."
+        )
+    directed = (
+        "Instructions of directions are worded by us."
+        if setting.pocket
+        else "The instruction of directions is the paper's; what it puts between that and the "
+        "sentence is not printed."
+    )
+    return (
+        "Figures of several directions or tasks are means; claims are tested in each of them, by "
+        "the tests of the weakest. NLL is the mean over sentences of the mean over the output's "
+        "tokens, in nats, which the paper calls PPL. Random masks keep as many heads, mean of the "
+        "draws. An answer counts as right where it stands among ten tokens that are written, as in "
+        "the paper (of some tasks only at the start).",
+        f"{words} {directed}",
+        f"Weights of a negative start begin around -3; noise and order follow from the seed, "
+        f"{setting.seed}.",
+    )
 
 
 EXPERIMENTS = (
@@ -201,8 +214,5 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     answer=answering(EXPERIMENTS),
     steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps")),
-    notes=lambda setting: (
-        "Figures of several directions or tasks are means; claims are tested in each of them, by "
-        "the tests of the weakest.",
-    ),
+    notes=_notes,
 )

@@ -6,23 +6,19 @@ Figures 1 to 5, 8 and 9, and Tables 4, 36 and 41.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import comb, inf
-from statistics import fmean, median
+from statistics import median
 
-from headscope.measure.intervals import t_interval
-from headscope.papers.cells import cell
-from headscope.papers.claims import LEVEL, of_removal, with_claims
+from headscope.papers.cells import Place, beside
+from headscope.papers.claims import LEVEL, claimed, of_removal
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
-    Place,
     bounds,
+    exact,
     interval_words,
     place_of,
-    rows_of,
-    said,
     samples,
-    shown_blocks,
-    text_table,
 )
 from headscope.papers.heads_up.tasks import (
     NO_MASKS,
@@ -37,10 +33,11 @@ from headscope.papers.heads_up.tasks import (
     too_few,
 )
 from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
+from headscope.papers.study_steps import joined, shown_by
 from headscope.results.mask import FoundMask
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
-from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Row, Table
+from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 from headscope.studies.models import kin
 
 CONDITIONS = ("as is", "instructed", "masked")
@@ -48,22 +45,11 @@ CONDITIONS = ("as is", "instructed", "masked")
 TABLE_4, TABLE_36 = ("en-zh", "en-fr", "en-es", "en-de"), "zh-en"
 
 
-def _example(
-    setting: Setting, step: str, task: str, at: int = 0
-) -> Mapping[str, Mapping[str, str]]:
-    """One example's samples by condition; empty where the run is not at hand."""
-    made = samples(setting, step, task)
-    return {name: rows[at] for name, rows in made.items() if at < len(rows)}
-
-
-def _is_right(sample: Mapping[str, str]) -> bool:
-    return sample["output"].strip() == sample["reference"].strip()
-
-
-def _texts(own: Mapping[str, Mapping[str, str]]) -> list[str | None]:
-    """What is written under each condition, and the reference."""
-    written = [own[name]["output"] if name in own else None for name in CONDITIONS]
-    return [*written, own["as is"]["reference"] if "as is" in own else None]
+def _outputs(setting: Setting, step: str, name: str, first: int) -> Findings:
+    """The first outputs that the test of a mask shows."""
+    tables = shown_by(setting, step, "Outputs").tables
+    title = f"{name}: the same input under each condition"
+    return Findings([replace(own, title=title, rows=own.rows[:first]) for own in tables])
 
 
 def _first_steps(setting: Setting) -> Steps:
@@ -72,25 +58,19 @@ def _first_steps(setting: Setting) -> Steps:
 
 
 def _firsts(setting: Setting) -> Findings:
-    tasks = default_tasks(setting)
-    own = {task.name: _example(setting, runs.proof_name(task), task.name) for task in tasks}
-    texts = {
-        name: (rows["as is"]["input"] if "as is" in rows else None, *_texts(rows))
-        for name, rows in own.items()
-    }
-    note = "The first held-out example of every task, not a chosen one."
-    title, columns = "The same input under each condition", ("input", *CONDITIONS, "right")
-    table = text_table(title, columns, texts, note)
-    ran = [rows for rows in own.values() if "as is" in rows]
-    if not ran:
-        return Findings((table,))
-    right = {name: [_is_right(rows[name]) for rows in ran if name in rows] for name in CONDITIONS}
+    """The first held-out examples of every task, not chosen ones."""
+    steps = {task.name: runs.proof_name(task) for task in default_tasks(setting)}
+    shown = joined(_outputs(setting, step, name, 1) for name, step in steps.items())
+    made = [samples(setting, step, name) for name, step in steps.items()]
+    right = {name: [exact(each[name])[0] for each in made if each.get(name)] for name in CONDITIONS}
+    if not right["as is"]:
+        return shown
     counts = ", ".join(f"{sum(known)} {name}" for name, known in right.items() if known)
     found = (
-        f"Of the first held-out example of {len(ran)} tasks exactly the reference is written for: "
-        f"{counts}."
+        f"Of the first held-out example of {len(right['as is'])} tasks exactly the reference is "
+        f"written for: {counts}."
     )
-    return Findings((table,), (), found, "Single examples; Tables 1 and 2 have the shares.")
+    return replace(shown, found=found, sure="Single examples; Tables 1 and 2 have the shares.")
 
 
 FIRSTS = Experiment(
@@ -152,40 +132,28 @@ def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 
 
 def _by_size(setting: Setting) -> Findings:
-    texts: dict[str, list[str | None]] = {}
-    inputs: dict[str, str] = {}
-    right: dict[str, list[bool]] = {}
+    """Outputs on the paper's sentences where its directions are given, else on held-out ones."""
+    parts, right = list[Findings](), dict[str, list[bool]]()
     for other in _sizes(setting):
         model = runs.slug(other or setting.model.model)
         for task in _size_tasks(setting):
-            printed, step = _on_sentence(setting, task), runs.proof_name(task, other=other)
-            # The second of the printed sentences is Table 4's.
-            shown = _printed_name(task, other) if printed else step
-            own = _example(setting, shown, task.name, at=int(printed))
-            texts[f"{model}, {task.name}"] = _texts(own)
-            inputs |= {task.name: own["as is"]["input"]} if "as is" in own else {}
-            if task.default and (made := samples(setting, step, task.name).get("masked")):
-                right.setdefault(model, []).extend(map(_is_right, made))
-    note = "; ".join(f"{name}: {text}" for name, text in inputs.items())
-    if note:
-        note = f"Inputs, the paper's from English (Table 4), else the first held-out ones: {note}"
-    title, columns = "Outputs for one sentence of each direction", (*CONDITIONS, "right")
+            step = runs.proof_name(task, other=other)
+            shown = _printed_name(task, other) if _on_sentence(setting, task) else step
+            parts.append(_outputs(setting, shown, f"{model}, {task.name}", 2))
+            if masked := samples(setting, step, task.name).get("masked"):
+                right.setdefault(model, []).extend(exact(masked))
     probed = _probed(setting)
-    states = shown_blocks(
-        setting,
-        runs.states_name(setting, probed) if probed else runs.STATES,
-        "Likeliest tokens by layer",
-    )
-    tables = (text_table(title, columns, texts, note), *states[0])
+    states = runs.states_name(setting, probed) if probed else runs.STATES
+    shown_all = joined([*parts, shown_by(setting, states, "Likeliest tokens by layer")])
     if not right:
-        return Findings(tables)
+        return replace(shown_all, found="", sure="")
     counts = ", ".join(f"{model} {sum(own)} of {len(own)}" for model, own in right.items())
     found = f"Masked outputs that are exactly the reference: {counts}."
     sure = "Exact outputs over all held-out sentences, without intervals."
     if len(right) == 1:
         found += " There is one model here, so nothing is said about sizes."
         sure = "For other sizes of a family give --others MODEL with --pairs."
-    return Findings(tables, (), found, sure)
+    return replace(shown_all, found=found, sure=sure)
 
 
 SIZES = Experiment(
@@ -208,17 +176,14 @@ def _training(setting: Setting) -> Findings:
     result = None if task is None else setting.read(runs.mask_name(task), FoundMask)
     if task is None or result is None:
         return Findings()
-    fates = result.fates
     found = (
-        f"Of {len(result.heads)} heads {fates.get('regained', 0)} are dropped and taken back "
-        f"before the end, and {fates.get('tried', 0)} are dropped, taken back and dropped again."
+        f"Of {len(result.heads)} heads {result.fates.get('regained', 0)} are dropped and taken "
+        f"back before the end, and {result.fates.get('tried', 0)} are dropped, taken back and "
+        "dropped again."
     )
-    sure = (
-        "One training with one seed. Weights are noisy, so a crossing by itself does not show "
-        "that heads depend on each other."
-    )
+    sure = "One training with one seed; noise alone moves weights across zero."
     titles = ("Weights during training", "Courses of heads")
-    return Findings(*shown_blocks(setting, runs.mask_name(task), *titles), found, sure)
+    return replace(shown_by(setting, runs.mask_name(task), *titles), found=found, sure=sure)
 
 
 TRAINING = Experiment(
@@ -283,14 +248,13 @@ def _order_table(
 
     The first order is compared with the paper's, which is its `row`.
     """
-    switch: list[Cell] = []
-    never: list[Cell] = []
+    switch, never = list[Cell](), list[Cell]()
     theirs = place.value(row, "behaviour switches", "heads")
     for result in results.values():
-        middle = None if result is None else target_first(result)[2]
-        why = NOT_RUN if result is None else "never"
-        switch.append(cell(middle, published=None if switch else theirs, digits=0, why=why))
-        never.append(cell(None if result is None else target_first(result)[0], digits=0))
+        none, _, middle = (None, 0, None) if result is None else target_first(result)
+        why, published = "not run" if result is None else "never", None if switch else theirs
+        switch.append(Cell(middle, published=published, why=why, digits=0))
+        never.append(Cell(none, why="not run", digits=0))
     rows = (Row(SWITCH, tuple(switch)), Row("prompts with the target never first", tuple(never)))
     return Table(title, tuple(results), (*rows, *more), place.reference)
 
@@ -299,62 +263,47 @@ def _removed(setting: Setting) -> Findings:
     result = setting.read(runs.RISING, OneByOneResult)
     if result is None or result.target_first is None:
         return Findings()
-    share, total = result.target_first.share, len(result.heads)
-    prompts = target_first(result)[1]
+    share, (_, prompts, _) = result.target_first.share, target_first(result)
     best = max(range(len(share)), key=lambda step: share[step])
     cut = None if result.mask is None else result.mask.cut_step
-    place, row = place_of_order(setting, "Figure 2"), "removal in order of weight"
     steps = {"most prompts with the target first": best, "exactly the mask's heads are left": cut}
     rows = [Row(name, (Cell(step, why="never", digits=0),)) for name, step in steps.items()]
+    place, row = place_of_order(setting, "Figure 2"), "removal in order of weight"
     results = {"heads removed": result}
     table = _order_table("When the task takes over", results, place, row, rows)
     found = (
-        f"As heads go by rising weight, the target is the likeliest first token in "
-        f"{share[0]:.0%} of {prompts} prompts with all heads, and in {share[best]:.0%} when {best} "
-        f"of {total} are gone"
+        f"The target is the likeliest first token in {share[0]:.0%} of {prompts} prompts with all "
+        f"heads, and in {share[best]:.0%} when {best} of {len(result.heads)} are gone"
     )
     if cut is not None:
         found += f"; with exactly the mask's heads left ({cut} gone) it is {share[cut]:.0%}"
-    sure = f"{prompts} prompts"
     if random := [max(order.target_first) for order in result.random_orders]:
-        sure += (
-            f"; in {len(random)} random orders the target is first in at most "
-            f"{max(random):.0%} of them"
-        )
-    tables, figures = shown_blocks(setting, runs.RISING, *_ORDER_BLOCKS)
-    more = {"cut_step": cut, "share": list(share)}
-    return Findings(
-        (table, *tables), figures, f"{found}.", f"{sure}. The paper shows one prompt.", more
-    )
+        found += f"; in {len(random)} random orders at most {max(random):.0%}"
+    shown = shown_by(setting, runs.RISING, *_ORDER_BLOCKS)
+    shown = replace(shown, found=f"{found}.", sure="The paper shows one prompt.")
+    return claimed(shown, tables=[table])
 
 
-def _order(name: str, title: str, row: str, claim: str) -> Callable[[Setting], Findings]:
-    """What the removal in another order shows, compared with that of Figure 2."""
+def _order(number: int, name: str, title: str, row: str, claim: str, about: str) -> Experiment:
+    """The removal in another order, compared with that of Figure 2; `about` is its table's."""
 
     def show(setting: Setting) -> Findings:
         result, plain = (setting.read(step, OneByOneResult) for step in (name, runs.RISING))
-        place = place_of_order(setting, "Figure 9" if name == runs.NEGATIVE else "Figure 8")
         orders = {"this order": result, "rising weight": plain}
-        title_ = f"{title}, of {setting.geometry.total} heads"
-        table = _order_table(title_, orders, place, row)
+        place = place_of_order(setting, f"Figure {number}")
+        table = _order_table(f"{about}, of {setting.geometry.total} heads", orders, place, row)
         if result is None or result.target_first is None:
             return Findings((table,))
-        within, first = len(result.heads), result.target_first
-        found = (
-            f"Within {within} removed heads the target is first in at most {max(first.share):.0%} "
-            f"of {len(first.first_steps)} prompts"
-        )
-        claims = []
+        shown, claims = shown_by(setting, name, *_ORDER_BLOCKS), list[Claim]()
         if plain is not None and plain.target_first is not None:
-            other = max(plain.target_first.share[: within + 1])
-            claims = [_later(claim, *(_firsts_of(each, within) for each in (result, plain)))]
-            found += f", by rising weight in at most {other:.0%}"
-        tables, figures = shown_blocks(setting, name, *_ORDER_BLOCKS)
+            firsts = (_firsts_of(each, len(result.heads)) for each in (result, plain))
+            claims.append(_later(claim, *firsts))
         sure = "There are no random orders, and the paper shows one prompt."
-        found = f"{found}. {said(claims)}".strip()
-        return Findings((table, *tables), figures, found, sure, with_claims(*claims))
+        shown = replace(shown, found="" if claims else shown.found, sure=sure)
+        return claimed(shown, *claims, tables=[table], told=True)
 
-    return show
+    element, steps = f"Figure {number}", _order_steps(runs.RISING, name)
+    return Experiment(f"figure-{number}", (element,), title, steps, show, needing("en-zh"))
 
 
 def _firsts_of(result: OneByOneResult, within: int) -> list[float]:
@@ -382,31 +331,21 @@ def sign_test(more: int, less: int) -> float:
 
 
 ORDERS = (
-    Experiment(
-        "figure-8",
-        ("Figure 8",),
+    _order(
+        8,
+        runs.INFLUENTIAL,
         "Heads removed in the order of what each does to the target's rank",
-        _order_steps(runs.RISING, runs.INFLUENTIAL),
-        _order(
-            runs.INFLUENTIAL,
-            "Heads gone by influence",
-            "removal in order of rank gained",
-            "with the most influential heads gone first the task takes over later",
-        ),
-        needs=needing("en-zh"),
+        "removal in order of rank gained",
+        "with the most influential heads gone first the task takes over later",
+        "Heads gone by influence",
     ),
-    Experiment(
-        "figure-9",
-        ("Figure 9",),
+    _order(
+        9,
+        runs.NEGATIVE,
         "Heads removed by the weights of a mask begun with hardly any head",
-        _order_steps(runs.RISING, runs.NEGATIVE),
-        _order(
-            runs.NEGATIVE,
-            "Heads gone by weights of a negative start",
-            "removal in order of weight, negative start",
-            "by the weights of a mask begun with hardly any head the task takes over later",
-        ),
-        needs=needing("en-zh"),
+        "removal in order of weight, negative start",
+        "by the weights of a mask begun with hardly any head the task takes over later",
+        "Heads gone by weights of a negative start",
     ),
 )
 REMOVED = Experiment(
@@ -430,25 +369,23 @@ def _states(setting: Setting) -> Findings:
     result = setting.read(runs.STATES, ComparedStates)
     removal = setting.read(runs.RISING, OneByOneResult)
     titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
-    tables, figures = shown_blocks(setting, runs.STATES, *titles)
-    claims = [] if result is None else [_nearer(result)]
-    found, sure = [said(claims)], ""
+    shown, tables = shown_by(setting, runs.STATES, *titles), list[Table]()
     if removal is not None:
         cut = None if removal.mask is None else removal.mask.cut_step
-        step = len(removal.heads) // 2 if cut is None else cut
-        place = place_of_order(setting, "Figure 5")
-        stable = place.value("removal in order of weight", "similarity is stable", "heads")
-        row = Row("heads removed", (Cell(step, published=stable, digits=0),))
-        note = "The paper's number of heads is that after which the cosine stays as it is."
-        title = "Removed when the mask's heads are left, and the cosine with the instructed model"
-        along = Table(title, ("the mask's heads",), (row,), place.reference, note)
-        layers = shown_blocks(
-            setting, runs.RISING, "Similarity of each layer's output to the reference"
+        step, place = (
+            len(removal.heads) // 2 if cut is None else cut,
+            place_of_order(setting, "Figure 5"),
         )
-        tables, figures = (*tables, along, *layers[0]), (*figures, *layers[1])
-        found.append(_along(setting, step))
-        sure = f"Along the removal: {removal.sentences} prompts."
-    return Findings(tables, figures, " ".join(filter(None, found)), sure, with_claims(*claims))
+        stable = place.value("removal in order of weight", "similarity is stable", "heads")
+        title = "Removed when the mask's heads are left, and the cosine with the instructed model"
+        note = "The paper's number of heads is that after which the cosine stays as it is."
+        own = {"heads removed": Cell(step, published=stable, digits=0)}
+        tables.append(beside(title, "the mask's heads", own, place.reference, note))
+        layers = "Similarity of each layer's output to the reference"
+        along = shown_by(setting, runs.RISING, layers)
+        shown = joined([shown, replace(along, found="", sure="")])
+    claims = [] if result is None else [_nearer(result)]
+    return claimed(replace(shown, found=""), *claims, tables=tables, told=True)
 
 
 def _nearer(result: ComparedStates) -> Claim:
@@ -477,26 +414,6 @@ def _nearer(result: ComparedStates) -> Claim:
         f"{by}; {states.samples} prompts of {result.task}",
         change=bounds(change),
         sign=1,
-    )
-
-
-def _along(setting: Setting, cut: int) -> str:
-    """How the cosine changes by its interval over prompts; nothing of a single prompt."""
-    by: dict[str, dict[int, list[float]]] = {}
-    for row in rows_of(setting, runs.RISING, "steps.jsonl", ("id", "step", "similarity")):
-        if row["step"] in (0, cut):
-            by.setdefault(row["id"], {})[row["step"]] = row["similarity"]
-    moved = [[b - a for a, b in zip(each[0], each[cut], strict=True)] for each in by.values()]
-    if len(moved) < 2:
-        return ""
-    half, words = len(moved[0]) // 2, []
-    for part, where in ((slice(half, None), "later"), (slice(max(1, half)), "earlier")):
-        values = [fmean(change[part]) for change in moved]
-        low, high = (float(end) for end in t_interval(values))
-        words.append(f"{fmean(values):+.3f} ({low:+.3f} to {high:+.3f}) in the {where} layers")
-    return (
-        "As heads go by rising weight until the mask's are left, the cosine with the instructed "
-        f"model changes by {words[0]} and {words[1]}, 95 % intervals over prompts."
     )
 
 

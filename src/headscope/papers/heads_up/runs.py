@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from headscope.papers.heads_up.cells import NAME
 from headscope.papers.heads_up.tasks import (
+    NAME,
     Task,
     check_file,
     defaults,
@@ -18,7 +18,7 @@ from headscope.papers.heads_up.tasks import (
     of_printed,
 )
 from headscope.papers.paper import Setting, Step
-from headscope.papers.published import paper_model
+from headscope.papers.published import ANY, paper_model, value
 from headscope.papers.study_steps import study_step
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
@@ -44,10 +44,6 @@ _KINDS: Mapping[Kind, tuple[Mapping[str, Any], str]] = {
     "feed-forward": ({"feed_forward": True}, "mask of heads and feed-forward layers for {}"),
     "shots": ({}, "mask for {} with five examples"),
 }
-#: Steps of a translation task and of a word task (Table 11); other settings are the preset's.
-PAPER_STEPS = {True: 6190, False: 6250}
-#: Of the largest model the paper trains directions in smaller batches, twice as many (appendix B).
-SMALLER_BATCHES = {"Qwen2.5-14B-Instruct": {"steps": 12370, "batch": 8}}
 #: Steps and padded tokens at once of a training by the small-model and the paper's preset.
 _SMALL_STEPS, _BATCH, _AT_ONCE = 600, 16, 256
 #: What a masked model writes is longer than the right output: it may go on to the limit.
@@ -94,6 +90,13 @@ def swap_name(task: Task, other: str) -> str:
     return f"swap-{task.name}-of-{slug(other)}"
 
 
+def paper_training(name: str, translation: bool, model: str | None) -> float | None:
+    """A setting of a training that the paper prints (appendix B for one model, else Table 11)."""
+    place = {"row": "translation" if translation else "word task", "column": name}
+    own = value(NAME, "Section B", model=model or ANY, measure="setting", **place)
+    return own or value(NAME, "Table 11", model=ANY, measure="setting", **place)
+
+
 def training_changes(
     setting: Setting, translation: bool, kind: Kind = "", other: str | None = None
 ) -> dict[str, Any]:
@@ -101,14 +104,19 @@ def training_changes(
 
     The preset is `paper` or, below 256 heads, `small`, which `find mask` chooses by itself.
     """
-    changes = _KINDS[kind][0]
+    steps: dict[str, Any] = {}
     if setting.steering.steps is not None:
-        return {"steps": setting.steering.steps, **changes}
-    steps: Mapping[str, int] = {} if setting.small else {"steps": PAPER_STEPS[translation]}
-    if translation and not setting.small:
-        named = paper_model(NAME, other or setting.model.model)
-        steps = SMALLER_BATCHES.get(named or "", steps)
-    return {**steps, **changes}
+        steps = {"steps": setting.steering.steps}
+    elif not setting.small:
+        model = paper_model(NAME, other or setting.model.model)
+        steps = {"steps": _whole("steps", translation, model)}
+        if (batch := _whole("batch size", translation, model)) != _BATCH:
+            steps["batch"] = batch
+    return {**steps, **_KINDS[kind][0]}
+
+
+def _whole(name: str, translation: bool, model: str | None = None) -> int:
+    return int(paper_training(name, translation, model) or 0)
 
 
 def draws_of(setting: Setting, text: bool = True) -> int:
@@ -122,14 +130,11 @@ def draws_of(setting: Setting, text: bool = True) -> int:
 
 def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Train a mask; all but those of the default tasks, begun with all heads, are extended."""
-
+    changes = training_changes(setting, task.translation, kind, other)
     return study_step(
         "find mask",
         lambda setting: FindMask(
-            _model(setting, other),
-            task.choice,
-            changes=training_changes(setting, task.translation, kind, other),
-            seed=setting.seed,
+            _model(setting, other), task.choice, changes=changes, seed=setting.seed
         ),
         mask_name(task, kind, other),
         _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else ""),
@@ -180,8 +185,8 @@ def mask_test_step(
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
-    mask, extended = mask_name(task, kind, other), bool(kind) or not task.default
-    name, title = proof_name(task, kind, other), f"{mask} on held-out examples"
+    mask, name = mask_name(task, kind, other), proof_name(task, kind, other)
+    title, extended = f"{mask} on held-out examples", bool(kind) or not task.default
     return mask_test_step(
         setting, name, title, task, mask, other=other, drawn=True, extended=extended
     )
@@ -205,7 +210,6 @@ def swap_step(setting: Setting, task: Task, other: str) -> Step:
 
 def scaling_step(setting: Setting, task: Task) -> Step:
     """Scale the heads outside a mask by values from 0 to 1."""
-
     mask, draws = mask_name(task), draws_of(setting)
     grid_draws = min(_GRID_DRAWS, draws)
     values = 11 + 10 * grid_draws + 2
@@ -290,9 +294,7 @@ def families_of(setting: Setting) -> tuple[Families, ...]:
 
 def attention_step(setting: Setting, task: Task) -> Step:
     """Attention on the right one of several words, under a task's mask."""
-
     mask, draws = mask_name(task), setting.steering.draws or _ATTENTION_DRAWS
-    name, title = f"attention-{task.name}", f"attention on the right word, {task.name}"
     return study_step(
         "verify attention",
         lambda setting: VerifyAttention(
@@ -303,8 +305,8 @@ def attention_step(setting: Setting, task: Task) -> Step:
             setting.seed,
             setting.batch_tokens,
         ),
-        name,
-        title,
+        f"attention-{task.name}",
+        f"attention on the right word, {task.name}",
         evaluation_work(setting, task, 4 + draws, 2, write=False),
         (mask,),
         not task.default,
@@ -315,24 +317,28 @@ def compared_steps(
     setting: Setting, name: str, tasks: Sequence[Task], other: str | None = None
 ) -> tuple[Step, ...]:
     """The default masks, and all of them, compared with each other or with another model's."""
-    steps = [mask_step(setting, task, other=other) for task in tasks]
-    default = defaults(tasks)
-    for part in (default, tasks) if len(tasks) > len(default) else (default,):
+
+    def compared(part: Sequence[Task], ending: str) -> Step:
         own = tuple(mask_name(task) for task in part)
         base = tuple(mask_name(task, other=other) for task in part) if other else ()
-
-        def settings(
-            setting: Setting, own: tuple[str, ...] = own, base: tuple[str, ...] = base
-        ) -> CompareMasks:
-            masks, others = ([str(setting.at(step)) for step in steps] for steps in (own, base))
-            return CompareMasks(tuple(masks), tuple(others))
-
-        more = len(part) > len(default)
         partner = f"those of {slug(other)}" if other else "each other"
-        title = f"{len(part)} masks compared with {partner}"
-        own_name, needed = f"{name}-every" if more else name, (*own, *base)
-        steps.append(study_step("compare masks", settings, own_name, title, Work(), needed, more))
-    return tuple(steps)
+        return study_step(
+            "compare masks",
+            lambda setting: CompareMasks(
+                tuple(str(setting.at(step)) for step in own),
+                tuple(str(setting.at(step)) for step in base),
+            ),
+            f"{name}{ending}",
+            f"{len(part)} masks compared with {partner}",
+            Work(),
+            (*own, *base),
+            bool(ending),
+        )
+
+    default = defaults(tasks)
+    masks = [mask_step(setting, task, other=other) for task in tasks]
+    every = [compared(tasks, "-every")] if len(tasks) > len(default) else []
+    return (*masks, compared(default, ""), *every)
 
 
 def states_name(setting: Setting, task: Task) -> str:
@@ -344,23 +350,25 @@ def states_name(setting: Setting, task: Task) -> str:
 def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
     """The mask of a task, and the states under it."""
     name = states_name(setting, task)
-
-    def settings(setting: Setting) -> CompareStates:
-        printed = bool(setting.data.pairs) and name != STATES  # Table 4's own
-        return CompareStates(
-            str(setting.at(mask_name(task))),
+    printed = bool(setting.data.pairs) and name != STATES  # Table 4's own
+    mask = mask_step(setting, task)
+    return mask, study_step(
+        "compare states",
+        lambda setting: CompareStates(
+            str(setting.at(mask.name)),
             setting.model,
             of_printed(task).choice if printed else task.choice,
             "3" if printed else None,  # by its line
             draws=draws_of(setting),
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
-        )
-
-    # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
-    work = evaluation_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False)
-    mask, title = mask_step(setting, task), "hidden states and the instructed model's"
-    return mask, study_step("compare states", settings, name, title, work, (mask.name,))
+        ),
+        name,
+        "hidden states and the instructed model's",
+        # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
+        evaluation_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False),
+        (mask.name,),
+    )
 
 
 def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
@@ -371,9 +379,15 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     total, mask = setting.geometry.total, mask_step(setting, task, kind)
     removed = max(1, round(total * _REMOVED / _OF)) if setting.small else min(total, _REMOVED)
     task = of_printed(task) if on_printed(setting, task) else task
-
-    def settings(setting: Setting) -> OneByOne:
-        return OneByOne(
+    # A pass and a text for each prompt and step; random orders and the first look have none.
+    some = replace(task, size=replace(task.size, tested=prompts))
+    written = removed if order == "pass" else total
+    work = evaluation_work(setting, some, written, 0)
+    if silent := random * total + (removed if order == "pass" else 0):
+        work += evaluation_work(setting, some, silent, 0, write=False)
+    return mask, study_step(
+        "verify one-by-one",
+        lambda setting: OneByOne(
             str(setting.at(mask.name)),
             model=setting.model,
             order=order,
@@ -385,16 +399,13 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             rank="score",
-        )
-
-    # A pass and a text for each prompt and step; random orders and the first look have none.
-    some = replace(task, size=replace(task.size, tested=prompts))
-    written = removed if order == "pass" else total
-    work = evaluation_work(setting, some, written, 0)
-    if silent := random * total + (removed if order == "pass" else 0):
-        work += evaluation_work(setting, some, silent, 0, write=False)
-    study, needed, work = "verify one-by-one", (mask.name,), work * _SHARED
-    return mask, study_step(study, settings, name, _ORDERS[name], work, needed, bool(kind))
+        ),
+        name,
+        _ORDERS[name],
+        work * _SHARED,
+        (mask.name,),
+        bool(kind),
+    )
 
 
 def on_printed(setting: Setting, task: Task | None) -> bool:
@@ -404,7 +415,7 @@ def on_printed(setting: Setting, task: Task | None) -> bool:
 
 def training_work(setting: Setting, task: Task) -> Work:
     """Steps x batch x tokens, each passed with a gradient for the gates."""
-    usual = _SMALL_STEPS if setting.small else PAPER_STEPS[task.translation]
+    usual = _SMALL_STEPS if setting.small else _whole("steps", task.translation)
     steps = setting.steering.steps or usual
     length = task.size.bare + task.size.answer
     tokens = steps * _BATCH * length

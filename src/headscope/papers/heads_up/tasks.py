@@ -16,6 +16,7 @@ from headscope.papers.paper import Missing, Needed, Setting, Step
 from headscope.papers.published import paper_tasks
 from headscope.studies.tasks import TaskChoice
 
+NAME = "heads-up"
 #: The languages of the paper's translations, all its directions, and those of its Table 1.
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
 DIRECTIONS = tuple(f"{source}-{target}" for source, target in permutations(LANGUAGES, 2))

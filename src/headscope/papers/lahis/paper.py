@@ -10,6 +10,7 @@ from headscope.papers.lahis import steps as runs
 from headscope.papers.lahis import told
 from headscope.papers.lahis.scale import astray, codes, directions_given
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Steps
+from headscope.shown.blocks import Findings
 
 DOCUMENTS = Missing(
     "LAHIS scores heads on documents of several languages (the published code: 1,000 Wikipedia "
@@ -36,38 +37,28 @@ QUESTIONS = Missing(
     "part of the package",
     "--questions de=FILE for each language (SQuAD, XQuAD or JSON Lines)",
 )
-
-
 ASTRAY = Missing(
     "answers go astray behind a text in the language that is translated from, and no direction has "
     "documents in both its languages",
     "--pairs en-de=FILE with --documents en=FILE and --documents de=FILE",
 )
-
-
-def _of_documents(steps: Callable[[Setting], Steps]) -> Callable[[Setting], Steps]:
-    """The heads and the runs that read them, where there are documents to find heads on."""
-
-    def all_steps(setting: Setting) -> Steps:
-        if not setting.pocket and not setting.data.documents:
-            return DOCUMENTS
-        own = steps(setting)
-        return own if isinstance(own, Missing) else (runs.heads(setting), *own)
-
-    return all_steps
+STATEMENTS = Missing(
+    f"the package has contradicting statements in {', '.join(LANGUAGES)}, and there are documents "
+    "in fewer than two of these",
+    "--statements en-de=FILE (JSON Lines of a, b, prompt, answers_a and answers_b), or --documents "
+    "de=FILE for two of these languages",
+)
 
 
 def _cross(setting: Setting) -> Steps:
     given = setting.data.documents
-    if not setting.pocket and len(given) == 1 and "=" in given[0]:
-        return ONE_LANGUAGE
-    return (runs.perplexity(setting),)
+    one = not setting.pocket and len(given) == 1 and "=" in given[0]
+    return ONE_LANGUAGE if one else (runs.perplexity(setting),)
 
 
 def _general(setting: Setting) -> Steps:
-    if not setting.pocket and not setting.data.summaries:
-        return SUMMARIES
-    return (runs.summaries(setting),)
+    known = setting.pocket or setting.data.summaries
+    return (runs.summaries(setting),) if known else SUMMARIES
 
 
 def _off_target(setting: Setting) -> Steps:
@@ -77,101 +68,112 @@ def _off_target(setting: Setting) -> Steps:
 
 
 def _transfer(setting: Setting) -> Steps:
-    if not setting.pocket and not setting.data.statements:
-        named = [code for code in codes(setting.data.documents) if language_of(code)]
-        if len(named) < 2:
-            return Missing(
-                "the package has contradicting statements in "
-                f"{', '.join(LANGUAGES)}, and there are documents in fewer than two of these",
-                "--statements en-de=FILE (JSON Lines of a, b, prompt, answers_a and answers_b), or "
-                "--documents de=FILE for two of these languages",
-            )
-    return runs.transfers(setting)
+    named = [code for code in codes(setting.data.documents) if language_of(code)]
+    known = setting.pocket or setting.data.statements or len(named) >= 2
+    return runs.transfers(setting) if known else STATEMENTS
+
+
+def _experiment(
+    name: str,
+    title: str,
+    steps: Callable[[Setting], Steps],
+    show: Callable[[Setting], Findings],
+    *elements: str,
+    missing: Callable[[Setting], Missing | None] = lambda setting: None,
+) -> Experiment:
+    """The heads and the runs that read them, where there are documents to find heads on.
+
+    `missing` says what is missing for an element although the experiment can be run.
+    """
+
+    def every(setting: Setting) -> Steps:
+        if not setting.pocket and not setting.data.documents:
+            return DOCUMENTS
+        own = steps(setting)
+        return own if isinstance(own, Missing) else (runs.heads(setting), *own)
+
+    return Experiment(
+        name, elements, title, every, show, lambda setting, element, steps: missing(setting)
+    )
 
 
 EXPERIMENTS = (
-    Experiment(
+    _experiment(
         "importance",
-        ("attn_matrix.py",),
         "Importance of every head for each language",
-        _of_documents(lambda setting: ()),
+        lambda setting: (),
         told.show_importance,
+        "attn_matrix.py",
     ),
-    Experiment(
+    _experiment(
         "language-heads",
-        ("language_heads.py",),
         "Heads specific to a language, general heads, and their layers",
-        _of_documents(lambda setting: ()),
+        lambda setting: (),
         told.show_sets,
+        "language_heads.py",
     ),
-    Experiment(
+    _experiment(
         "ppl",
-        ("multilingual_exps.py ppl",),
         "A language's text without its heads, without random ones, and as it is",
-        _of_documents(lambda setting: (runs.perplexity(setting),)),
+        lambda setting: (runs.perplexity(setting),),
         told.show_perplexity,
+        "multilingual_exps.py ppl",
     ),
-    Experiment(
+    _experiment(
         "ppl-cross",
-        ("multilingual_exps.py ppl-cross",),
         "Heads of one language, text of another",
-        _of_documents(_cross),
+        _cross,
         told.show_cross,
+        "multilingual_exps.py ppl-cross",
     ),
-    Experiment(
+    _experiment(
         "general-head",
-        ("multilingual_exps.py general_head",),
         "Summaries without general heads",
-        _of_documents(_general),
+        _general,
         told.show_general,
-        lambda setting, element, steps: REPEATED if setting.pocket else None,
+        "multilingual_exps.py general_head",
+        missing=lambda setting: REPEATED if setting.pocket else None,
     ),
-    Experiment(
+    _experiment(
         "off-target",
-        ("multilingual_exps.py off_target_lan",),
         "Text in another language, without the language's heads",
-        _of_documents(_off_target),
+        _off_target,
         told.show_off_target,
+        "multilingual_exps.py off_target_lan",
     ),
-    Experiment(
+    _experiment(
         "mitigation",
-        (),
         "Answers in the wrong language, led back by the heads of either language",
-        _of_documents(
-            lambda setting: (runs.mitigation(setting),) if astray(setting)[1] else ASTRAY
-        ),
+        lambda setting: (runs.mitigation(setting),) if astray(setting)[1] else ASTRAY,
         told.show_mitigation,
     ),
-    Experiment(
+    _experiment(
         "attn-transfer",
-        ("multilingual_exps.py attn_transfer",),
         "Which of two contradicting statements is believed, with a language turned up or down",
-        _of_documents(_transfer),
+        _transfer,
         told.show_transfer,
+        "multilingual_exps.py attn_transfer",
     ),
-    Experiment(
+    _experiment(
         "head-mask",
-        ("lan_head_mask.py", "multilingual_exps.py head_mask"),
         "Questions answered with trained gates of a few heads",
-        _of_documents(
-            lambda setting: (
-                runs.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
-            )
+        lambda setting: (
+            runs.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
         ),
         told.show_gates,
+        "lan_head_mask.py",
+        "multilingual_exps.py head_mask",
     ),
-    Experiment(
+    _experiment(
         "layers",
-        (),
         "A language's text without whole layers, and where important heads lie",
-        _of_documents(lambda setting: (runs.layers(setting),)),
+        lambda setting: (runs.layers(setting),),
         told.show_layers,
     ),
-    Experiment(
+    _experiment(
         "moving-gate",
-        (),
         "Heads by the gate that the published code moves, and those by the gate that stays",
-        _of_documents(runs.moving),
+        runs.moving,
         told.show_moving,
     ),
 )

@@ -56,21 +56,12 @@ AnySettings = TypeVar("AnySettings")
 # Importance, and text without heads
 
 
-def score_heads(setting: Setting, moving: bool = False) -> FindLahis:
-    """Importance, specific and general heads, on the documents to find on.
-
-    `moving`: the gate takes a step after every document, as in the published code.
-    """
-    return FindLahis(
-        model=setting.model,
-        documents=documents(setting, "found"),
-        score=Lahis(moving, seed=setting.seed, batch_tokens=_gradient_batch(setting)),
-        general_in=general_in(setting),
-    )
-
-
 def heads(setting: Setting, moving: bool = False) -> Step:
-    """Importance of every head for every language; documents go alone where the gate moves."""
+    """Importance of every head for every language, specific and general heads.
+
+    `moving`: the gate takes a step after every document, as in the published code, so that
+    documents go alone.
+    """
     counts, n = scale(setting), languages(setting)
     together = 1 if moving else max(1, _gradient_batch(setting) // counts.document)
     work = Work(
@@ -84,7 +75,16 @@ def heads(setting: Setting, moving: bool = False) -> Step:
         if moving
         else "importance of every head for each language"
     )
-    settings = partial(score_heads, moving=moving)
+
+    def settings(setting: Setting) -> FindLahis:
+        batch = _gradient_batch(setting)
+        return FindLahis(
+            model=setting.model,
+            documents=documents(setting, "found"),
+            score=Lahis(moving, seed=setting.seed, batch_tokens=batch),
+            general_in=general_in(setting),
+        )
+
     return study_step(find_lahis, settings, MOVING if moving else HEADS, title, work)
 
 
@@ -125,33 +125,26 @@ def perplexity(setting: Setting) -> Step:
 def moving(setting: Setting) -> tuple[Step, ...]:
     """Scores by the moving gate, texts without its heads, and both gates compared."""
     n, draws = languages(setting), scale(setting).layer_draws
+    names = tuple(step_name(setting, name) for name in (LOSSES, LOSSES_MOVING))
+
+    def both(setting: Setting) -> CompareImportance:
+        still, moved = map(setting.at, names)
+        scored = (setting.at(HEADS), setting.at(MOVING))
+        return CompareImportance(scored, (still, moved), setting.seed)
+
+    texts, title = (
+        n + n * n + 2 * draws * n,
+        "text of each language without its heads by the moving gate",
+    )
+    read = partial(read_text, moving=True)
+    compared = "heads by the moving gate compared with those by the still one"
+    after = (HEADS, MOVING, *names)
     return (
         heads(setting, moving=True),
         perplexity(setting),
-        _reading(
-            setting,
-            verify_perplexity,
-            partial(read_text, moving=True),
-            LOSSES_MOVING,
-            "text of each language without its heads by the moving gate",
-            n + n * n + 2 * draws * n,
-            (MOVING,),
-        ),
-        _reading(
-            setting,
-            compare_importance,
-            _both_gates,
-            "gates",
-            "heads by the moving gate compared with those by the still one",
-            1,
-            (HEADS, MOVING, *(step_name(setting, name) for name in (LOSSES, LOSSES_MOVING))),
-        ),
+        _reading(setting, verify_perplexity, read, LOSSES_MOVING, title, texts, (MOVING,)),
+        _reading(setting, compare_importance, both, "gates", compared, 1, after),
     )
-
-
-def _both_gates(setting: Setting) -> CompareImportance:
-    still, moved = (setting.at(step_name(setting, name)) for name in (LOSSES, LOSSES_MOVING))
-    return CompareImportance((setting.at(HEADS), setting.at(MOVING)), (still, moved), setting.seed)
 
 
 def layers(setting: Setting) -> Step:
@@ -159,19 +152,16 @@ def layers(setting: Setting) -> Step:
     draws, counts = scale(setting).layer_draws, list(filter(None, setting.geometry.counts))
     texts = languages(setting) * (1 + len(counts) + draws * len(set(counts)))
 
-    return _reading(
-        setting,
-        verify_layers,
-        lambda setting: VerifyLayers(
+    def settings(setting: Setting) -> VerifyLayers:
+        return VerifyLayers(
             str(setting.at(HEADS)),
             model=setting.model,
             documents=documents(setting, "tested"),
             removal=_removal(setting, draws, False),
-        ),
-        "layers",
-        "text of each language without whole layers",
-        texts,
-    )
+        )
+
+    title = "text of each language without whole layers"
+    return _reading(setting, verify_layers, settings, "layers", title, texts)
 
 
 def _reading(
@@ -223,15 +213,12 @@ def summaries(setting: Setting) -> Step:
     counts, data = scale(setting), setting.data.summaries
     # Only the bundled model is sure to have so many.
     texts = DocumentsChoice(data=data, limit=counts.summaries if setting.pocket else None)
-    what = "repeated sentences" if setting.pocket else "summaries"
+    settings = partial(_changed, VerifySummaries, texts=texts, rank="score")
+    groups = languages(setting) if setting.pocket else len(data)
+    title = f"{'repeated sentences' if setting.pocket else 'summaries'} without general heads"
+    conditions = groups * (2 + 2 * counts.writing_draws)
     return _writing(
-        setting,
-        verify_summaries,
-        lambda setting: _changed(setting, VerifySummaries, texts=texts, rank="score"),
-        "summaries",
-        f"{what} without general heads",
-        (languages(setting) if setting.pocket else len(data)) * (2 + 2 * counts.writing_draws),
-        counts.summaries,
+        setting, verify_summaries, settings, "summaries", title, conditions, counts.summaries
     )
 
 
@@ -246,16 +233,13 @@ def translating(setting: Setting) -> Step:
 
 def continuing(setting: Setting) -> Step:
     """The language of continued documents without the heads of it."""
-    limit = scale(setting).beginnings
+    limit, n = scale(setting).beginnings, languages(setting)
     title = "language of continued documents without its heads"
-    return _off_target(
-        setting,
-        "continue",
-        lambda setting: {"documents": documents(setting, "tested", limit)},
-        title,
-        languages(setting),
-        limit,
-    )
+
+    def data(setting: Setting) -> dict[str, Any]:
+        return {"documents": documents(setting, "tested", limit)}
+
+    return _off_target(setting, "continue", data, title, n, limit)
 
 
 def _off_target(
@@ -266,15 +250,11 @@ def _off_target(
     groups: int,
     prompts: int,
 ) -> Step:
-    return _writing(
-        setting,
-        verify_off_target,
-        lambda setting: _changed(setting, VerifyOffTarget, ask=ask, rank="score", **data(setting)),
-        f"off-target-{ask}",
-        title,
-        groups * (3 + 2 * scale(setting).writing_draws),
-        prompts,
-    )
+    def settings(setting: Setting) -> VerifyOffTarget:
+        return _changed(VerifyOffTarget, setting, ask=ask, rank="score", **data(setting))
+
+    conditions, name = groups * (3 + 2 * scale(setting).writing_draws), f"off-target-{ask}"
+    return _writing(setting, verify_off_target, settings, name, title, conditions, prompts)
 
 
 def lead_back(setting: Setting) -> Steer:
@@ -292,8 +272,8 @@ def lead_back(setting: Setting) -> Steer:
         if scored is not None and scored.languages[code].specific
     }
     return _changed(
-        setting,
         partial(Steer, tuple(files)),
+        setting,
         factors=(3.0,),
         away=source,
         data=tuple(f"{code}={file}" for code, file in files.items()),
@@ -321,28 +301,22 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
     """
     counts, n = scale(setting), languages(setting)
 
-    def settings(pair: str | None, setting: Setting) -> VerifyTransfer:
-        data = None if pair is None else _file(setting.data.statements, pair)
-        return _changed(setting, VerifyTransfer, data=data, limit=counts.statements)
-
-    def step(pair: str | None, pairs: int) -> Step:
+    def step(pair: str, pairs: int) -> Step:
+        data = _file(setting.data.statements, pair) if pair else None
+        settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
+        title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
+        name = f"transfer-{pair}" if pair else "transfer"
+        conditions = pairs * (1 + 2 * (1 + 2 * counts.writing_draws))
         return _writing(
-            setting,
-            verify_transfer,
-            partial(settings, pair),
-            "transfer" if pair is None else f"transfer-{pair}",
-            "answers to statements that contradict each other" + (f", {pair}" if pair else ""),
-            pairs * (1 + 2 * (1 + 2 * counts.writing_draws)),
-            counts.statements,
-            passes=2,
+            setting, verify_transfer, settings, name, title, conditions, counts.statements, passes=2
         )
 
     if setting.pocket or not setting.data.statements:
-        return (step(None, n * (n - 1)),)
+        return (step("", n * (n - 1)),)
     return tuple(step(pair, 1) for pair in codes(setting.data.statements))
 
 
-def _changed(setting: Setting, kind: Callable[..., AnySettings], **own: Any) -> AnySettings:
+def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> AnySettings:
     """Settings of a study whose model writes with the scored heads changed."""
     given = {
         "heads": str(setting.at(HEADS)),
@@ -385,25 +359,26 @@ def _written(setting: Setting, conditions: int, prompts: int, passes: int) -> Wo
 # Trained gates
 
 
-def train_gates(code: str | None, setting: Setting) -> FindSoftGate:
+def train_gates(code: str, setting: Setting) -> FindSoftGate:
     """Gates of the first heads, on the questions of the language `code` where it is given.
 
     Of a language of the documents its own scores are taken, of another the mean of all.
     """
     counts, ranked = scale(setting), setting.at(HEADS)
     own = ranked / "scores" / (code or "mean")
+    questions = QuestionsChoice(
+        data=_file(setting.data.questions, code) if code else None,
+        language=code or None,
+        train=PAIRS,
+        stop=STOP,
+        test=counts.questions,
+    )
     return FindSoftGate(
         str(own if code and own.is_dir() else ranked),
         k=None,
         model=setting.model,
-        questions=QuestionsChoice(
-            data=None if code is None else _file(setting.data.questions, code),
-            language=code,
-            train=PAIRS,
-            stop=STOP,
-            test=counts.questions,
-        ),
-        template=QuestionTemplate(PROMPT) if code is None else QuestionTemplate(),
+        questions=questions,
+        template=QuestionTemplate() if code else QuestionTemplate(PROMPT),
         training=SoftGate(epochs=EPOCHS, batch_tokens=setting.batch_tokens),
         seeds=counts.seeds,
         seed=setting.seed,
@@ -434,7 +409,6 @@ def gates(setting: Setting) -> tuple[Step, ...]:
     conditions = 2 + counts.seeds + trainings
     work = learned + looked + _written(setting, conditions, counts.questions, passes=2)
     title = "gates of a few heads trained on questions"
-    given = (None,) if setting.pocket else codes(setting.data.questions)
     return tuple(
         study_step(
             find_soft_gate,
@@ -444,7 +418,7 @@ def gates(setting: Setting) -> tuple[Step, ...]:
             work,
             (HEADS,),
         )
-        for code in given
+        for code in (("",) if setting.pocket else codes(setting.data.questions))
     )
 
 

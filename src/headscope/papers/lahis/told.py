@@ -10,11 +10,12 @@ from typing import Any
 from headscope.data.languages import language_name
 from headscope.estimates import Draws, Estimate
 from headscope.measure.statistics import least_p, p_draws
-from headscope.papers.claims import LEVEL, OPPOSITE, of_removal, with_claims
+from headscope.papers.cells import beside, table
+from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_removal
 from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
-from headscope.papers.published import source, value
+from headscope.papers.published import ANY, source, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled
 from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import (
@@ -26,7 +27,8 @@ from headscope.results.language_texts import (
 from headscope.results.soft_gate import SoftGateResult
 from headscope.results.writing import OffTarget, Steering, Summaries, Transfer, WritingResult
 from headscope.runs import encode
-from headscope.shown.blocks import Cell, Claim, Findings, Reference, Row, Table, p_cell, table_of
+from headscope.shown.blocks import Cell, Claim, Findings, Reference, p_cell
+from headscope.shown.words import count
 
 #: What no interval of an experiment holds.
 SAMPLE = (
@@ -35,8 +37,6 @@ SAMPLE = (
     "interval here holds that uncertainty."
 )
 MODELS = "Aya-23-8B, Llama-3.2-3B, Mistral-7B-v0.1"
-ABSTRACT = "Abstract"
-NO_HEADS = "no head is specific to this language"
 
 
 def notes(setting: Setting) -> tuple[str, ...]:
@@ -77,12 +77,7 @@ def show_importance(setting: Setting) -> Findings:
 
 @of_run(HEADS, LahisResult, "General heads", "By layer")
 def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
-    """General and specific heads, and the layers they lie in."""
-    return _claimed(shown, *set_claims(found))
-
-
-def set_claims(found: LahisResult) -> list[Claim]:
-    """That there are heads of both kinds, which is described: what they do is tested elsewhere."""
+    """General and specific heads, which is described: what they do is tested elsewhere."""
     sizes = [len(language.specific) for language in found.languages.values()]
     by = (
         f"{_span(sizes, 0)} each, which a quantile makes, so that this is no finding; what they do "
@@ -95,7 +90,7 @@ def set_claims(found: LahisResult) -> list[Claim]:
             f"where chance gives {found.general_expected:.2g}"
         )
         claims.append(Claim("some heads are general", bool(found.general), by))
-    return claims
+    return claimed(shown, *claims)
 
 
 # Losses of text
@@ -111,14 +106,13 @@ def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) 
         if (row.of, row.role) == (code, "chosen")
     ]
     none = "No language has heads of its own here, so none could be removed."
-    return _claimed(replace(shown, found=shown.found or none), *claims)
+    return claimed(replace(shown, found=shown.found or none), *claims)
 
 
 def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
     """That a language's text needs the heads specific to it."""
-    random = row.random or Draws()
     by = (
-        f"{row.change.value:+.3f} nats a token, {random.mean:+.3f} without random "
+        f"{row.change.value:+.3f} nats a token, {(row.random or Draws()).mean:+.3f} without random "
         f"heads; {documents} documents"
     )
     name, change = f"text in {code} needs the heads specific to it", row.change.record()
@@ -134,7 +128,7 @@ def show_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Fi
         return Findings(found=none)
     if not matrix.own:
         return replace(shown, found="With text of one language nothing can be crossed.")
-    return _claimed(shown, own_most(found, matrix))
+    return claimed(shown, own_most(found, matrix))
 
 
 def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
@@ -177,12 +171,13 @@ def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
 )
 def show_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> Findings:
     """Each language's text without whole layers, and where its important heads lie."""
-    worst = {
-        code: max(text.layers, key=lambda row: row.change.value).layer
-        for code, text in found.languages.items()
-    }
     large = "Removing a whole layer is a large intervention, which says little of its single heads."
-    return replace(shown, sure=f"{shown.sure} {large}", more={"worst": worst})
+    return replace(shown, sure=f"{shown.sure} {large}")
+
+
+#: Columns of both gates compared: of an estimate with its decimals, and what they hold.
+_GATES = {"rank correlation": ("all", 2), "within layers": ("within_layers", 2)}
+_GATES |= {"NLL, moving less still": ("costs_more", 3)}
 
 
 def show_moving(setting: Setting) -> Findings:
@@ -192,36 +187,31 @@ def show_moving(setting: Setting) -> Findings:
     if found is None or not setting.done(step):
         return Findings()
     by_code: Mapping[str, Any] = found["languages"]
-
-    def estimate(key: str, digits: int) -> Callable[[Mapping[str, Any]], Cell]:
-        return lambda row: Cell.of(Estimate(**row[key]), digits) if row[key] else Cell(why=NO_HEADS)
-
-    table = table_of(
-        "Heads by the moving gate and by the still one",
-        by_code.items(),
-        {
-            "important": lambda row: Cell(row["important"][1], digits=0),
-            "shared": lambda row: Cell(row["shared"], digits=0),
-            "Jaccard": lambda row: Cell(row["jaccard"], digits=2),
-            "by chance": lambda row: Cell(row["expected_exact"]),
-            "p": lambda row: p_cell(row["p_value"]),
-            "rank correlation": estimate("all", 2),
-            "within layers": estimate("within_layers", 2),
-            "p within layers": lambda row: p_cell(row["p_within_layers"]),
-            "NLL, moving less still": estimate("costs_more", 3),
-        },
-        "Rank correlation: Spearman's, of the importance of all heads; within layers ranks "
-        "are centred in each layer and heads permuted inside it. Documents are drawn anew for the "
-        "intervals; the gate's path, which depends on their order, is not.",
+    rows = {}
+    for code, row in by_code.items():
+        estimates = [
+            Cell.of(Estimate(**row[key]), digits)
+            if row[key]
+            else Cell(why="no head is specific to this language")
+            for key, digits in _GATES.values()
+        ]
+        counts = row["important"][1], row["shared"], row["jaccard"], row["expected_exact"]
+        rows[code] = (*counts, p_cell(row["p_value"]), *estimates, p_cell(row["p_within_layers"]))
+    names = ("important", "shared", "Jaccard", "by chance", "p", *_GATES, "p within layers")
+    note = (
+        "Rank correlation: Spearman's, of the importance of all heads; within layers ranks are "
+        "centred in each layer and heads permuted inside it. Documents are drawn anew for the "
+        "intervals; the gate's path, which depends on their order, is not."
     )
-    shown = shown_by(setting, step, "Each language")
-    agree = [row["jaccard"] for row in by_code.values()]
+    compared = table("Heads by the moving gate and by the still one", names, rows, note)
+    agree = _span([row["jaccard"] for row in by_code.values()], 2)
     chance = fmean(row["expected_exact"] for row in by_code.values())
+    shown = shown_by(setting, step, "Each language")
     said = (
         "The important heads by the published, moving gate and by the still one have a Jaccard "
-        f"index of {_span(agree, 2)} ({chance:.3f} by chance). By the moving gate: {shown.found}"
+        f"index of {agree} ({chance:.3f} by chance). By the moving gate: {shown.found}"
     )
-    return replace(shown, tables=(table, *shown.tables), found=said, more={"by_language": by_code})
+    return replace(shown, tables=(compared, *shown.tables), found=said)
 
 
 # What is written under changed heads
@@ -239,20 +229,16 @@ BELIEVED = {
 def show_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
     repeats = found.task == "repeat"
-    claim = written_claim(
-        f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}",
-        "ROUGE-L",
-        f"without {_count(found.k, 'general head')}",
-        found,
-        ("general", "rouge_l"),
-        sign=-1,
-    )
-    shown = _claimed(shown, claim)
-    no_summaries = (
-        "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
-        "this says nothing about summaries."
-    )
-    return replace(shown, sure=f"{shown.sure} {no_summaries}") if repeats else shown
+    name = f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}"
+    how = f"without {count(found.k, 'general head')}"
+    claim = written_claim(name, "ROUGE-L", how, found, ("general", "rouge_l"), sign=-1)
+    if repeats:
+        no_summaries = (
+            "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
+            "this says nothing about summaries."
+        )
+        shown = replace(shown, sure=f"{shown.sure} {no_summaries}")
+    return claimed(shown, claim)
 
 
 def show_off_target(setting: Setting) -> Findings:
@@ -267,16 +253,10 @@ def show_off_target(setting: Setting) -> Findings:
         known = {kind for kind, measures in found.whole.effects.items() if "off_target" in measures}
         parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
         if "specific" in known:
-            claim = written_claim(
-                f"without a language's own heads {title} leave it",
-                f"{title} in another language",
-                "without the heads specific to the language",
-                found,
-                ("specific", "off_target"),
-                sign=1,
-            )
-            claims.append(claim)
-    return _claimed(joined(parts), *claims)
+            name = f"without a language's own heads {title} leave it"
+            what, how = f"{title} in another language", "without the heads specific to the language"
+            claims.append(written_claim(name, what, how, found, ("specific", "off_target"), sign=1))
+    return claimed(joined(parts), *claims)
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
@@ -304,7 +284,7 @@ def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
         f"The requests follow a text in {away}: the wrong language is provoked, and how often it "
         "occurs by itself is not measured."
     )
-    return _claimed(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
+    return claimed(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
 
 
 def show_transfer(setting: Setting) -> Findings:
@@ -317,22 +297,18 @@ def show_transfer(setting: Setting) -> Findings:
         if found is None:
             continue
         gates = {"up": f"A's heads times {found.up:g}", "down": f"B's heads times {found.down:g}"}
-        claims += [
-            written_claim(
+        for kind in found.whole.effects:
+            name, what = (
                 f"{BELIEVED[kind]} believed more often{of}",
                 f"answers by A's statement{of}",
-                f"with {gates[kind]}",
-                found,
-                (kind, "follows_a"),
-                sign=1,
             )
-            for kind in found.whole.effects
-        ]
+            how, at = f"with {gates[kind]}", (kind, "follows_a")
+            claims.append(written_claim(name, what, how, found, at, sign=1))
         shown = shown_by(setting, step, *WRITTEN, "Other measures")
         parts.append(titled(shown, pair) if pair else shown)
     shown = joined(parts)
     none = "No language of these pairs has heads of its own, so nothing was changed."
-    return _claimed(replace(shown, found=none) if parts and not claims else shown, *claims)
+    return claimed(replace(shown, found=none) if parts and not claims else shown, *claims)
 
 
 def written_claim(
@@ -347,7 +323,7 @@ def written_claim(
     factor, unit = (1.0, "") if measure == "rouge_l" else (100.0, " %")
     parts = [part for part in found.groups.values() if part.effect(kind, measure) is not None]
     prompts = [part.prompts for part in parts]
-    counted = _count(sum(prompts), "prompt")
+    counted = count(sum(prompts), "prompt")
     if len(prompts) > 1 and len(set(prompts)) == 1:
         groups = "pairs" if isinstance(found, Transfer) else "languages"
         counted += f", {prompts[0]} in each of {len(prompts)} {groups}"
@@ -365,16 +341,14 @@ def written_claim(
 
 def show_gates(setting: Setting) -> Findings:
     """Trained gates against random heads trained alike, and against the same heads removed."""
-    parts: list[Findings] = []
-    claims, rows = [], []
-    published = value(
-        "lahis", ABSTRACT, model="any", row="soft head mask", column="parameters", measure="count"
-    )
+    parts, claims, rows = list[Findings](), [], {}
+    theirs = value("lahis", "Abstract", model=ANY, row="soft head mask", column="parameters",
+                   measure="count")  # fmt: skip
     for code in ("",) if setting.pocket else codes(setting.data.questions):
         step = step_name(setting, f"soft-gate-{code}" if code else "soft-gate")
         found = setting.read(step, SoftGateResult)
         selected = None if found is None else found.selected
-        rows.append(Row(code or "questions", (Cell(selected, published=published, digits=0),)))
+        rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
         if found is not None:
             shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
             parts.append(titled(shown, code) if code else shown)
@@ -382,16 +356,16 @@ def show_gates(setting: Setting) -> Findings:
     if not parts:
         return Findings()
     why = "not comparable: the abstract does not say of which model"
-    reference = Reference(source("lahis", ABSTRACT), MODELS, False, why)
-    table = Table("Gates trained", ("gates",), tuple(rows), reference)
+    reference = Reference(source("lahis", "Abstract"), MODELS, False, why)
     shown = joined(parts)
-    world = (
-        " The questions are of the bundled model's own world, in a prompt whose order it never "
-        "saw; with the prompt it was trained with there is nothing to be gained "
-        "(docs/negative-results.md)."
-    )
-    sure = shown.sure + (world if setting.pocket else "")
-    return _claimed(replace(shown, tables=(table, *shown.tables), sure=sure), *claims)
+    if setting.pocket:
+        world = (
+            "The questions are of the bundled model's own world, in a prompt whose order it never "
+            "saw; with the prompt it was trained with there is nothing to be gained "
+            "(docs/negative-results.md)."
+        )
+        shown = replace(shown, sure=f"{shown.sure} {world}")
+    return claimed(shown, *claims, tables=[beside("Gates trained", "gates", rows, reference)])
 
 
 def gates_claim(found: SoftGateResult, code: str) -> Claim:
@@ -405,7 +379,7 @@ def gates_claim(found: SoftGateResult, code: str) -> Claim:
     drawn = shares["random"].by_seed
     where = f" in {code}" if code else ""
     by = (
-        f"{_count(found.selected, 'trained gate')}: {100 * shares['untouched'].mean:.1f} % of "
+        f"{count(found.selected, 'trained gate')}: {100 * shares['untouched'].mean:.1f} % of "
         f"{found.pairs.test} questions answered{where} as is, "
         f"{100 * shares['trained'].mean:.1f} % with them (change {_spread(change)}), "
         f"{100 * shares['random'].mean:.1f} % with gates of random heads trained alike "
@@ -424,15 +398,6 @@ def gates_claim(found: SoftGateResult, code: str) -> Claim:
 
 
 # What they have in common
-
-
-def _claimed(shown: Findings, *claims: Claim) -> Findings:
-    return replace(shown, more=with_claims(*claims)) if shown != Findings() else shown
-
-
-def _count(number: int, what: str) -> str:
-    """`1 head`, `2 heads`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _sign(estimate: Estimate) -> int:

@@ -69,7 +69,6 @@ DRAWS = 39
 POCKET_TOKENS, TOKENS = (28, 17), (70, 50)
 #: Sentences of FLORES-101's dev and test splits.
 FLORES = (997, 1012)
-
 #: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
 POCKET_FOLLOWED, FOLLOWED = 20, 50
 #: Tasks: most items of one of the pocket world, and of anybody's; random sets of heads of each
@@ -103,24 +102,28 @@ def score_steps(setting: Setting, *more: Step) -> Steps:
     halves: tuple[Step, ...] = ()
     if halved(setting):
         halves = (Step("sentences", "two halves of the sentences", _halves, Work()),)
-    return (*halves, _score_step(setting, "scores", "every direction", scores), *more)
+    return (*halves, _score_step(setting), *more)
 
 
 def other_scores(setting: Setting) -> tuple[Step, ...]:
     """The same of other models, which need sentences that are not of the pocket world alone."""
-    return tuple(
-        _score_step(setting, f"scores{setting.of(name).suffix}", name, _elsewhere(scores, name))
-        for name in setting.data.others
-        if setting.data.pairs
-    )
+    others = setting.data.others if setting.data.pairs else ()
+    return tuple(_score_step(setting, name) for name in others)
 
 
-def _score_step(
-    setting: Setting, name: str, of: str, settings: Callable[[Setting], FindTranslation]
-) -> Step:
+def _score_step(setting: Setting, other: str | None = None) -> Step:
+    """Heads are scored on the sentences to find them on."""
+
+    def settings(setting: Setting) -> FindTranslation:
+        score, rank = scoring(setting), ranked_by(setting)
+        return FindTranslation(setting.model, found_on(setting), score, THRESHOLD, rank)
+
+    own = settings if other is None else _elsewhere(settings, other)
+    name = "scores" if other is None else f"scores{setting.of(other).suffix}"
+    title = f"translation scores of {other or 'every direction'}"
     work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
     before = ("sentences",) if halved(setting) else ()
-    return study_step(find_translation, settings, name, f"translation scores of {of}", work, before)
+    return study_step(find_translation, own, name, title, work, before)
 
 
 def _elsewhere(settings: Callable[[Setting], Any], other: str) -> Callable[[Setting], Any]:
@@ -130,11 +133,10 @@ def _elsewhere(settings: Callable[[Setting], Any], other: str) -> Callable[[Sett
 
 def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> Work:
     """The work of every direction's sentences once, read or translated."""
+    count, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
     if setting.data.pairs:
         count = len(setting.data.pairs) if halved(setting) else len(directions(setting))
         each, (prompt, answer) = others, TOKENS
-    else:
-        count, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
     number, rows = count * each, max(1.0, setting.batch_tokens / (prompt + answer))
     if not generate:
         length = prompt + answer
@@ -152,7 +154,6 @@ def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
     """Write the halves of the sentences given, to find heads on and to check them on."""
     most = FLORES[1]
     found, checked = find_and_check(given(setting), setting.model.model, most, setting.seed)
-    inputs = {pair: pairs.digest for pair, pairs in found.items()}
 
     def write(run: Run) -> Result:
         for split, halves in (("dev", found), ("devtest", checked)):
@@ -164,7 +165,7 @@ def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
             "checked_on": {pair: len(pairs.pairs) for pair, pairs in checked.items()},
         }
 
-    settings = {"seed": setting.seed, "most": most}
+    settings, inputs = {"seed": setting.seed, "most": most}, {p: f.digest for p, f in found.items()}
     return carry_out("reproduce sentences", out, settings, inputs, write)
 
 
@@ -177,13 +178,6 @@ def scoring(setting: Setting) -> TranslationScore:
         chat=in_chat(setting),
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
-    )
-
-
-def scores(setting: Setting) -> FindTranslation:
-    """Heads are scored on the sentences to find them on."""
-    return FindTranslation(
-        setting.model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
     )
 
 
@@ -230,19 +224,16 @@ def links_described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, 
     example = None
     if known:
         at = (long or known)[0]
-        links = linked.links[at] or frozenset()
+        links, sources, pair = linked.links[at] or (), linked.source_words[at], pairs.pairs[at]
         words = [
             {
                 "target": word.text,
                 "source": [
-                    source.text
-                    for place, source in enumerate(linked.source_words[at])
-                    if (place, number) in links
+                    own.text for place, own in enumerate(sources) if (place, number) in links
                 ],
             }
             for number, word in enumerate(linked.target_words[at])
         ]
-        pair = pairs.pairs[at]
         example = {"source": pair.source, "target": pair.target, "words": words}
     return {
         "direction": name,
@@ -263,14 +254,11 @@ def class_steps(setting: Setting) -> Steps:
     others = other_scores(setting)
     before = ("scores", *(step.name for step in others))
 
-    own = study_step(
-        compare_classes,
-        lambda setting: CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD),
-        "classes",
-        "shares of the classes of heads",
-        Work(),
-        before,
-    )
+    def settings(setting: Setting) -> CompareClasses:
+        return CompareClasses(tuple(str(setting.at(name)) for name in before), THRESHOLD)
+
+    title = "shares of the classes of heads"
+    own = study_step(compare_classes, settings, "classes", title, Work(), before)
     return score_steps(setting, *others, own)
 
 
@@ -283,16 +271,12 @@ def overlap_steps(setting: Setting) -> Steps:
             "a second direction, such as the reverse: --pairs de-en=FILE",
         )
 
-    own = study_step(
-        compare_overlap,
-        lambda setting: CompareOverlap(
-            (str(setting.at("scores")),), top(setting), rank=ranked_by(setting)
-        ),
-        "overlap",
-        "the best heads of every two directions",
-        Work(),
-        ("scores",),
-    )
+    def settings(setting: Setting) -> CompareOverlap:
+        scores = (str(setting.at("scores")),)
+        return CompareOverlap(scores, top(setting), rank=ranked_by(setting))
+
+    title = "the best heads of every two directions"
+    own = study_step(compare_overlap, settings, "overlap", title, Work(), ("scores",))
     return score_steps(setting, own)
 
 
@@ -368,14 +352,8 @@ def _removal(setting: Setting) -> VerifyRemoval:
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
-    return VerifyRemoval(
-        str(setting.at("scores")),
-        amounts(setting),
-        setting.model,
-        checked_on(setting),
-        removal,
-        rank=ranked_by(setting),
-    )
+    heads, pairs, rank = str(setting.at("scores")), checked_on(setting), ranked_by(setting)
+    return VerifyRemoval(heads, amounts(setting), setting.model, pairs, removal, rank=rank)
 
 
 def failure_steps(setting: Setting) -> Steps:
@@ -386,15 +364,11 @@ def failure_steps(setting: Setting) -> Steps:
     if "text" not in (setting.steering.measure or ("text",)):
         return Missing("by loss alone no text is written that could fail", "--measure text")
 
-    own = study_step(
-        verify_failures,
-        lambda setting: VerifyFailures(run=setting.at("removal"), llm=setting.llm),
-        "failures",
-        "how translations fail",
-        Work(),
-        ("removal",),
-    )
-    return (*removal, own)
+    def settings(setting: Setting) -> VerifyFailures:
+        return VerifyFailures(run=setting.at("removal"), llm=setting.llm)
+
+    title, after = "how translations fail", ("removal",)
+    return (*removal, study_step(verify_failures, settings, "failures", title, Work(), after))
 
 
 def task_steps(setting: Setting) -> Steps:
@@ -428,17 +402,15 @@ def other_models(setting: Setting) -> tuple[str, ...]:
 
 def _task_work(setting: Setting) -> Work:
     """Every task as it is, without the heads, and without each random set."""
-    names, draws = len(setting.data.benchmarks), setting.steering.draws or TASK_DRAWS
-    if not names:
-        rows = max(1.0, setting.batch_tokens / POCKET_ROW)
-        calls = POCKET_READ / POCKET_ROW / rows
-        once = Work(
-            POCKET_READ, generated=POCKET_WRITTEN, length=POCKET_ROW, rows=rows, calls=calls
-        )
-        return once * (2 + 2 * draws)
-    rows = max(1.0, setting.batch_tokens / QUESTION_TOKENS)
-    number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * (2 + 2 * draws)
-    return Work(number * QUESTION_TOKENS, length=QUESTION_TOKENS, rows=rows, calls=number / rows)
+    names, times = len(setting.data.benchmarks), 2 + 2 * (setting.steering.draws or TASK_DRAWS)
+    if names:
+        rows = max(1.0, setting.batch_tokens / QUESTION_TOKENS)
+        number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * times
+        calls, read = number / rows, number * QUESTION_TOKENS
+        return Work(read, length=QUESTION_TOKENS, rows=rows, calls=calls)
+    rows = max(1.0, setting.batch_tokens / POCKET_ROW)
+    calls, written = POCKET_READ / POCKET_ROW / rows, POCKET_WRITTEN
+    return Work(POCKET_READ, generated=written, length=POCKET_ROW, rows=rows, calls=calls) * times
 
 
 def _task_files(setting: Setting, out: Path, progress: Progress | None) -> Result:
@@ -452,18 +424,19 @@ def _task_files(setting: Setting, out: Path, progress: Progress | None) -> Resul
 
 def _tasks(setting: Setting) -> VerifyTasks:
     own = setting.data.benchmarks
+    removal = Removal(
+        draws=setting.steering.draws or TASK_DRAWS,
+        threshold=THRESHOLD,
+        seed=setting.seed,
+        batch_tokens=setting.batch_tokens,
+    )
     return VerifyTasks(
         own or (str(setting.at("task-files") / "files"),),
         str(setting.at("scores")),
         amounts(setting)[-1:],
         setting.model,
         limit=setting.steering.limit or (ITEMS if own else None),
-        removal=Removal(
-            draws=setting.steering.draws or TASK_DRAWS,
-            threshold=THRESHOLD,
-            seed=setting.seed,
-            batch_tokens=setting.batch_tokens,
-        ),
+        removal=removal,
         rank=ranked_by(setting),
     )
 
@@ -482,13 +455,11 @@ def training_steps(setting: Setting) -> Steps:
     config = TraterExperiment()
     # The corpus as it is, without and with more of the selected texts, or of random ones.
     tokens = config.tokens * 5 * len(config.seeds)
-    rows = config.batch_tokens / 32
-    work = Work(training=tokens, length=32, rows=rows, calls=tokens / config.batch_tokens)
-    rated = Work(forward=2 * 2.5e6, length=POCKET_DOCUMENT, rows=100, calls=700)
+    rows, calls = config.batch_tokens / 32, tokens / config.batch_tokens
+    work = Work(training=tokens, length=32, rows=rows, calls=calls)
+    work += Work(forward=2 * 2.5e6, length=POCKET_DOCUMENT, rows=100, calls=700)
     title = "models trained from nothing on rated texts"
-    step = study_step(
-        trater_experiment, lambda setting: TraterExperiment(), "trater", title, work + rated
-    )
+    step = study_step(trater_experiment, lambda setting: config, "trater", title, work)
     return (replace(step, stored="trater-pocket"),)
 
 
@@ -508,12 +479,9 @@ def rated_steps(setting: Setting) -> Steps:
     work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
     before = ("scores", *(step.name for step in corpus))
     draws, random = setting.steering.draws or RATED_DRAWS, "documents rated by random heads"
-    return score_steps(
-        setting,
-        *corpus,
-        study_step(use_rate, _rating, "rated", "documents rated by the heads", work, before),
-        Step("rated-random", random, _rate_by_random, work * draws, before),
-    )
+    rated = study_step(use_rate, _rating, "rated", "documents rated by the heads", work, before)
+    drawn = Step("rated-random", random, _rate_by_random, work * draws, before)
+    return score_steps(setting, *corpus, rated, drawn)
 
 
 def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Result:
@@ -611,9 +579,8 @@ def key_word_steps(setting: Setting) -> Steps:
     """The attention of every head on the key words of each prompt."""
 
     def settings(prompt: Prompted, setting: Setting) -> FindKeyTokens:
-        chat = in_chat(setting)
+        chat, scores = in_chat(setting), str(setting.at("scores"))
         measure = KeyTokens(prompt.words, prompt.answer, draws=0, chat=chat, seed=setting.seed)
-        scores = str(setting.at("scores"))
         return FindKeyTokens(prompt.prompt, scores, measure, "100%", setting.model, "score")
 
     own = (
@@ -640,17 +607,14 @@ def prompts(setting: Setting) -> tuple[Prompted, ...]:
         lines = files("headscope.papers") / "data" / "key_words.jsonl"
         rows = map(json.loads, lines.read_text("utf-8").splitlines())
         return tuple(Prompted(**row | {"words": tuple(row["words"])}) for row in rows)
-    known = {task.name: task for task in TASKS}
     found = []
-    for name in PROMPTED:
-        drawn = islice(known[name].rows("test", setting.seed), PROMPTS_EACH)
-        for number, row in enumerate(drawn, 1):
+    for task in (task for name in PROMPTED for task in TASKS if task.name == name):
+        own = task.name.removeprefix("pocket_").replace("_", "-")
+        for number, row in enumerate(islice(task.rows("test", setting.seed), PROMPTS_EACH), 1):
             within = row.get("source") or row["prompt"].splitlines()[1].partition(": ")[2]
-            own = name.removeprefix("pocket_").replace("_", "-")
-            answer, across = row["choices"][row["answer"]], known[name] in CROSS_LINGUAL
-            found.append(
-                Prompted(f"{own}-{number}", row["prompt"], answer, longest(within), across)
-            )
+            answer, across = row["choices"][row["answer"]], task in CROSS_LINGUAL
+            words = longest(within)
+            found.append(Prompted(f"{own}-{number}", row["prompt"], answer, words, across))
     return tuple(found)
 
 

@@ -12,11 +12,11 @@ from headscope.estimates import Estimate
 from headscope.heads import Head, count_of, count_words
 from headscope.measure.intervals import t_interval, wilson_interval
 from headscope.measure.statistics import p_draws
-from headscope.papers.cells import cell, hundred, less, range_of
-from headscope.papers.claims import LEVEL, of_removal, with_claims
+from headscope.papers.cells import beside, hundred, less, range_of, table
+from headscope.papers.claims import LEVEL, claimed, of_removal
 from headscope.papers.paper import Setting
-from headscope.papers.published import figure, paper_model, published, reference, value
-from headscope.papers.study_steps import joined, of_run, shown_by, titled, with_blocks
+from headscope.papers.published import ANY, figure, paper_model, reference, value
+from headscope.papers.study_steps import joined, of_run, shown_by, titled
 from headscope.papers.token_alignment_heads.setting import (
     FIGURE_5,
     FIGURE_28,
@@ -35,12 +35,13 @@ from headscope.papers.token_alignment_heads.steps import (
     rated_documents,
     selected_share,
 )
-from headscope.papers.trater.evidence import TRAINED, published_selection
-from headscope.papers.trater.result import MEASURES, Condition, Difference, TraterResult
+from headscope.papers.trater import result as trater
+from headscope.papers.trater.evidence import TRAINED
+from headscope.papers.trater.result import Condition, Difference, TraterResult
 from headscope.pocket.tasks import CROSS_LINGUAL
 from headscope.results.classes import ClassesResult, ClassShares
 from headscope.results.failures import FailuresResult, Kind
-from headscope.results.formation import CheckpointRow, FormationResult
+from headscope.results.formation import FormationResult
 from headscope.results.key_tokens import KeyTokensResult
 from headscope.results.overlap import OverlapResult, PairOverlap
 from headscope.results.rating import RatedCorpus
@@ -49,11 +50,10 @@ from headscope.results.tasks import TasksResult, tops
 from headscope.results.translation import TranslationResult
 from headscope.runs import encode
 from headscope.runs.reading import read_rows
-from headscope.shown.blocks import Bars, Cell, Claim, Findings, Reference, Row, Table
+from headscope.shown.blocks import Cell, Claim, Findings, Table, one_column, table_of
 
 LLAMA = "Llama-3.1-8B"
 SCRATCH = "8B trained from scratch"
-THIRDS = ("lowest third", "middle third", "highest third")
 #: The directions that the paper compares.
 FIGURES = {"Figure 5": FIGURE_5, "Figure 28": FIGURE_28, **GROUPS}
 MORE_SENTENCES = "more sentences a direction"
@@ -61,21 +61,7 @@ MORE_SENTENCES = "more sentences a direction"
 SHOWN = 240
 
 
-def _with_published(
-    title: str, rows: Mapping[str, Cell], cited: Reference, note: str = "", what: str = "here"
-) -> Table:
-    """Our figures and the published ones, a row each."""
-    made = tuple(Row(name, (own,)) for name, own in rows.items())
-    return Table(title, (what,), made, cited, note)
-
-
-def _published(
-    table: str, row: str, column: str, measure: str = "share", model: str = "any"
-) -> float | None:
-    return value(NAME, table, model=model, row=row, column=column, measure=measure)
-
-
-def _figure(table: str, row: str, column: str, measure: str = "share", model: str = "any") -> float:
+def _figure(table: str, row: str, column: str, measure: str = "share", model: str = ANY) -> float:
     return figure(NAME, table, model=model, row=row, column=column, measure=measure)
 
 
@@ -87,31 +73,21 @@ def show_links(setting: Setting) -> Findings:
     found = setting.result("links")
     if found is None or found["example"] is None:
         return Findings()
-    example = found["example"]
-    rows = tuple(
-        Row(word["target"], (cell(" ".join(word["source"]) or None, why="none"),))
-        for word in example["words"]
-    )
-    by = "a language model" if found["aligner"] == "llm" else found["aligner"]
-    how = (
-        "The links come with the data."
-        if by == "links"
-        else f"The links are those of {by}, which makes mistakes that were not counted here."
-    )
+    example, by = found["example"], found["aligner"]
+    words = ((word["target"], " ".join(word["source"]) or "none") for word in example["words"])
+    how = "The links come with the data."
+    if by != "links":
+        by = "a language model" if by == "llm" else by
+        how = f"The links are those of {by}, which makes mistakes that were not counted here."
     confidence = _figure("Section 2.1", "links", "confidence, above", "threshold")
-    note = (
-        f"{how} The paper takes links of GPT-4.1 with a confidence above {confidence:g} and shows "
-        "an English sentence with its Chinese translation."
-    )
-    title = f"{example['source']} ({found['direction']})"
+    note = f"The paper takes links of GPT-4.1 with a confidence above {confidence:g}."
+    compared = one_column(f"{example['source']} ({found['direction']})", "source word", words, note)
     share = found["linked"] / found["words"] if found["words"] else 0.0
-    counted_in = (
-        "scores count those"
-        if decoded(setting) == "reference"
-        else "scores count those of the model's own translations, which are linked in the same way"
-    )
-    said = f"{share:.0%} of {found['words']} target words have a source word; {counted_in}."
-    return Findings((Table(title, ("source word",), rows, note=note),), (), said, how)
+    counted_in = "those"
+    if decoded(setting) != "reference":
+        counted_in += " of the model's own translations, which are linked in the same way"
+    said = f"{share:.0%} of {found['words']} target words have a source word; scores count"
+    return Findings((compared,), (), f"{said} {counted_in}.", how)
 
 
 # Figures 3 and 4
@@ -122,25 +98,24 @@ def show_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Fin
     """Which share of the heads aligns tokens."""
     first, scores = found.models[0], setting.read("scores", TranslationResult)
     own = None if scores is None else bounds(scores)
-    most = _figure("Section 3.1", "token alignment heads", "all models, below")
+    row, most = "token alignment heads", _figure("Section 3.1", "token alignment heads",
+                                                 "all models, below")  # fmt: skip
     theirs: float | str = f"< {100 * most:g}"
     cited, model = bound(setting, "Section 3.1"), paper_model(NAME, setting.model.model)
     if model is not None:
-        of_all = _published("Section 3.1", "token alignment heads", "of all heads", model=model)
+        of_all = value(NAME, "Section 3.1", model=model, row=row, column="of all heads",
+                       measure="share")  # fmt: skip
         if of_all is not None:
             theirs = 100 * of_all
             cited = reference(NAME, "Section 3.1", model, default=model, differs=differs(setting))
-    low, high = own or (None, None)
-    share = hundred(first.shares.token_alignment, low, high)
-    table = _with_published(
-        "Token alignment heads",
-        {first.model or first.name: replace(share, published=theirs)},
-        cited,
+    share = replace(hundred(first.shares.token_alignment, *(own or ())), published=theirs)
+    note = (
         "The interval runs from heads whose whole interval lies above the threshold to those whose "
-        "interval reaches it.",
-        "% of all heads",
+        "interval reaches it."
     )
-    return with_blocks(shown, table, claims=class_claims(first, own, most))
+    rows = {first.model or first.name: share}
+    compared = beside("Token alignment heads", "% of all heads", rows, cited, note)
+    return claimed(shown, *class_claims(first, own, most), tables=[compared])
 
 
 def bounds(scores: TranslationResult) -> tuple[float, float] | None:
@@ -188,26 +163,15 @@ def show_positions(setting: Setting) -> Findings:
         return Findings()
     others = setting.data.others if setting.data.pairs else ()
     sections = ("Token alignment heads", "Every head")
-    shown = joined(
-        [
-            shown_by(setting, "scores", *sections),
-            *(titled(shown_by(setting.of(name), "scores", *sections), name) for name in others),
-        ]
-    )
+    elsewhere = (titled(shown_by(setting.of(name), "scores", *sections), name) for name in others)
+    shown = joined([shown_by(setting, "scores", *sections), *elsewhere])
     aligned = thirds([layer["token_alignment"] for layer in profile])
-    total = sum(aligned)
-    if not total:
+    if not sum(aligned):
         return shown
-    most = max(range(3), key=lambda at: aligned[at])
-    as_there = "as" if most == 1 else "unlike"
-    said = (
-        f"{count_words(aligned[most])} of {count_words(total)} token alignment heads "
-        f"({aligned[most] / total:.0%}) lie in the {THIRDS[most]} of the layers, {as_there} in the "
-        "paper's models, where they lie in the middle."
-    )
-    by = f"{count_words(aligned[1])} of {count_words(total)} lie in the middle third"
-    claim = Claim("token alignment heads lie in the middle layers", most == 1, by)
-    return replace(shown, found=said, more=with_claims(claim))
+    by = f"{count_words(aligned[1])} of {count_words(sum(aligned))} lie in the middle third"
+    name = "token alignment heads lie in the middle layers"
+    claim = Claim(name, max(range(3), key=lambda at: aligned[at]) == 1, by)
+    return claimed(replace(shown, found=""), claim, told=True)
 
 
 def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
@@ -225,26 +189,24 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 def show_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
     theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
-    least = _figure(
-        "Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA
-    )
-
-    def lowest(name: str, pairs: Sequence[PairOverlap]) -> Cell:
-        in_paper = f"\u2265 {least:g}" if name == "Figure 5" else None
-        return cell(min(pair.jaccard for pair in pairs), published=in_paper)
-
-    rows = {name: lowest(name, pairs) for name, pairs in theirs.items() if pairs}
-    table = _with_published(
-        "Lowest Jaccard index of the best heads of two directions",
-        rows,
-        bound(setting, "Section 3.2", LLAMA),
-        "Published: the lower bound that the paper gives for the ten directions of Figure 5.",
-    )
+    place = ("Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA)
+    least = _figure(*place)
+    rows = {
+        name: Cell(
+            min(pair.jaccard for pair in pairs),
+            published=f"\u2265 {least:g}" if name == "Figure 5" else None,
+        )
+        for name, pairs in theirs.items()
+        if pairs
+    }
+    title = "Lowest Jaccard index of the best heads of two directions"
+    note = "Published: the lower bound that the paper gives for the ten directions of Figure 5."
+    compared = beside(title, "here", rows, bound(setting, "Section 3.2", LLAMA), note)
     claims = [
         figure_5_claim(theirs["Figure 5"], least),
         *figure_28_claim(theirs["from English"], theirs["into English"]),
     ]
-    return with_blocks(shown, *([table] if rows else []), claims=claims)
+    return claimed(shown, *claims, tables=[compared] if rows else [])
 
 
 def among(pairs: Sequence[PairOverlap], own: Sequence[str]) -> list[PairOverlap]:
@@ -296,38 +258,29 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 @of_run("formation", FormationResult, "Checkpoints", "Over training")
 def show_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
-    rows = found.checkpoints
-    peak, last = max(rows, key=lambda row: row.shares.token_alignment), rows[-1]
-
-    def published_cells(row: CheckpointRow, column: str) -> dict[str, Cell]:
-        name = f"{row.name} (paper: {column})"
-        overlap = _figure("Figure 7", "token alignment heads", column, "overlap", SCRATCH)
-        share = _figure("Figure 6", "token alignment heads", column, model=SCRATCH)
-        return {
-            f"{name}, token alignment %": hundred(row.shares.token_alignment, published=share),
-            f"{name}, overlap with the last": cell(row.overlap_with_last, published=overlap),
-        }
-
+    checkpoints, row = found.checkpoints, "token alignment heads"
+    peak, last = max(checkpoints, key=lambda each: each.shares.token_alignment), checkpoints[-1]
+    rows = dict[str, Cell]()
+    for each, column in ((peak, "step 8000"), (last, "end")):
+        name = f"{each.name} (paper: {column})"
+        share = _figure("Figure 6", row, column, model=SCRATCH)
+        theirs = _figure("Figure 7", row, column, "overlap", SCRATCH)
+        rows[f"{name}, token alignment %"] = hundred(each.shares.token_alignment, published=share)
+        rows[f"{name}, overlap with the last"] = Cell(each.overlap_with_last, published=theirs)
     inactive = _figure("Section 4", "inactive heads", "end", model=SCRATCH)
-    cited = reference(
-        NAME, "Figure 6", setting.model.model, default=SCRATCH, differs=differs(setting)
-    )
-    table = _with_published(
-        "Compared with the paper's training",
-        {
-            **published_cells(peak, "step 8000"),
-            **published_cells(last, "end"),
-            "at the end, inactive %": hundred(last.shares.inactive, published=inactive),
-        },
-        cited,
+    rows["at the end, inactive %"] = hundred(last.shares.inactive, published=inactive)
+    model = setting.model.model
+    cited = reference(NAME, "Figure 6", model, default=SCRATCH, differs=differs(setting))
+    note = (
         "The first checkpoint is that with the largest share. The paper's share of inactive heads "
-        "is from section 4, its overlap from Figure 7.",
+        "is from section 4, its overlap from Figure 7."
     )
-    above = [row.above_chance.token_alignment for row in rows if row.above_chance is not None]
-    shares = [row.shares.token_alignment for row in rows]
-    heads = sum(rows[0].counts.each)
-    claim = formation_claim(shares, above if len(above) == len(rows) else None, heads)
-    return replace(shown, tables=(*shown.tables, table), more=with_claims(claim))
+    compared = beside("Compared with the paper's training", "here", rows, cited, note)
+    above = [each.above_chance.token_alignment for each in checkpoints if each.above_chance]
+    shares = [each.shares.token_alignment for each in checkpoints]
+    heads = sum(checkpoints[0].counts.each)
+    claim = formation_claim(shares, above if len(above) == len(checkpoints) else None, heads)
+    return claimed(replace(shown, tables=(*shown.tables, compared)), claim)
 
 
 def formation_claim(shares: Sequence[float], above: Sequence[float] | None, heads: float) -> Claim:
@@ -354,30 +307,48 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 @of_run("removal", RemovalResult, "Effect", "Measures", "Tests", "Loss")
 def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
-    tables = [*shown.tables]
+    tables = list[Table]()
     if "text" in found.measures:
         without, base = found.main_case.top, found.baseline
         drops = {
             key: f"< \u2212{_figure('Section 5.1', 'removal', 'largest drop, above', key):g}"
             for key in ("bleu", "chrf")
         }
-        texts = (without.text, base.text)
-        bleu = less(*(None if text is None else text.bleu for text in texts))
+        bleu = less(*(None if each.text is None else each.text.bleu for each in (without, base)))
         rows = {
-            "change of chrF++": _estimate(without.change.chrf, drops["chrf"]),
-            "change of BLEU": cell(bleu, published=drops["bleu"], digits=1, why="not measured"),
+            "change of chrF++": replace(Cell.of(without.change.chrf, 1), published=drops["chrf"]),
+            "change of BLEU": Cell(bleu, None, None, drops["bleu"], "not measured", 1),
         }
         note = "Published: the largest drops over the paper's models exceed these."
         title, cited = "Translation without the heads", bound(setting, "Section 5.1")
-        tables.insert(0, _with_published(title, rows, cited, note, f"top {without.label.k}"))
-        tables += example(setting)
-    return replace(shown, tables=tables, more=with_claims(*removal_claims(found)))
+        tables = [beside(title, f"top {without.label.k}", rows, cited, note)]
+        shown = replace(shown, tables=(*shown.tables, *example(setting)))
+    return claimed(shown, *removal_claims(found), tables=tables)
 
 
-def _estimate(
-    estimate: Estimate | None, published: float | str | None = None, factor: float = 1.0
-) -> Cell:
-    return replace(Cell.of(estimate, 1, "", factor), published=published)
+def example(setting: Setting) -> list[Table]:
+    """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
+    rows = [row for _, row in read_rows(setting.at("removal") / "outputs.jsonl")]
+    k = max((row["k"] for row in rows if row["condition"] == "top"), default=None)
+    made: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        if row["condition"] == "baseline" or (row["k"], row["gate"], row["draw"] or 0) == (k, 0, 0):
+            texts = {"source": row["source"], "reference": row["reference"]}
+            about = made.setdefault((row["direction"], row["id"]), texts)
+            about[row["condition"]] = row["output"]
+    titles = {
+        "source": "source",
+        "baseline": "no heads removed",
+        "top": f"top {k} removed",
+        "random": f"{k} random heads removed",
+        "random-layer-matched": f"{k} random heads of the same layers removed",
+    }
+    for (direction, _), about in made.items():
+        right = about["reference"].strip()
+        if about.get("baseline", "").strip() == right != about.get("top", right).strip():
+            shown = ((title, about.get(key)) for key, title in titles.items())
+            return [one_column(f"An example ({direction})", "text", shown)]
+    return []
 
 
 def removal_claims(found: RemovalResult) -> list[Claim]:
@@ -412,56 +383,26 @@ def removal_claims(found: RemovalResult) -> list[Claim]:
     return claims
 
 
-def example(setting: Setting) -> list[Table]:
-    """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
-    rows = [row for _, row in read_rows(setting.at("removal") / "outputs.jsonl")]
-    k = max((row["k"] for row in rows if row["condition"] == "top"), default=None)
-    made: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        kind = row["condition"]
-        if kind == "baseline" or (row["k"] == k and row["gate"] == 0 and not row["draw"]):
-            about = made.setdefault((row["direction"], row["id"]), {})
-            about |= {"source": row["source"], "reference": row["reference"], kind: row["output"]}
-    titles = {
-        "source": "source",
-        "baseline": "no heads removed",
-        "top": f"top {k} removed",
-        "random": f"{k} random heads removed",
-        "random-layer-matched": f"{k} random heads of the same layers removed",
-    }
-    for (direction, _), about in made.items():
-        right = about["reference"].strip()
-        if about.get("baseline", "").strip() == right != about.get("top", right).strip():
-            shown = tuple(Row(name, (cell(about.get(key)),)) for key, name in titles.items())
-            note = (
-                "The first test sentence that the model translates exactly as the reference, and "
-                "otherwise without the heads; so it shows how, not how often."
-            )
-            return [Table(f"An example ({direction})", ("text",), shown, note=note)]
-    return []
-
-
 # Figures 10 to 12
 
 
 @of_run("failures", FailuresResult, "First cases of each kind", "Kinds of failure")
 def show_failures(setting: Setting, found: FailuresResult, shown: Findings) -> Findings:
     """How translations fail without these heads."""
-    rows = {}
+    rows, total = {}, found.selected
     for kind in ("no translation", "missing details", "hallucination", "other"):
-        count, total = found.counts[kind], found.selected
-        low, high = wilson_interval(count, total) if total else (None, None)
-        share = count / total if total else None
-        theirs = _published("Section A.4", "failures", kind)
-        rows[kind] = hundred(share, low, high, published=theirs, why="no translation failed")
+        ends = wilson_interval(found.counts[kind], total) if total else ()
+        share = found.counts[kind] / total if total else None
+        theirs = value(NAME, "Section A.4", model=ANY, row="failures", column=kind, measure="share")
+        rows[kind] = hundred(share, *ends, published=theirs, why="no translation failed")
     note = (
         f"Of {found.rows} sentences those that are good as they are (chrF++ of at least "
         f"{found.rule.good:g}) and lose at least {found.rule.loss:g} points. Sorted by rules over "
         "words and links; how the paper sorted it does not say."
     )
     cited = bound(setting, "Section A.4")
-    table = _with_published("Kinds of failure", rows, cited, note, "share of failures %")
-    return with_blocks(shown, table, claims=failure_claim(found.counts, found.selected))
+    compared = beside("Kinds of failure", "share of failures %", rows, cited, note)
+    return claimed(shown, *failure_claim(found.counts, total), tables=[compared])
 
 
 def failure_claim(counts: Mapping[Kind, int], total: int) -> list[Claim]:
@@ -498,18 +439,11 @@ def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings
     }
     worst = min(changes, key=lambda name: changes[name].value)
     most = _figure("Section 5.2", "removal", "largest drop", "accuracy")
-    table = _with_published(
-        "The largest loss of a task",
-        {worst: _estimate(changes[worst], -most, 100)},
-        bound(setting, "Section 5.2"),
-        "Published: the largest loss of accuracy in the paper."
-        + ("" if setting.data.benchmarks else " The tasks are made from the pocket world."),
-        "change, points",
-    )
+    rows = {worst: replace(Cell.of(changes[worst], 1, factor=100), published=-most)}
+    title, cited = "The largest loss of a task", bound(setting, "Section 5.2")
+    compared = beside(title, "change, points", rows, cited)
     removal = replace(shown_by(setting, "removal", "Measures"), found="", sure="")
-    claims = task_claim(changes)
-    shown = with_blocks(joined([tasks, removal]), table, claims=claims)
-    return shown if claims else replace(shown, more={})
+    return claimed(joined([tasks, removal]), *task_claim(changes), tables=[compared])
 
 
 def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
@@ -543,52 +477,37 @@ def show_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> 
     """Whether these heads look at the words on which a prompt turns."""
     scores = {head.place: head.score or 0.0 for head in scored.heads}
     k = count_of(top(setting), setting.geometry.total)
-    rows, bars, looking = [], [], list[tuple[bool, bool]]()
+    rows = dict[str, tuple[Any, ...]]()
+    plain, looking = list[bool](), list[bool]()
     for prompt in prompts(setting):
         found = setting.read(f"key-words-{prompt.name}", KeyTokensResult)
         if found is None:
             continue
         attention = {head.place: head.score for head in found.heads}
         chosen, others, share = looked(attention, scores, k)
-        most = max(attention, key=lambda head: attention[head])
-        looking.append((others is None or chosen > others, prompt.mapping))
-        columns = {
-            "key words": cell(", ".join(prompt.words)),
-            f"top {k}": cell(chosen),
-            "other heads": cell(others, why="no other heads"),
-            "even": cell(found.uniform),
-            "others as high %": hundred(share, why="no other heads"),
-            "head that looks most": cell(str(most)),
-            "its attention": cell(attention[most]),
-            "its translation score": cell(scores[most]),
-        }
-        rows.append(Row(prompt.name, tuple(columns.values())))
-        bars.append((chosen, others, found.uniform))
+        looking.append(others is None or chosen > others)
+        plain += [] if prompt.mapping else looking[-1:]
+        words = ", ".join(prompt.words)
+        rows[prompt.name] = (words, chosen, others, hundred(share), found.uniform)
     if not rows:
         return Findings()
-    whose = (
-        "Prompts and their longest words are of the pocket world and stand for none of the "
-        "paper's, which are of HellaSwag, XNLI and XWinograd."
-        if setting.pocket
-        else "The prompts are ours. Key words of the French ending are the paper's, those of the "
-        "German one translate them (Figure 23 prints the French ones with its German prompt). For "
-        "inferences (XNLI) and pronouns (XWinograd) the paper gives none, so these are ours, too."
-    )
+    names = ("key words", f"top {k}", "other heads", "others as high %", "even")
     note = (
-        "Mean attention on the key words while the right answer is predicted. Even: were attention "
-        f"spread over all visible tokens alike. {whose}"
+        "Mean attention on the key words while the right answer is predicted; even: were attention "
+        "spread over all visible tokens alike. "
     )
-    title, names = "Attention on key words", tuple(row.name for row in rows)
-    series = (f"top {k}", "other heads", "even")
-    figure = Bars(title, names, series, tuple(bars), "attention", digits=2)
+    note += (
+        "Prompts are of the pocket world and stand for none of the paper's."
+        if setting.pocket
+        else "The prompts are ours, key words of endings the paper's (the German ones translated)."
+    )
+    shown = table("Attention on key words", names, rows, note)
     said = (
-        f"In {sum(more for more, _ in looking)} of {len(rows)} prompts the best heads look "
-        "at the key words more than the other heads do."
+        f"In {sum(looking)} of {len(rows)} prompts the best heads look at the key words more than "
+        "the other heads do."
     )
     cases = "Single prompts, as in the paper: they show cases and have no intervals."
-    claims = key_word_claim([more for more, mapping in looking if not mapping])
-    table = Table(title, tuple(columns), tuple(rows), note=note)
-    return Findings((table,), (figure,), said, cases, with_claims(*claims))
+    return claimed(Findings((shown,), (), said, cases), *key_word_claim(plain))
 
 
 def looked(
@@ -623,41 +542,33 @@ def key_word_claim(plain: Sequence[bool]) -> list[Claim]:
 def show_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     """Which texts need these heads."""
     rows, share = rated_documents(setting.at("rated")), selected_share(setting)
-    theirs, best = published_selection(), best_documents(rows, share)
+    best = best_documents(rows, share)
     random = (setting.result("rated-random") or {"draws": []})["draws"]
-    known = any("kind" in row for row in rows)
-    selected = []
-    for name, own in best.items() if known else ():
-        every = [row for row in rows if str(row.get("language") or "") == name]
-        kinds = [kind for draw in random for kind in draw["kinds"].get(name, ())]
-        drawn = kinds.count("bilingual") / len(kinds) if kinds else None
-        cells = (
-            cell(len(own), digits=0),
-            hundred(*bilingual(own)),
-            hundred(drawn),
-            hundred(bilingual(every)[0]),
+    tables = list[Table]()
+    if any("kind" in row for row in rows):
+        selected = dict[str, tuple[Any, ...]]()
+        for name, own in best.items():
+            every = [row for row in rows if str(row.get("language") or "") == name]
+            kinds = [kind for draw in random for kind in draw["kinds"].get(name, ())]
+            drawn = kinds.count("bilingual") / len(kinds) if kinds else None
+            parts = hundred(*bilingual(own)), hundred(drawn), hundred(bilingual(every)[0])
+            selected[name or "-"] = (len(own), *parts)
+        names = ("selected", "with translation %", "by random heads %", "of all %")
+        note = (
+            f"Selected: the {share:.1%} of each language with the highest scores (nats a token "
+            f"that the heads are worth). Random heads: the mean of {len(random)} sets."
         )
-        selected.append(Row(name or "-", cells))
-    columns = ("selected", "with translation %", "by random heads %", "of all %")
-    note = (
-        f"Selected: the {share:.1%} of each language with the highest scores (nats a token that "
-        "the heads are worth)."
-        + ("" if share == theirs else f" The paper selects {theirs:.1%}.")
-        + (f" Random heads: the mean of {len(random)} sets." if random else "")
-    )
-    examples = Table(
-        "The document of each language with the highest score",
-        ("score", "text"),
-        tuple(
-            Row(name, (cell(own[0]["score"]), cell(_cut(str(own[0]["text"])))))
-            for name, own in best.items()
-        ),
-        note="The paper's examples are mostly texts with their translation behind them, in "
-        "seven languages.",
-    )
-    translations = Table("Selected documents", columns, tuple(selected), note=note)
-    tables = (*([translations] if selected else []), *shown.tables, examples)
-    return replace(shown, tables=tables, more=with_claims(*rated_claim(best, rows, random)))
+        tables = [table("Selected documents", names, selected, note)]
+    first = ((name, {**own[0], "text": _cut(str(own[0]["text"]))}) for name, own in best.items())
+    columns = {"score": lambda row: row["score"], "text": lambda row: row["text"]}
+    examples = table_of("The document of each language with the highest score", first, columns)
+    shown = replace(shown, tables=(*shown.tables, examples))
+    return claimed(shown, *rated_claim(best, rows, random), tables=tables)
+
+
+def _cut(words: str) -> str:
+    plain = " / ".join(words.splitlines())
+    return plain if len(plain) <= SHOWN else f"{plain[: SHOWN - 1].rstrip()}…"
 
 
 def rated_claim(
@@ -695,24 +606,11 @@ def bilingual(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
     return number / len(rows), *wilson_interval(number, len(rows))
 
 
-def _cut(words: str) -> str:
-    plain = " / ".join(words.splitlines())
-    return plain if len(plain) <= SHOWN else f"{plain[: SHOWN - 1].rstrip()}…"
-
-
 # Table 1
 
+#: Mixtures in words, and which way the paper's scores go.
 MIXTURES = {"remove": "without the selected texts", "enhance": "with three times as many of them"}
-#: All mixtures in words, and which way the paper's scores go.
-NAMED = {
-    "baseline": "the corpus as it is",
-    **MIXTURES,
-    "remove random": "without as many random ones",
-    "enhance random": "with three times as many random ones",
-}
 WAYS = {"remove": -1, "enhance": 1}
-#: The column of Table 1 that is measured here.
-COLUMN = "flores_chrF++"
 
 
 @of_run("trater", TraterResult)
@@ -720,52 +618,29 @@ def show_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
     """What models learn from texts that need these heads."""
     conditions = {condition.kind: condition for condition in found.conditions}
     rows = {
-        f"{kind}: {words}": cell(
-            conditions[kind].mean.chrf_prompt if kind in conditions else None,
-            published=_trained(kind),
-            digits=2,
+        kind: replace(
+            Cell(condition.mean.chrf_prompt, why="not run", digits=2), published=_trained(kind)
         )
-        for kind, words in NAMED.items()
-        if kind in conditions or kind in ("baseline", *MIXTURES)
+        for kind, condition in conditions.items()
     }
     other = ("other data", "our mixtures")
     cited = reference(NAME, "Table 1", setting.model.model, default=TRAINED, differs=other)
-    columns = dict.fromkeys(
-        row.column for row in published(NAME) if (row.table, row.row) == ("Table 1", "baseline")
-    )
-    left = ", ".join(name for name in columns if name != COLUMN)
     note = (
         "Another experiment than the paper's: models of the pocket world's two languages, on a "
         f"corpus that is {found.corpus.bilingual_share_of_tokens:.0%} bilingual. Ours: chrF++ of "
-        f"held-out sentences by the translation prompt. The paper's other benchmarks ({left}) do "
-        f"not exist for this world. {found.unknown.get('note') or ''}".strip()
+        f"held-out sentences by the translation prompt. {found.unknown.get('note') or ''}".strip()
     )
-    table = _with_published("Models trained on mixtures", rows, cited, note, "chrF++")
-    differences = [
-        Row(name, tuple(_difference(given.get(key), digits) for key, _, digits in MEASURES))
-        for kind, condition in conditions.items()
-        for name, given in (
-            (f"{kind}: {NAMED.get(kind, kind)}", condition.differences),
-            (f"{kind}, less random", condition.against_random),
-        )
-        if given
+    compared = beside("Models trained on mixtures", "chrF++", rows, cited, note)
+    shown = trater.show(found, setting.at("trater"))
+    own = [
+        block
+        for part in shown.sections
+        if part.title in ("What the models can do", "Differences", "The paper")
+        for block in part.blocks
+        if isinstance(block, Table)
     ]
-    own = Table(
-        "Differences to the corpus as it is, and to random selections",
-        tuple(heading for _, heading, _ in MEASURES),
-        tuple(differences),
-        note="Means of differences between trainings of the same seed. Intervals are over test "
-        "sentences and items alone. The gain is what the source before a translation is worth "
-        f"in nats a token. {_power(found)}",
-    )
-    claims = trater_claim(conditions)
-    base = conditions.get("baseline")
-    said = "" if base is None else (
-        f"The corpus as it is gives chrF++ {base.mean.chrf_prompt:.1f}. "
-        + "".join(f"{claim.by[:1].upper()}{claim.by[1:]}." for claim in claims)
-    ).strip()  # fmt: skip
-    sure = "Intervals are over sentences; each mixture was trained with several seeds."
-    return Findings((table, own), (), said, sure if said else "", with_claims(*claims))
+    findings = Findings((compared, *own), (), " ".join(shown.finding), shown.uncertainty)
+    return claimed(findings, *trater_claim(conditions))
 
 
 def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
@@ -778,16 +653,12 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
         for kind, condition in conditions.items()
         if kind in MIXTURES
     }
-    by = ", ".join(
-        f"chrF++ {range_of(vars(measured[kind]))} {words}"
-        + (
-            ""
-            if (theirs := less(_trained(kind), _trained("baseline"))) is None
-            else f" (paper {theirs:+.1f})"
-        )
-        for kind, words in MIXTURES.items()
-    )
-    by += ", compared with random selections" if random else ""
+    parts = []
+    for kind, words in MIXTURES.items():
+        theirs = less(_trained(kind), _trained("baseline"))
+        paper = "" if theirs is None else f" (paper {theirs:+.1f})"
+        parts.append(f"chrF++ {range_of(vars(measured[kind]))} {words}{paper}")
+    by = ", ".join([*parts, *(["compared with random selections"] if random else [])])
     sides = [_side(difference) * WAYS[kind] for kind, difference in measured.items()]
     holds = False if -1 in sides else True if random and set(sides) == {1} else None
     decides = "more trainings" if random else "models trained on random selections of the same size"
@@ -811,25 +682,7 @@ def _side(change: Difference) -> int:
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
 
 
-def _difference(difference: Difference | None, digits: int) -> Cell:
-    return cell(None) if difference is None else Cell.of(difference, digits)
-
-
-def _power(found: TraterResult) -> str:
-    """Whether trainings at the paper's share could show anything."""
-    if not found.power:
-        return ""
-    each = "; ".join(
-        f"{case.kind} {case.change:+.1f} chrF++, power {case.power:.2f}" for case in found.power
-    )
-    enough = all(case.enough for case in found.power)
-    return (
-        "At the share that the paper selects as many trainings would be expected to show "
-        f"{each}, along the flatter and the steeper side of the trained mixtures: "
-        f"{'enough' if enough else 'too little, so none was trained'}."
-    )
-
-
 def _trained(kind: str) -> float | None:
     """The paper's chrF++ of a mixture; it has no random ones."""
-    return _published("Table 1", kind, COLUMN, "chrf", TRAINED)
+    place = {"row": kind, "column": "flores_chrF++", "measure": "chrf"}
+    return value(NAME, "Table 1", model=TRAINED, **place)
