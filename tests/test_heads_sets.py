@@ -42,6 +42,11 @@ def test_head_takes_whole_numbers_only(layer: object) -> None:
         Head(layer, 0)
 
 
+def test_head_takes_numpy_integers_and_equals_plain_ones() -> None:
+    assert Head(np.int64(2), np.int32(1)) == Head(2, 1)
+    assert type(Head(np.int64(2), 0).layer) is int
+
+
 @given(geometries)
 def test_geometry_agrees_with_itself(geometry: Geometry) -> None:
     heads = list(geometry.heads())
