@@ -215,3 +215,8 @@ def test_a_mask_of_another_shape_or_of_numbers_is_refused() -> None:
     for mask in (np.ones(GEOMETRY.shape), np.ones((2, 2), dtype=bool)):
         with pytest.raises(InputError, match="is a bool array of shape"):
             HeadSet.from_mask(GEOMETRY, mask)
+
+
+def test_values_equal_nothing_of_another_kind() -> None:
+    heads = HeadSet.parse("0.1", GEOMETRY)
+    assert heads != "0.1" and heads.removed() != heads
