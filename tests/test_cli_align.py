@@ -152,3 +152,16 @@ def test_bad_options_leave_an_earlier_result(
     assert code == 2
     assert said in err
     assert out.read_text() == "earlier\n"
+
+
+def test_the_annotator_is_asked_where_it_is_named(
+    command: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HEADSCOPE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    code, said, err = command(
+        "align", "--data", data, "--pair", "en-de", "--aligner", "llm", "--llm-model", "some",
+        "--base-url", "http://127.0.0.1:9/v1", "--cache", tmp_path / "cache",
+    )  # fmt: skip
+    assert (code, said) == (2, "")
+    assert "HEADSCOPE_API_KEY" in err

@@ -119,6 +119,17 @@ def test_lists_alone_need_a_geometry(command: Command, tmp_path: Path) -> None:
     assert code == 2 and "write it like 28x16" in err
 
 
+def test_lists_longer_than_a_file_name_are_compared(command: Command, tmp_path: Path) -> None:
+    heads = ",".join(f"{layer}.{head}" for layer in range(8) for head in range(16))
+    assert len(heads) > 255
+    said = command(
+        "compare", "overlap", heads, "0.1,0.2", "--geometry", "8x16", "--out", tmp_path / "run",
+        "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["pairs"][0]["intersection"] == 2
+
+
 HUB = """
 import contextlib, io, json, sys
 from headscope.cli import main

@@ -85,3 +85,17 @@ def test_a_file_that_is_no_text_is_refused(command: Command, model: Path, tmp_pa
         "--prompt-file", file,
     )  # fmt: skip
     assert code == 2 and "not UTF-8 (byte 4)" in err
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(b"\xef\xbb\xbfcat and dog\r\n")
+    said = command(
+        "find", "key-tokens", "--model", model, "--prompt-file", file, "--word", "cat",
+        "--heads", "0.0", "--draws", 0, "--max-new-tokens", 2, "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["prompt"] == "cat and dog" and told["words"][0]["spans"] == [[0, 3]]

@@ -26,6 +26,11 @@ def test_a_message_is_one_line_that_cannot_steer_a_terminal(text: str) -> None:
     assert line.isprintable()
 
 
+@given(st.text(alphabet=st.characters(categories=("L", "N", "P"))))
+def test_a_printable_line_stays_as_it_is(text: str) -> None:
+    assert output.one_line(text) == text
+
+
 def test_json_is_one_object_with_unrounded_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     output.emit({"score": 0.1 + 0.2, "name": "Größe", "low": float("nan")}, True, "not this")
     out = capsys.readouterr().out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +16,7 @@ from headscope.compare.verdicts import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.methods import MethodsResult, Verdict
-from headscope.runs import open_run
+from headscope.runs import encode, open_run
 from headscope.shown.blocks import Table
 from headscope.studies.compare.methods import CompareMethods, compare_methods
 from headscope.studies.compare.methods import command as methods
@@ -133,6 +135,23 @@ def test_agreement_beside_chance_is_that_of_all_outcomes(runs: list[str]) -> Non
     np.testing.assert_allclose([one.expected for one in found], expected, rtol=1e-12)
     assert [one.heads for one in found] == [2, 1, 3, 1, 0]
     assert sum(one.heads for one in found) == GEOMETRY.total
+
+
+def test_the_files_hold_the_same_in_full(runs: list[str], tmp_path: Path) -> None:
+    result = compare_methods(CompareMethods(tuple(runs), "2"), tmp_path / "out")
+    table = json.loads((tmp_path / "out" / "methods.json").read_text())
+    assert table == encode(result.comparison.heads)
+    with (tmp_path / "out" / "methods.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(HEADS)
+    for row, one in zip(rows, table, strict=True):
+        assert (int(row["layer"]), int(row["head"])) == (one["layer"], one["head"])
+        assert int(row["methods"]) == len(one["selected_by"])
+        for name, verdict in one["columns"].items():
+            assert float(row[f"{name} score"]) == verdict["score"]
+            assert row[f"{name} selected"] == str(int(verdict["selected"]))
+    again = compare_methods(CompareMethods(tuple(runs), "2"), tmp_path / "out")
+    assert again == result
 
 
 def test_two_runs_of_one_method_are_told_apart(runs: list[str], tmp_path: Path) -> None:

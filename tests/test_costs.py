@@ -154,6 +154,18 @@ def test_a_configuration_of_no_model_is_one_sentence(
     assert "\n" not in str(told.value) and len(str(told.value)) < 600
 
 
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+        ("Qwen/Qwen3-30B-A3B", "Qwen3-30B-A3B"),
+        ("Llama-3.1-70B", "Llama-3.1-70B"),
+    ],
+)
+def test_published_models_are_known_by_their_names(name: str, known: str) -> None:
+    assert read_shape(name) == replace(PUBLISHED[known], name=name)
+
+
 def test_of_a_model_on_the_hub_the_configuration_alone_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

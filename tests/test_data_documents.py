@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headscope.data.documents import DocumentFile, DocumentSource, digest_of, read_documents
 from headscope.data.rows import ID, Field, language_code, open_rows, read_fields, text_cell
@@ -131,6 +133,14 @@ def test_wanted_languages_end_the_reading_when_all_are_there(tmp_path: Path) -> 
     assert len(german.documents) == len(english.documents) == 2
     with pytest.raises(InputError, match="line 6 is not valid JSON"):
         read_documents(DocumentSource(str(path), limit=2))  # any language might follow
+
+
+@given(st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4))
+def test_the_digest_tells_texts_and_their_order_apart(some: list[str]) -> None:
+    plain = [one.encode("utf-8", "replace").decode() for one in some]
+    assert digest_of(plain) == digest_of(list(plain))
+    assert digest_of([*plain, "x"]) != digest_of(plain)
+    assert digest_of(["".join(plain)]) != digest_of(plain) or len(plain) == 1
 
 
 BAD = [

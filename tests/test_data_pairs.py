@@ -258,6 +258,12 @@ def test_parquet_with_struct_columns(tmp_path: Path) -> None:
     assert "row 1" in failure(flat)
 
 
+def test_formats_are_told_from_content_where_the_name_says_nothing(tmp_path: Path) -> None:
+    tsv = write(tmp_path / "first", "source\ttarget\nYes\tJa\n")
+    lines = write(tmp_path / "second", '{"source": "Yes", "target": "Ja"}\n')
+    assert read(tsv)[0].source == read(lines)[0].source == "Yes"
+
+
 # --- FLORES --------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,27 @@ def test_each_statement_says_its_own_answer_and_not_the_other(code: str) -> None
             assert not follows(second, prompt.answer_a) and not follows(second, prompt.answer_b)
 
 
+def test_prompts_are_the_same_facts_in_every_pair() -> None:
+    one, other = written("de-ru", 30, 5), written("ar-ja", 30, 5)
+    assert [p.answer_a.english for p in one.prompts] == [p.answer_a.english for p in other.prompts]
+    assert [p.stem for p in one.prompts] == [p.stem for p in other.prompts]
+    assert written("de-ru", 30, 5) == one
+    assert written("de-ru", 10, 5).prompts == one.prompts[:10]
+    assert written("de-ru", 30, 6).digest != one.digest
+
+
+def test_a_prompt_in_full() -> None:
+    prompts = {one.id: one for one in written("de-fr", 10**6).prompts}
+    assert len(prompts) == 8 * (2 * 8 * 7 + 3 * 6 * 5)
+    texts = [one.prompt.split("\n")[0] for one in prompts.values()]
+    assert any(
+        text.startswith("Eva kommt aus Japan. ") and text.endswith(" Eva vient du Mexique.")
+        for text in texts
+    )
+    one = next(one for one in prompts.values() if one.stem == "Eva works as a")
+    assert one.prompt.endswith("\nQuestion: What does Eva do for a living?\nAnswer:")
+
+
 @pytest.mark.parametrize(
     ("pair", "message"),
     [

@@ -22,7 +22,7 @@ from headscope.data.words import within
 from headscope.errors import InputError, MissingExtra
 from headscope.find import capture
 from headscope.find.alignment import count_hits, decoded, prompts_of, similar_sentences
-from headscope.find.capture import capture_greedy, stored_peaks
+from headscope.find.capture import Captured, capture_greedy, stored_peaks
 from headscope.find.scoring import NOWHERE
 from headscope.find.translation import translation_score
 from headscope.find.translation_config import TranslationScore
@@ -381,3 +381,16 @@ def test_what_was_not_kept_is_computed_again_and_said(
     again, _ = scored(lm, tmp_path)
     assert "--keep-peaks" in caplog.text
     np.testing.assert_array_equal(first.values, again.values)
+
+
+@pytest.mark.parametrize(("largest", "bits"), [(2**15 - 1, 16), (2**15, 32)])
+def test_peaks_take_16_bits_where_the_text_allows(largest: int, bits: int) -> None:
+    peaks = np.array([[[-1, 0], [largest, 7]]], dtype=np.int32)
+    packed = capture._pack([3], [Captured(peaks, (5, 6))])
+    assert packed["peaks"].dtype.itemsize * 8 == bits
+    ((index, found),) = capture._unpack(packed).items()
+    assert index == 3 and found.output_ids == (5, 6) and found.peaks.dtype == np.int32
+    np.testing.assert_array_equal(found.peaks, peaks)
+    # As older runs hold them.
+    older = capture._unpack(packed | {"peaks": peaks})[3]
+    np.testing.assert_array_equal(older.peaks, peaks)

@@ -63,6 +63,14 @@ def test_the_temperature_of_the_paper_at_some_steps() -> None:
     assert {paper.temperature_at(step) for step in (2480, 4000, 6199)} == {0.05}
 
 
+def test_presets_go_far_enough_and_follow_the_number_of_heads() -> None:
+    small = preset(None, 96)
+    assert small == preset("small", 1024) and small.steps <= 1000 and small.travel >= 15
+    assert preset(None, 1024) == preset("paper", 96) == MaskTraining()
+    slower = preset("paper", 1024, learning_rate=5e-3, steps=None)
+    assert slower.final_learning_rate == pytest.approx(5e-5) and slower.steps == 6200
+
+
 def test_a_schedule_that_cannot_get_to_zero_is_refused() -> None:
     with pytest.raises(InputError, match=r"none can get from 4 to 0; train more steps .* 15 is en"):
         preset("paper", 1024, steps=500)

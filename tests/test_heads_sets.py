@@ -42,6 +42,11 @@ def test_head_takes_whole_numbers_only(layer: object) -> None:
         Head(layer, 0)
 
 
+def test_head_takes_numpy_integers_and_equals_plain_ones() -> None:
+    assert Head(np.int64(2), np.int32(1)) == Head(2, 1)
+    assert type(Head(np.int64(2), 0).layer) is int
+
+
 @given(geometries)
 def test_geometry_agrees_with_itself(geometry: Geometry) -> None:
     heads = list(geometry.heads())
@@ -210,3 +215,8 @@ def test_a_mask_of_another_shape_or_of_numbers_is_refused() -> None:
     for mask in (np.ones(GEOMETRY.shape), np.ones((2, 2), dtype=bool)):
         with pytest.raises(InputError, match="is a bool array of shape"):
             HeadSet.from_mask(GEOMETRY, mask)
+
+
+def test_values_equal_nothing_of_another_kind() -> None:
+    heads = HeadSet.parse("0.1", GEOMETRY)
+    assert heads != "0.1" and heads.removed() != heads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from itertools import combinations, product
 
 import numpy as np
@@ -14,6 +15,7 @@ from headscope.measure import (
     bootstrap_difference,
     bootstrap_interval,
     bootstrap_score,
+    chrf,
     chrf_from_statistics,
     intervals,
     overlap,
@@ -143,6 +145,69 @@ def test_bootstrap_refuses_what_it_cannot_do() -> None:
         bootstrap_score(np.zeros((0, 24)), chrf_from_statistics)
 
 
+def test_bootstrap_of_a_corpus_score() -> None:
+    outputs = ["the cat sleeps", "a dog", "two birds fly", "no"]
+    references = ["the cat sleeps", "the dog", "three birds", "yes"]
+    score = chrf(outputs, references)
+    found = bootstrap_score(score.statistics, chrf_from_statistics, draws=40, seed=2)
+    random = np.random.default_rng(2)
+    values = []
+    for _ in range(40):
+        rows = np.repeat(np.arange(4), random.multinomial(4, [0.25] * 4))
+        values.append(chrf([outputs[i] for i in rows], [references[i] for i in rows]).value)
+    assert float(found.low) == pytest.approx(np.quantile(values, 0.025))
+    assert float(found.high) == pytest.approx(np.quantile(values, 0.975))
+
+
+def naive_difference(
+    conditions: list[np.ndarray], controls: list[np.ndarray], draws: int, seed: int
+) -> tuple[float, float, float]:
+    """Resampled sentence by sentence, every corpus scored by itself."""
+    chosen = [
+        [
+            np.repeat(np.arange(len(one)), weights)
+            for weights in np.random.default_rng([seed, len(one)]).multinomial(
+                len(one), np.full(len(one), 1 / len(one)), draws
+            )
+        ]
+        for one in conditions
+    ]
+
+    def mean(rows: list[np.ndarray]) -> float:
+        by_pair = []
+        for one, several, at in zip(conditions, controls, rows, strict=True):
+            below = [float(chrf_from_statistics(draw[at].sum(axis=0))) for draw in several]
+            by_pair.append(float(chrf_from_statistics(one[at].sum(axis=0))) - np.mean(below))
+        return float(np.mean(by_pair))
+
+    every = [np.arange(len(one)) for one in conditions]
+    estimates = [mean([by_pair[draw] for by_pair in chosen]) for draw in range(draws)]
+    low, high = np.quantile(estimates, [0.025, 0.975])
+    return mean(every), float(low), float(high)
+
+
+def chrf_counts(sentences: int, seed: int, controls: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of outputs and of their controls that chrF can be computed from."""
+    random = np.random.default_rng(seed)
+    totals = random.integers(0, 30, (1 + controls, sentences, 2, 8))
+    matches = random.binomial(totals.min(axis=2), random.uniform(0.2, 0.9, (1 + controls, 1, 1)))
+    counts = np.stack([totals[:, :, 0], totals[:, :, 1], matches], axis=-1).reshape(
+        1 + controls, sentences, -1
+    )
+    return counts[0], counts[1:]
+
+
+@pytest.mark.parametrize("block", [1, 90, 8_000_000])
+def test_difference_equals_the_naive_one_whatever_the_block_size(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intervals, "BLOCK", block)
+    pairs = [chrf_counts(9, seed=1), chrf_counts(4, seed=2)]
+    conditions, controls = [one for one, _ in pairs], [several for _, several in pairs]
+    found = bootstrap_difference(conditions, controls, chrf_from_statistics, draws=30, seed=6)
+    assert astuple(found) == pytest.approx(naive_difference(conditions, controls, 30, 6), abs=1e-9)
+
+
 # Difference of a condition and its controls
 
 
@@ -265,6 +330,40 @@ def test_randomisation_approaches_the_exact_test(values: list[tuple[int, int]]) 
         )
         # Five standard deviations of 4,999 trials are 0.035 at most.
         assert found == pytest.approx(exact, abs=0.036)
+
+
+def naive_p(conditions: list[np.ndarray], controls: list[np.ndarray], trials: int) -> float:
+    """The test by its definition: a loop over trials, pairs and sentences."""
+    random = np.random.default_rng(11)
+    draws = len(controls[0])
+    score = chrf_from_statistics
+
+    def mean(parts: list[np.ndarray]) -> float:
+        return float(np.mean([float(score(part.sum(axis=0))) for part in parts]))
+
+    observed = np.mean([mean([c[d] for c in controls]) for d in range(draws)]) - mean(conditions)
+    as_large = 0
+    for _ in range(trials):
+        draw = int(random.integers(draws))
+        lower, upper = [], []
+        for one, several in zip(conditions, controls, strict=True):
+            low, high = one.copy(), several[draw].copy()
+            for sentence in range(len(one)):
+                if random.random() < 0.5:
+                    low[sentence], high[sentence] = high[sentence].copy(), low[sentence].copy()
+            lower.append(low)
+            upper.append(high)
+        as_large += mean(upper) - mean(lower) >= observed - 1e-9
+    return (1 + as_large) / (1 + trials)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 8])
+def test_randomisation_equals_the_naive_one_in_law(seed: int) -> None:
+    pairs = [chrf_counts(6, seed=seed), chrf_counts(4, seed=seed + 100)]
+    conditions, controls = [one for one, _ in pairs], [several for _, several in pairs]
+    found = p_sentences(conditions, controls, chrf_from_statistics, trials=9999)
+    # Five standard deviations of 1,500 and 9,999 trials together are 0.07 at most.
+    assert found == pytest.approx(naive_p(conditions, controls, 1500), abs=0.07)
 
 
 def test_randomisation_sees_harm_and_its_direction() -> None:

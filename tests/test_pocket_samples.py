@@ -34,7 +34,7 @@ from headscope.pocket.mixture import (
     monolingual_sentences,
     person,
 )
-from headscope.pocket.sample import TASKS, sample_pairs, task_items
+from headscope.pocket.sample import TASKS, sample_documents, sample_pairs, task_items
 from headscope.pocket.tasks import TASKS as TASK_FILES
 from headscope.pocket.tasks import write_tasks
 from headscope.pocket.train import corpus_batches
@@ -72,6 +72,18 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(
 ) -> None:
     larger = sample_pairs(direction, "dev", n + more, seed)
     assert larger.pairs[:n] == sample_pairs(direction, "dev", n, seed).pairs
+
+
+def test_the_other_direction_has_the_same_sentences_and_links_turned_round() -> None:
+    there = sample_pairs("de-ru", "dev", 30, 3)
+    back = {pair.source: pair for pair in sample_pairs("ru-de", "dev", 30, 3).pairs}
+    shared = [pair for pair in there.pairs if pair.target in back]
+    assert len(shared) >= 25
+    for pair in shared:
+        other = back[pair.target]
+        assert other.target == pair.source
+        assert pair.links is not None
+        assert other.links == {(j, i) for i, j in pair.links}
 
 
 def test_a_sample_is_the_same_data_as_the_file_written_of_it(tmp_path: Path) -> None:
@@ -155,6 +167,16 @@ def test_every_sentence_is_of_the_split_and_documents_have_a_length() -> None:
             assert {split_of(one) for one in some} == {split}
 
 
+def test_what_the_world_lacks_is_named() -> None:
+    for code, split, n, message in (
+        ("fr", "dev", 1, "no language 'fr'"),
+        ("de", "devel", 1, "no split 'devel'; known: train, dev, test"),
+        ("de", "dev", 0, "at least one document"),
+    ):
+        with pytest.raises(InputError, match=message):
+            sample_documents(code, split, n, 0)
+
+
 @pytest.mark.parametrize("split", ["dev", "test"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fact_asked_for_is_told_once_and_is_of_the_split(split: str, kind: str) -> None:
@@ -190,6 +212,15 @@ def test_a_seed_decides_and_fewer_are_the_first_ones() -> None:
     assert many == sample_questions("dev", 20, 5)
     assert many.questions != sample_questions("dev", 20, 6).questions
     assert many.path == "pocket:dev" and many.unanswerable == 0
+
+
+def test_what_the_world_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="n is 0"):
+        sample_questions("dev", 0, 0)
+    with pytest.raises(InputError, match="no kind of question"):
+        sample_questions("dev", 1, 0, "three-languages")
+    with pytest.raises(InputError, match="no language 'fr'"):
+        sample_questions("dev", 1, 0, "any", ("fr",))
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +287,14 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         write_tasks(tmp_path / "new", n=10**22)
 
 
+def test_the_command_writes_the_tasks(command: Any, tmp_path: Path) -> None:
+    done = command("pocket", "tasks", "--out", str(tmp_path / "t"), "--n", "2", "--json")
+    assert done.code == 0
+    result = json.loads(done.out)
+    assert result["tasks"] == {task.name: 2 for task in TASK_FILES}
+    assert {"signature", "run", "seconds"} <= result.keys()
+
+
 def test_a_corpus_has_the_share_of_translations_it_was_asked_for() -> None:
     drawn = list(islice(corpus_documents("train", 3, share=0.25), 800))
     bilingual = [one for one in drawn if one.kind == "bilingual"]
@@ -266,6 +305,13 @@ def test_a_corpus_has_the_share_of_translations_it_was_asked_for() -> None:
     assert len({one.text for one in drawn}) == len({one.id for one in drawn}) == 800
     again = corpus_documents("train", 3, share=0.25)
     assert list(islice(again, 800)) == drawn
+
+
+def test_both_kinds_have_as_many_sentences() -> None:
+    drawn = list(islice(corpus_documents("dev", 0, 0.5, ("en",), ("de",), (2, 2)), 200))
+    ends = Counter((one.kind, sum(one.text.count(mark) for mark in ".?!")) for one in drawn)
+    assert set(ends) == {("bilingual", 4), ("monolingual", 4)}
+    assert {one.to for one in drawn} == {"", "de"} and {one.language for one in drawn} == {"en"}
 
 
 def test_a_translation_says_the_same(pocket: LanguageModel) -> None:
@@ -352,3 +398,9 @@ def test_facts_are_held_out_and_the_same_in_every_pair() -> None:
             name = prompt.prompt.split(" ")[0].casefold()
             for value in (prompt.answer_a.english, prompt.answer_b.english):
                 assert item_split(f"origin {name} {value}") != "train"
+
+
+@pytest.mark.parametrize("pair", ["de-fr", "de", "de-de", ""])
+def test_pairs_the_world_lacks(pair: str) -> None:
+    with pytest.raises(InputError, match="no contradictions"):
+        transfer_prompts(pair, "test", 5, 0)

@@ -125,6 +125,19 @@ def test_batches_depend_on_the_step_alone(tokenizer: Any, first: int) -> None:
         assert one.input_ids.numel() <= config.batch_tokens
 
 
+def test_rates_warm_up_and_end_near_nought() -> None:
+    config = PocketTraining(steps=1000, warmup=10, decay_share=0.5)
+    rates = [train._rate(step, config) for step in range(1000)]
+    assert rates[:10] == pytest.approx([(n + 1) / 10 for n in range(10)])
+    assert set(rates[10:500]) == {1.0}
+    assert rates[500:] == pytest.approx([1 - n / 500 for n in range(500)])
+    config = replace(config, dropout_steps=100, dropout_rate=0.1, dropout_warmup=5)
+    rates = [train._rate(1000 + step, config) for step in range(100)]
+    assert rates[:5] == pytest.approx([0.1 * (n + 1) / 5 for n in range(5)])
+    assert rates[20] == pytest.approx(0.1) and rates[60] == pytest.approx(0.05)
+    assert rates[99] == pytest.approx(0.1 / 80)
+
+
 def test_heads_are_dropped_document_by_document_in_the_last_steps_alone() -> None:
     config = PocketTraining(steps=10, head_dropout=0.25)
     geometry = Geometry.uniform(6, 16)

@@ -369,6 +369,13 @@ def test_shots_in_python_are_those_of_the_command(tmp_path: Path) -> None:
     assert with_shots(plain, 3, seed=4) == commanded
 
 
+def test_the_pocket_model_takes_shots_of_its_training_sentences() -> None:
+    choice = PairsChoice(("en-de",), limit=4, shots=2)
+    one = read_directions(choice, "pocket", "test")["en-de"]
+    assert len(one.pairs) == 4 and len(one.shots) == 2
+    assert not sentences(one.shots) & sentences(one.pairs)
+
+
 def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
     """The resolved chat, the shots and their digest are in the signature; verifying uses both."""
     folder = tmp_path / "model"

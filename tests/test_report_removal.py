@@ -33,6 +33,16 @@ def other(tmp_path: Path, **entries: Any) -> Path:
     return write_removal(tmp_path / "other", entries=entries)
 
 
+def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
+    missing = blocks_of(shown(write_removal(tmp_path / "run")), NotMeasured)
+    assert [(one.title, one.why) for one in missing] == [
+        ("COMET", "not installed"),
+        ("BLEURT", "not installed"),
+    ]
+    missing = blocks_of(shown(other(tmp_path, not_measured={})), NotMeasured)
+    assert {one.why for one in missing} == {"the run does not say why"}
+
+
 def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
     told = shown(write_removal(tmp_path / "run", draws=0))
     assert "there are no random heads to compare with" in told.finding[0]

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 import process_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
-from headscope.lm import load
+from headscope.lm import LanguageModel, load
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.studies.models import ModelChoice
@@ -26,7 +26,7 @@ from headscope.studies.report import write_report
 from headscope.studies.use.adapt import UseAdapt, use_adapt
 from headscope.studies.use.gates import GateChoice
 from headscope.studies.use.prompts import PromptsChoice
-from headscope.studies.use.steering import Steer, steering_heads
+from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
 from lm_helpers import saved
 from writing_helpers import language_run
 
@@ -172,6 +172,19 @@ def test_gates_that_fit_no_prompts_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_without_comparing_nothing_else_is_written(
+    adapt: Callable[..., dict[str, Any]], place: Path
+) -> None:
+    told = adapt(
+        "--heads", "0.1", "--scale", 2, "--outside", 0.9, "--prompt", "Hi", "--prompt", "Ho",
+        "--no-compare", out="alone", data=False,
+    )  # fmt: skip
+    assert told["gate"]["applied"]["heads"]["0.1"] == 2
+    assert told["changed"] is None
+    assert [set(row) for row in told["outputs"]] == [{"id", "prompt", "text"}] * 2
+    assert len(told["gate"]["applied"]["heads"]) == 8
+
+
 def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
     config = UseAdapt(
         GateChoice(heads="0.1,1.2", scale=3.0),
@@ -235,6 +248,18 @@ def test_the_gate_is_on_in_every_condition(
         with lm.gated(every), feed_forward_gated(lm, torch.tensor([1.0, 0.0])):
             wanted = [one.text for one in lm.generate(asked, how)]
         assert [row["output"] for row in rows if row["condition"] == kind] == wanted
+
+
+def test_the_pocket_model_has_prompts_of_its_own(
+    loaded: None, pocket: LanguageModel, tmp_path: Path
+) -> None:
+    found = language_run(tmp_path / "found", pocket.geometry, {"de": "1.5,1.8"})
+    config = Steer(("de",), str(found), k=1, factors=(2.0,), draws=1, max_new_tokens=4)
+    config = Steer(**{**vars(config), "prompts": type(config.prompts)(limit=4)})
+    told = steer(config, tmp_path / "run")
+    assert told.groups["de"].prompts == 4
+    assert "to German" in rows_of(tmp_path / "run" / "prompts.jsonl")[0]["prompt"]
+    assert config.model == ModelChoice() and FACTORS == (0.5, 1.5, 2.0, 3.0, 5.0)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.executors import Execution
@@ -49,6 +52,29 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def plan(folder: Path, files: tuple[CorpusFile, ...], chunk: int) -> Plan:
     return Plan(folder, files, Columns(), Loader("m"), GATE, Rating(), Written(chunk=chunk))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 9), st.integers(1, 12))
+def test_every_chunk_has_one_task(sizes: list[int], tasks: int, chunk: int) -> None:
+    files = tuple(
+        CorpusFile(f"f{at}", f"f{at}.jsonl", "jsonl", records=size) for at, size in enumerate(sizes)
+    )
+    one = plan(Path("/no/such/folder"), files, chunk)
+    given_out = [
+        f"{file.name}-{number:06d}"
+        for rank in range(tasks)
+        for file, numbers in one.left(rank, tasks)
+        for number in numbers
+    ]
+    assert Counter(given_out) == Counter(one.chunks().keys())
+    assert sum(one.chunks().values()) == sum(sizes)
+
+
+def test_one_file_keeps_all_tasks_busy() -> None:
+    files = (CorpusFile("f", "f.jsonl", "jsonl", records=1000),)
+    one = plan(Path("/no/such/folder"), files, 10)
+    assert [sum(len(n) for _, n in one.left(rank, 8)) for rank in range(8)] == [13] * 4 + [12] * 4
 
 
 def surveyed(folder: Path) -> tuple[CorpusFile, ...]:

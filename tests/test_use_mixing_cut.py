@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headscope.use.mixing import choose as cutting
 from headscope.use.mixing.choose import BITS, Blocks, Places, cut, streaming_cut
-from headscope.use.mixing.index import record_keys, score_order
+from headscope.use.mixing.index import mixed, record_keys, score_order
 
 # Places close to each other as well as far apart: their first bits agree or they do not.
 half = st.integers(0, 2**64 - 1) | st.integers(0, 3) | st.integers(2**63 - 2, 2**63 + 2)
@@ -117,6 +117,15 @@ def test_the_order_of_scores_is_the_reverse_of_theirs(scores: list[float]) -> No
         for b, second in zip(scores, order, strict=True):
             assert (first < second) == (a > b)
             assert (first == second) == (a == b)
+
+
+def test_draws_for_different_purposes_and_seeds_differ() -> None:
+    keys = np.arange(4000, dtype=np.uint64)
+    orders = [mixed(keys, 0, "baseline"), mixed(keys, 0, "order 0"), mixed(keys, 1, "baseline")]
+    ranks = np.array([np.argsort(np.argsort(one)) for one in orders], dtype=float)
+    together = np.corrcoef(np.vstack([ranks, np.arange(4000)]))
+    assert np.abs(together[~np.eye(4, dtype=bool)]).max() < 0.08
+    assert all(len(np.unique(one)) == 4000 for one in orders)
 
 
 def test_keys_tell_texts_languages_and_ids_apart() -> None:

@@ -26,7 +26,7 @@ from headscope.runs.folder import reopen_run
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
+from headscope.studies.verify.removal import VerifyRemoval, read_test_directions, verify_removal
 from headscope.verify.translation import Removal, conditions, measures
 from headscope.verify.translation.evidence import evidence, statistics
 from headscope.verify.translation.measures import Measures, Translations, kept_from, measure
@@ -84,6 +84,10 @@ def plain(value: Any) -> Any:
 
 def parts_of(out: Path) -> list[str]:
     return [row["key"] for row in rows_of(out / "parts" / "outputs.jsonl")]
+
+
+def without(result: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if name not in ("run", "seconds", *names)}
 
 
 def test_outputs_are_those_of_a_model_with_folded_weights(
@@ -204,6 +208,24 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
         verify_removal, config, tmp_path, 2 * 17, titles=("translating",), changes=changes
     )
     assert kept["outputs.jsonl"].count(b"\n") == 4
+
+
+def test_what_was_not_measured_is_null_until_it_is(
+    model: Path, pairs: PairsChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = removed(model, pairs, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("headscope.measure.metrics._sacrebleu", absent)
+        bare = removed(model, pairs, tmp_path / "bare")
+    assert bare["not_measured"].keys() >= {"chrf", "bleu", "source_copy"}
+    assert "not installed" in bare["not_measured"]["chrf"]
+    for one in (bare["baseline"], *bare["conditions"], bare["directions"]["en-de"]["baseline"]):
+        assert one["chrf"] is one["bleu"] is one["source_copy"] is None
+        assert isinstance(one["empty"], float)
+    top = bare["conditions"][0]
+    assert top["p_sentences"] is top["p_draws"] is bare["p_value"] is None
+    assert top["change"]["chrf"] == {"value": None, "low": None, "high": None}
+    assert without(measured_again(tmp_path / "bare")) == plain(without(whole))
 
 
 def absent(*_: Any) -> Any:
@@ -486,6 +508,17 @@ def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
         Removal(**settings)
     with pytest.raises(InputError, match="no set of heads"):
         conditions([], Removal())
+
+
+def test_how_many_of_pockets_own_sentences_are_taken() -> None:
+    def sizes(*pair: str, limit: int | None = None) -> list[int]:
+        found = read_test_directions(PairsChoice(pair, limit=limit), "pocket", 0)
+        assert {one.path for one in found.values()} == {"pocket:test"}
+        return [len(one.pairs) for one in found.values()]
+
+    assert sizes("en-de") == [200]
+    assert sizes("all") == [50] * 20
+    assert sizes("en-de", "ru-tr", limit=3) == [3, 3]
 
 
 def test_pocket_needs_its_translation_heads(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headscope.pocket.world.languages import en, language
+from headscope.pocket.world.languages import en, language, ru, tr
 from headscope.pocket.world.sentences import (
     PRONOUNS,
     Clause,
@@ -247,6 +247,31 @@ LINKS: list[Said] = [
 ]  # fmt: skip
 
 
+PLURALS = {
+    "es": {"thief": "ladrones", "fish": "peces", "bus": "autobuses", "garden": "jardines",
+           "king": "reyes", "coffee": "cafés", "umbrella": "paraguas", "tree": "árboles",
+           "clock": "relojes"},
+    "ru": {"child": "дети", "tree": "деревья", "apple": "яблоки", "father": "отцы",
+           "flower": "цветы", "museum": "музеи", "book": "книги", "message": "сообщения",
+           "taxi": "такси"},
+    "tr": {"juice": "meyve suları", "clock": "saatler", "son": "oğullar", "bus": "otobüsler",
+           "shop": "dükkânlar", "city": "şehirler", "sister": "kız kardeşler"},
+}  # fmt: skip
+
+
+PASTS = {
+    "de": {"see": "hat gesehen", "follow": "ist gefolgt", "work": "hat gearbeitet",
+           "visit": "hat besucht", "photograph": "hat fotografiert", "wait_for": "hat gewartet auf",
+           "be": "war"},
+    "es": {"be": "era", "drive": "condujo", "follow": "siguió", "meet": "se encontró con",
+           "thank": "dio las gracias", "sit": "estaba sentado", "eat": "comió"},
+    "ru": {"see": "видел", "find": "нашёл", "carry": "нёс", "smile": "улыбался",
+           "follow": "следовал за", "be": "был"},
+    "tr": {"eat": "yedi", "cook_food": "pişirdi", "hate": "nefret etti", "sell": "sattı",
+           "run": "koştu", "see": "gördü", "be": "idi", "understand": "anladı"},
+}  # fmt: skip
+
+
 #: Words that a language does not tell apart.
 SHARED: dict[str, list[set[str]]] = {
     "de": [{"carry", "wear"}],
@@ -276,6 +301,13 @@ def test_links_to_english(said: Said) -> None:
     assert linked == {tuple(map(int, pair.split("-"))) for pair in links.split()}
 
 
+def test_plurals_and_pasts() -> None:
+    for code, plurals in PLURALS.items():
+        assert {word: language(code).plural(word) for word in plurals} == plurals
+    for code, pasts in PASTS.items():
+        assert {verb: language(code).past(verb) for verb in pasts} == pasts
+
+
 @pytest.mark.parametrize("code", SHARED)
 def test_every_concept_has_a_word_of_its_own(code: str) -> None:
     names = {name for name, concept in concepts().items() if concept.kind == "name"}
@@ -285,6 +317,22 @@ def test_every_concept_has_a_word_of_its_own(code: str) -> None:
         by_word.setdefault(language(code).citation(concept), set()).add(concept)
     assert all(word.strip() for word in by_word)
     assert [same for same in by_word.values() if len(same) > 1] == SHARED[code]
+
+
+@pytest.mark.parametrize("code", ["es", "ru"])
+@pytest.mark.parametrize("tense", ["present", "past"])
+def test_every_verb_tells_its_persons_apart(code: str, tense: str) -> None:
+    if (code, tense) == ("ru", "past"):  # which has a gender instead of persons
+        return
+    for verb in of_kind("verb"):
+        if verb.id == "be" and code == "ru":
+            continue
+        predicate = "big" if verb.id == "be" else ""
+        forms = {
+            text_of(code, say(who, verb.id, predicate=predicate, past=tense == "past"))
+            for who in (*PRONOUNS, "the man")
+        }
+        assert len(forms) == 5, verb.id
 
 
 def test_every_russian_noun_renders_in_every_case_and_number() -> None:
@@ -300,6 +348,15 @@ def test_every_russian_noun_renders_in_every_case_and_number() -> None:
         assert singular.isdisjoint(several) == (noun.id not in indeclinable), noun.id
 
 
+def test_every_russian_adjective_agrees_in_four_ways() -> None:
+    for adjective in of_kind("adjective"):
+        forms = {
+            render(Sentence(say(noun, "be", predicate=adjective.id)), ru).pieces[-1].text
+            for noun in ("the house", "the school", "the field", "the+ house")
+        }
+        assert len(forms) == 4, adjective.id
+
+
 @pytest.mark.parametrize(
     ("noun", "accusative"),
     [("book", "kitabı"), ("pilot", "pilotu"), ("pear", "armudu"), ("wolf", "kurdu"),
@@ -309,6 +366,19 @@ def test_every_russian_noun_renders_in_every_case_and_number() -> None:
 )  # fmt: skip
 def test_turkish_accusative(noun: str, accusative: str) -> None:
     assert text_of("tr", say("i", "see", f"this {noun}")) == f"Ben bu {accusative} görüyorum."
+
+
+def test_no_two_turkish_noun_forms_coincide_in_one_place() -> None:
+    """As subjects no two nouns are confused, with whatever owner and number."""
+    assert all(tr.plural(noun.id) != tr.citation(noun.id) for noun in of_kind("noun"))
+    assert all(tr.past(verb.id)[-1] in "iıuü" for verb in of_kind("verb"))
+    said = [
+        text_of("tr", say(f"{determiner} {noun.id}", "sleep"))
+        for noun in of_kind("noun")
+        for owner in ("the", "my", "your", "our")
+        for determiner in (owner, f"{owner}+")
+    ]
+    assert len(set(said)) == len(said)
 
 
 def test_different_turkish_sentences_differ() -> None:
