@@ -158,7 +158,7 @@ def batch_gradients(
     again = checkpointed(lm) if checkpoint else contextlib.nullcontext()
     with torch.enable_grad(), frozen(lm.model), lm.gated(own), again:
         flat = losses_at(lm, batch, learned)
-        parts = flat.split([len(row) - 1 for row in rows])
+        parts = torch.split(flat, [len(row) - 1 for row in rows])
         losses = torch.stack([part.mean() for part in parts])
         (gradients,) = torch.autograd.grad(losses.sum(), own)
     return losses.detach(), gradients
