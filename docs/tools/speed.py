@@ -43,6 +43,8 @@ def page(result: dict[str, Any]) -> str:
         f"the {result['clock']}.",
         f"Packages: {'; '.join(versions) or 'none'}.",
     ]
+    if result["quick"]:
+        about.insert(0, "**A trial of the command at its smallest size: no measurement.**")
     head = "| job | model | against | ratio (least–most) | aim | seconds: headscope, other | same |"
     rows = [head, "|---|---|---|---|---|---|---|", *map(row, result["rows"])]
     left_out = [f"* {one['model']}, {one['what']}: {one['why']}" for one in result["left_out"]]
