@@ -504,7 +504,7 @@ def published_loop(lm: LanguageModel, texts: Sequence[Answered], update: bool) -
     gate = torch.nn.Parameter(torch.ones(lm.geometry.shape, device=lm.device))
     adam = torch.optim.AdamW([gate], lr=1e-2, weight_decay=1e-2)
     products = []
-    with frozen(lm):
+    with frozen(lm.model):
         for text in texts:
             ids = torch.tensor([text.ids], device=lm.device)
             with lm.gated(gate):
