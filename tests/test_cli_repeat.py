@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headscope.cli.repeat import REPEATS, _fingerprint
+from headscope.cli.repeat import REPEATS, fingerprint
 from headscope.settings import build, options_in
 from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
@@ -95,6 +95,31 @@ def test_what_has_changed_is_looked_at_again(
     assert len(loads) == 2
 
 
+def test_data_that_changes_meanwhile_is_not_what_was_read(
+    place: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = ModelChoice.load_for
+
+    def changing(self: ModelChoice, *given: Any) -> Any:
+        changed_data(place)  # documents were read before
+        return load(self, *given)
+
+    monkeypatch.setattr(ModelChoice, "load_for", changing)
+    first = command(*GIVEN)
+    again = command(*GIVEN)
+    assert json.loads(again.out)["signature"] != json.loads(first.out)["signature"]
+
+
+def test_a_linked_folder_is_not_taken_for_unchanged(place: Path, command: Command) -> None:
+    (place / "model").rename(place / "elsewhere")
+    (place / "model").mkdir()
+    (place / "model" / "part").symlink_to(place / "elsewhere", target_is_directory=True)
+    study = study_of("find lahis")
+    given = {each.name: None for each in options_in(study.settings)}
+    values = {"model": "model", "data": ["en=lines"]}
+    assert fingerprint(study, build(study.settings, given | values)) is None
+
+
 def test_a_damaged_result_is_told(place: Path, command: Command) -> None:
     command(*GIVEN)
     file = next((place / "runs").glob("*/result.json"))
@@ -127,7 +152,7 @@ def test_only_files_that_are_here_stand_for_themselves(
 ) -> None:
     study = study_of(name)
     given = {each.name: values.get(each.name) for each in options_in(study.settings)}
-    assert (_fingerprint(study, build(study.settings, given)) is not None) is known
+    assert (fingerprint(study, build(study.settings, given)) is not None) is known
 
 
 def test_nothing_heavy_is_imported(place: Path, command: Command) -> None:

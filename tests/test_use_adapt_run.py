@@ -149,6 +149,7 @@ def test_every_prompt_has_its_own_gate(adapt: Callable[..., dict[str, Any]], pla
         ([{"heads": {"9.0": 0}}] * 6, (), r"gates.jsonl, line 1: column 'heads'.*9.0"),
         ([{"heads": {"x": 0}}] * 6, (), "'x' is not a head"),
         ([{"heads": {}}] * 5 + [{"heads": {"0.1": "2"}}], (), "line 6.*by '2'; give a finite"),
+        ([{"heads": {"0.1": 0, "00.1": 2}}] * 6, (), "line 1.*head 0.1 twice"),
         ([{"heads": {"0.1": 1e39}}] * 6, (), "finite"),
         ([{"heads": {"0.1": True}}] * 6, (), "finite"),
         ([{"heads": ["0.1"]}] * 6, (), "is no JSON object"),

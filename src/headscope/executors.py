@@ -262,7 +262,8 @@ def _run_local(pipeline: Sequence[Any], how: Execution, logs: Path) -> None:
         for rank in range(how.workers):
             ours, theirs = spawn.Pipe(duplex=False)
             process = spawn.Process(target=_work, args=(executor, rank, how, theirs), daemon=True)
-            process.start()
+            with _uninterrupted():
+                process.start()
             theirs.close()  # so that the pipe ends when the worker does
             waiting[ours] = process
             processes.append(process)
@@ -275,11 +276,30 @@ def _run_local(pipeline: Sequence[Any], how: Execution, logs: Path) -> None:
             process.join()
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that are started inside the block ignore interrupts from their first step on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _check_ended(pipe: Any, process: Any) -> None:
     try:
         error = pipe.recv()
     except EOFError:
         process.join()
+        if process.exitcode is not None and process.exitcode >= 0:
+            raise InputError(
+                f"a worker process ended before its work began (exit code {process.exitcode}); its "
+                "own error stands above. A Python script must be a file and call this below "
+                'if __name__ == "__main__":, since workers import it'
+            ) from None
         raise InputError(
             f"a worker process was killed (exit code {process.exitcode}), perhaps for want of "
             "memory; what is done stands: run the same command again, with fewer --workers if it "

@@ -18,7 +18,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from headscope.cli.output import emit, hide_loading_bars, note, print_result, progress
-from headscope.cli.repeat import finished, remember
+from headscope.cli.repeat import fingerprint, finished, remember
 from headscope.errors import InputError
 from headscope.settings import Option, build, options_in, plain_type
 from headscope.studies.registry import COMMANDS
@@ -73,7 +73,8 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         emit(listed[0], given["json"], listed[1])
         return
     settings = build(study.settings, given)
-    if (before := finished(study, settings, given)) is not None:
+    key = fingerprint(study, settings)
+    if (before := finished(study, key, given)) is not None:
         print_result(study, before, given["json"])
         _check(study, before)
         return
@@ -87,7 +88,9 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
         result = study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
     if isinstance(result, Result) and not result.seconds:
         result = replace(result, seconds=time.monotonic() - began)
-    remember(study, settings, result)
+    # What was changed while it worked may have been read before or after.
+    if key == fingerprint(study, settings):
+        remember(key, result)
     print_result(study, result, given["json"])
     _check(study, result)
 

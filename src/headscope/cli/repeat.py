@@ -38,9 +38,8 @@ _BUNDLED = "pocket"
 _NAME_OTHERS = {".yaml", ".yml"}
 
 
-def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
-    """The result of the finished run that these settings were given for before, or None."""
-    key = _fingerprint(study, settings)
+def finished(study: Study, key: str | None, given: Mapping[str, Any]) -> Any:
+    """The result of the finished run that answered a command of this fingerprint, or None."""
     if key is None:
         return None
     out = given.get("out")
@@ -59,18 +58,18 @@ def finished(study: Study, settings: Any, given: Mapping[str, Any]) -> Any:
     return None
 
 
-def remember(study: Study, settings: Any, result: Any) -> None:
-    """Keep in the folder of a finished run the fingerprint of its command."""
+def remember(key: str | None, result: Any) -> None:
+    """Keep in the folder of a finished run the fingerprint that its command had before and after
+    it."""
     from headscope.heads.store import write_bytes
 
     run = getattr(result, "run", None)
     if run is None or not (Path(run) / "DONE.json").is_file() or not os.access(run, os.W_OK):
         return
-    settings_key = _fingerprint(study, settings)
-    key = None if settings_key is None else _with_files(settings_key, Path(run))
+    own = None if key is None else _with_files(key, Path(run))
     known = _kept(Path(run))
-    if key is not None and key not in known:
-        write_bytes(Path(run) / REPEATS, json.dumps([key, *known][:_MOST]).encode())
+    if own is not None and own not in known:
+        write_bytes(Path(run) / REPEATS, json.dumps([own, *known][:_MOST]).encode())
 
 
 def _kept(folder: Path) -> list[str]:
@@ -93,8 +92,9 @@ def _with_files(key: str, folder: Path) -> str | None:
     return hashlib.sha256(json.dumps([key, sizes]).encode()).hexdigest()
 
 
-def _fingerprint(study: Study, settings: Any) -> str | None:
-    """SHA-256 of settings and of what they name; None if files do not decide that."""
+def fingerprint(study: Study, settings: Any) -> str | None:
+    """SHA-256 of the settings of a command and of what they name; None if files here do not decide
+    its answer."""
     from headscope.heads.store import installed_version
 
     if study.out is not RUN_FOLDER or study.result is None:
@@ -132,9 +132,10 @@ def _state(name: str) -> list[Any] | None:
 
 
 def _files(place: Path) -> list[Path] | None:
-    """A file, or all files of a folder that say something; None where there are too many."""
+    """A file, or all files of a folder that say something; None where there are too many, or a
+    folder elsewhere is linked, which is not looked through."""
     files = [place] if place.is_file() else list(islice(place.rglob("*"), _MOST_FILES + 1))
-    if len(files) > _MOST_FILES:
+    if len(files) > _MOST_FILES or any(file.is_symlink() and file.is_dir() for file in files):
         return None
     return sorted(file for file in files if file.is_file() and file.name not in _PASSING)
 

@@ -102,13 +102,19 @@ def read_gates(path: str, ids: Sequence[str], geometry: Geometry) -> tuple[list[
         if not isinstance(cell, Mapping):
             raise InputError(f'{name} is no JSON object; write {{"5.3": 0, "7.11": 0.5}}')
         values = np.ones(geometry.shape, dtype=np.float32)
+        heads: set[Head] = set()
         for text, factor in cell.items():
             with naming(name):
                 head = Head.parse(text)
                 geometry.check(head)
+            if head in heads:
+                raise InputError(f"{name} names head {head} twice; name it once")
+            heads.add(head)
             known = isinstance(factor, int | float) and not isinstance(factor, bool)
             if not known or not abs(factor) <= LARGEST:
-                raise InputError(f"{name} multiplies {text} by {factor!r}; give a finite number")
+                raise InputError(
+                    f"{name} multiplies {text} by {repr(factor)[:20]}; give a finite number"
+                )
             values[head.layer, head.head] = factor
         return Gate(geometry, values)
 
