@@ -111,6 +111,7 @@ def given() -> dict[str, Any]:
     speeds = stored("rate-workers-two")
     return {
         "pocket": stored("pocket"),
+        "workers": stored("workers"),
         "demo": stored("demo-pocket")["atlas"],
         "default": removal["default"],
         "eleven": removal["eleven conditions, 200 sentences"],
@@ -205,6 +206,7 @@ FIGURES = [
                                   "cost_in_plain_passes", "speed_over_two_passes")),
     ("| two workers", each("{@[scored_tokens_per_second]:,.0f}", "two", "whole")
      + " … {two[scored_tokens_per_second_over_one_worker]:.2f}"),
+    ("| removal by two workers", "{workers[faster]:.2f}"),
     ("| estimated", "{ratios[least]:.2f} to {ratios[most]:.2f}"),
     ("| language identification", "{right[data folder][1-3][mean]:.1%} … "
      "{right[data folder][4-7][mean]:.1%} … {right[pocket][all][mean]:.1%}"),
