@@ -127,7 +127,7 @@ def capture_greedy(
     """
     special = all(prompt.special for prompt in prompts)
     settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
-    limits = [config.max_new_tokens or 2 * int(one.sum()) + 32 for one in source]
+    limits = [config.max_new_tokens or 2 * int(marks.sum()) + 32 for marks in source]
     found = _stored(part, "outputs")
     by_length = sorted(range(len(prompts)), key=lambda at: -len(source[at]) - limits[at])
     units = [by_length[at : at + AT_ONCE] for at in range(0, len(by_length), AT_ONCE)]
@@ -171,7 +171,7 @@ def keep_peaks(part: RunPart, captured: Sequence[Captured], scores: HeadScores, 
     others = [head for head in scores.geometry.heads() if head not in best]
     drawn = random.Random(f"peaks {seed}").sample(others, min(KEPT_HEADS, len(others)))
     heads = np.array([(head.layer, head.head) for head in (*best, *sorted(drawn))])
-    few = [Captured(one.peaks[:, heads[:, 0], heads[:, 1]]) for one in captured[:KEPT_SENTENCES]]
+    few = [Captured(text.peaks[:, heads[:, 0], heads[:, 1]]) for text in captured[:KEPT_SENTENCES]]
     tensors = {"heads": heads, **_pack(range(len(few)), few), **_pack_outputs(captured)}
     file = _kept(part.run.path, part.name)
     part.run.write_tensors(str(file.relative_to(part.run.path)), tensors)
@@ -328,10 +328,10 @@ def _keep(
 
 
 def _pack(some: Sequence[int], captured: Sequence[Captured]) -> Arrays:
-    peaks = np.concatenate([one.peaks for one in captured])
+    peaks = np.concatenate([text.peaks for text in captured])
     return {
         "index": np.array(some, dtype=np.int64),
-        "rows": np.array([len(one.peaks) for one in captured], dtype=np.int64),
+        "rows": np.array([len(text.peaks) for text in captured], dtype=np.int64),
         # In 16 bits, where the texts are short enough for it.
         "peaks": peaks.astype(np.int16) if peaks.max(initial=0) < 1 << 15 else peaks,
         **_pack_outputs(captured),
@@ -340,8 +340,8 @@ def _pack(some: Sequence[int], captured: Sequence[Captured]) -> Arrays:
 
 def _pack_outputs(captured: Sequence[Captured]) -> Arrays:
     return {
-        "lengths": np.array([len(one.output_ids) for one in captured], dtype=np.int64),
-        "output_ids": np.array([i for one in captured for i in one.output_ids], dtype=np.int64),
+        "lengths": np.array([len(text.output_ids) for text in captured], dtype=np.int64),
+        "output_ids": np.array([i for text in captured for i in text.output_ids], dtype=np.int64),
     }
 
 
@@ -349,6 +349,6 @@ def _unpack(tensors: Arrays) -> dict[int, Captured]:
     peaks = np.split(tensors["peaks"].astype(np.int32), np.cumsum(tensors["rows"])[:-1])
     outputs = np.split(tensors["output_ids"], np.cumsum(tensors["lengths"])[:-1])
     return {
-        int(index): Captured(one, tuple(int(i) for i in ids))
-        for index, one, ids in zip(tensors["index"], peaks, outputs, strict=True)
+        int(index): Captured(rows, tuple(int(i) for i in ids))
+        for index, rows, ids in zip(tensors["index"], peaks, outputs, strict=True)
     }

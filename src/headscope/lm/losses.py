@@ -196,15 +196,15 @@ def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def frozen(model: nn.Module) -> Iterator[None]:
     """No parameter of a model requires a gradient inside, and it is in evaluation mode; all is as
     before afterwards."""
-    parameters = [one for one in model.parameters() if one.requires_grad]
-    for one in parameters:
-        one.requires_grad_(False)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
     try:
         with evaluating(model):
             yield
     finally:
-        for one in parameters:
-            one.requires_grad_(True)
+        for parameter in parameters:
+            parameter.requires_grad_(True)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@
   const STEPS = 16, ROUNDING = 1e-6, picker = find("#direction");
 
   all(".head-table").forEach((box) => {
-    const { heads, columns, parts, ranked, threshold, significant, classes, highs, shown } = data[box.id];
+    const { heads, columns, parts, ranked, threshold, significant, classes, highs, span, shown } = data[box.id];
     const first = columns[0][0], shade = find(".shade", box);
     const titles = new Map(columns.map(([key, title]) => [key, title]));
     const ways = new Map(columns.map(([key, , digits, factor]) => [key, { digits, factor }]));
@@ -108,7 +108,7 @@
       const marks = { v: first, lo: "low", hi: "high", c: "chance" }, style = find(".range", row).style;
       for (const [mark, key] of Object.entries(marks)) {
         if (at(key, index) === null) style.removeProperty(`--${mark}`);
-        else style.setProperty(`--${mark}`, share(at(key, index)));
+        else style.setProperty(`--${mark}`, share(at(key, index) - span[0], span[1] - span[0]));
       }
       return row;
     }

@@ -101,6 +101,7 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
         "significant": block.significant,
         "classes": block.classes,
         "highs": {key: _high(block, key) for key in writes},
+        "span": _span(block),
         "shown": ROWS,
     }
     choices = tuple(parts) if len(parts) > 1 else ()
@@ -187,7 +188,7 @@ def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
 
 def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, interval, chance = block.columns[0], "low" in values, "chance" in values
-    shades, high = _shades(block), _high(block, block.columns[0].key)
+    shades = _shades(block)
     heading = [
         _heading("rank", "#"),
         _heading("head", tag("button", "Head", data_sort="head")),
@@ -204,10 +205,13 @@ def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
     if block.classes:
         heading.append(_heading("class", "Class", class_="said"))
     rows = []
+    start, end = _span(block)
     for rank, at in enumerate(block.ranked()[:ROWS], 1):
         marks = {"v": first.key, "lo": "low", "hi": "high", "c": "chance"}
         known = {mark: values[key][at] for mark, key in marks.items() if key in values}
-        style = var_style(**{mark: v / high for mark, v in known.items() if v is not None})
+        style = var_style(
+            **{mark: (v - start) / (end - start) for mark, v in known.items() if v is not None}
+        )
         cells: list[Html] = []
         for column in shades:
             cells.append(tag("td", writes[column.key](values[column.key][at])))
@@ -281,6 +285,18 @@ def _high(block: HeadTable, key: str) -> float:
         key = first
     known = [_known(value) or 0.0 for part in block.parts.values() for value in part[key]]
     return max([*known, 0.0]) or 1.0
+
+
+def _span(block: HeadTable) -> tuple[float, float]:
+    """Where the axis of scores and their intervals begins, at 0 or below, and where it ends."""
+    keys = (block.columns[0].key, "low", "high", "chance")
+    known = [
+        _known(value) or 0.0
+        for part in block.parts.values()
+        for key in keys
+        for value in part.get(key, ())
+    ]
+    return min([*known, 0.0]), max([*known, 0.0]) or 1.0
 
 
 def _floor(values: Mapping[str, object]) -> str:

@@ -326,7 +326,7 @@ def show_steered(result: Steering, run: Path) -> Shown:
     if result.away is not None:
         kinds["away x0"] = f"heads of {result.away} removed"
     cautions = [
-        "An empty answer in the right language is not a success: see also chrF++ and empty "
+        "An empty answer in the right language is not a success: see chrF++ and empty "
         "answers, too.",
     ]
     if len(kinds) > 1:

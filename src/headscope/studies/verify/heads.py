@@ -128,17 +128,18 @@ def verify_heads(
         means = reference.head_means(lm, removal.batch_tokens)
         found = single_removal(lm, directions, links, removal, run, means, progress)
         run.write_json(
-            "found_on.json", {name: text_digests(one.all_pairs) for name, one in directions.items()}
+            "found_on.json",
+            {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()},
         )
         found = {
-            name: replace(one, extra={**one.extra, **{k: v for k, (v, _) in beside.items()}})
-            for name, one in found.items()
+            name: replace(scores, extra={**scores.extra, **{k: v for k, (v, _) in beside.items()}})
+            for name, scores in found.items()
         }
         return found if len(found) > 1 else next(iter(found.values()))
 
     def complete(result: RemovedHeads, scored: Scored) -> RemovedHeads:
         parts = [scored] if isinstance(scored, HeadScores) else list(scored.values())
-        mean = HeadScores.mean({str(n): one for n, one in enumerate(parts)})
+        mean = HeadScores.mean({str(n): part for n, part in enumerate(parts)})
         return replace(
             result,
             signature=mean.signature,
@@ -156,12 +157,12 @@ def verify_heads(
                 name: np.nan_to_num(values).tolist() for name, (values, _) in beside.items()
             },
             "reference text": reference.digest,
-            "shots": {name: one.shots_digest for name, one in directions.items()},
+            "shots": {name: pairs.shots_digest for name, pairs in directions.items()},
         },
         lm,
         {
-            name: {"digest": one.digest, "path": one.path, "examples": len(one.pairs)}
-            for name, one in directions.items()
+            name: {"digest": pairs.digest, "path": pairs.path, "examples": len(pairs.pairs)}
+            for name, pairs in directions.items()
         },
         out,
         score,
@@ -214,13 +215,13 @@ def correlations(
     layers = np.nonzero(mask)[0]
     rows: list[dict[str, Any]] = []
     for ablate, name in (("zero", "change"), ("mean", "change_mean")):
-        changes = [one.statistics[name][:, mask] for one in parts]
-        value = np.mean([one.mean(axis=0) for one in changes], axis=0)
+        changes = [part.statistics[name][:, mask] for part in parts]
+        value = np.mean([change.mean(axis=0) for change in changes], axis=0)
         drawn = np.zeros((DRAWS, len(layers)))
-        for one in changes:
-            random = np.random.default_rng([seed, len(one)])
-            for at, weights in resamples(len(one), DRAWS, random, len(layers)):
-                drawn[at] += weights @ one / len(one) / len(changes)
+        for change in changes:
+            random = np.random.default_rng([seed, len(change)])
+            for at, weights in resamples(len(change), DRAWS, random, len(layers)):
+                drawn[at] += weights @ change / len(change) / len(changes)
         rows += [
             {
                 "ablate": ablate,

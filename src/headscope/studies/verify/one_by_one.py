@@ -211,8 +211,8 @@ def verify_one_by_one(
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         means = reference.means(lm, config.batch_tokens)
         read = {
-            pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
-            for pair, one in directions.items()
+            pair: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
+            for pair, pairs in directions.items()
         }
         return replace(
             _make(lm, config, base, subjects, run, means, progress),
@@ -253,7 +253,7 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
     # `given` checked the geometry where scores were read; a saved set beside them may be smaller.
     ranked = [(head, value) for head, value in scores.ranked(config.rank) if head in given]
     if config.order != "descending":
-        ranked.sort(key=lambda one: (one[1], one[0]))
+        ranked.sort(key=lambda entry: (entry[1], entry[0]))
     origin = scores.top(1, config.rank).origin  # a saved set is ordered by the scores beside it
     return HeadSet(lm.geometry, tuple(head for head, _ in ranked), origin)
 
@@ -349,8 +349,8 @@ def _make(
     from headscope.lm.prefix import can_share
 
     share = can_share(lm)
-    prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}
-    everyone = [one for many in prepared.values() for one in many]
+    prepared = {name: [prepare(lm, subject) for subject in many] for name, many in subjects.items()}
+    everyone = [prompt for many in prepared.values() for prompt in many]
 
     def walks_of(
         heads: Sequence[Head], part: str, title: str, text: bool = False, alone: bool = False
@@ -380,7 +380,7 @@ def _make(
     walks, *others = run.each(range(1 + len(random)), walked, report)
     masked = mask_result(config.heads) is not None
     left = iter(walks)
-    groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
+    groups = {name: [Seen(seen, next(left)) for seen in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
     return OneByOneResult(
         **{**vars(describe(lm, groups, order)), **about_rank(base)},

@@ -139,7 +139,7 @@ def verify_perplexity(
     )
     lm = config.model.load_for(out, config.execution)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
-    ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
+    ranking = about_rank(*(heads for sets in sized for heads in (sets.chosen, sets.full)))
     pool = Removal(pool=removal.pool, threshold=removal.threshold)
     pools = [alignment_heads(spec, pool, lm) for _, spec in specs]
     avoid, pool_note = pools[0] if len(pools) == 1 else (None, SEVERAL[removal.pool])
@@ -157,13 +157,13 @@ def verify_perplexity(
     )
     settings = {
         "settings": config,
-        "sets": [encode(one) for one in sets],
+        "sets": [encode(each) for each in sets],
         "rank": ranking["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": reference.digest,
         "leakage": encode(leakage),
     }
-    data = {name: one.digest for name, one in files.items()}
+    data = {name: file.digest for name, file in files.items()}
 
     def compute(run: Run) -> TextWithoutHeads:
         trials = measured(lm, run, documents, planned, removal, reference, progress)
@@ -195,18 +195,18 @@ def verify_perplexity(
 
 
 def paired_loss(
-    one: Path, other: Path, language: str, seed: int = 0
+    first: Path, other: Path, language: str, seed: int = 0
 ) -> dict[str, float | None] | None:
-    """What the heads removed in `one` cost their language's text more than those in `other`.
+    """What the heads removed in `first` cost their language's text more than those in `other`.
 
     Both are folders of finished runs on the same documents. Nats a token, with the interval of the
     paired bootstrap over documents; None where a run has removed no heads of the language.
     InputError if the documents differ.
     """
-    if (one / "documents.jsonl").read_bytes() != (other / "documents.jsonl").read_bytes():
-        raise InputError(f"{one} and {other} read other documents; give both the same")
+    if (first / "documents.jsonl").read_bytes() != (other / "documents.jsonl").read_bytes():
+        raise InputError(f"{first} and {other} read other documents; give both the same")
     read = []
-    for folder in (one, other):
+    for folder in (first, other):
         rows = [json.loads(row) for row in (folder / "conditions.jsonl").open(encoding="utf-8")]
         names = [(row["of"], row["role"], row["kind"]) for row in rows]
         if (language, "chosen", "removed") not in names:
@@ -226,21 +226,21 @@ def _sized(
 ) -> list[LanguageHeads]:
     """The heads of each language for each k, from few to many, each number once."""
     total = lm.geometry.total
-    wanted: list[Amount | None] = [*sorted({count_of(one, total) for one in k})] or [None]
+    wanted: list[Amount | None] = [*sorted({count_of(amount, total) for amount in k})] or [None]
     sized = [
         found
         for language, spec in specs
-        for one in wanted
-        for found in language_heads(spec, one, languages, language, lm.geometry, rank)
+        for amount in wanted
+        for found in language_heads(spec, amount, languages, language, lm.geometry, rank)
     ]
-    if not any(len(one.chosen) or one.full for one in sized):
+    if not any(len(each.chosen) or each.full for each in sized):
         raise InputError("none of the languages has heads of its own, so there is nothing to do")
     return sized
 
 
 def _show(result: TextWithoutHeads, run: Path) -> Shown:
     """Each language without its own heads, heads of one language by text of another, the heads."""
-    several = len({one.k for one in result.sets}) > 1
+    several = len({each.k for each in result.sets}) > 1
     rows: Removals = {
         f"{name}, {_role(row, name, result)}{f', k = {row.k}' if several else ''}": (text, row)
         for name, text in result.languages.items()
@@ -423,11 +423,11 @@ def _own(matrices: Iterable[Matrix]) -> list[Table]:
 
 def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> HeadSets:
     named = {
-        f"{one.language}, {words}{f', k = {one.k}' if several else ''}": named_places(heads)
-        for one in sets
+        f"{each.language}, {words}{f', k = {each.k}' if several else ''}": named_places(heads)
+        for each in sets
         for words, heads in (
-            ("specific" if ranked else "named", one.chosen),
-            ("most important", one.full),
+            ("specific" if ranked else "named", each.chosen),
+            ("most important", each.full),
         )
         if heads is not None
     }

@@ -163,16 +163,16 @@ def verify_removal(
     """
     began = time.monotonic()
     apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
-    one = opened(config, out, apart, linked)
-    lm, removal, directions = one.lm, one.removal, one.directions
-    planned = conditions(one.sets, removal, one.avoid)
+    inputs = opened(config, out, apart, linked)
+    lm, removal, directions = inputs.lm, inputs.removal, inputs.directions
+    planned = conditions(inputs.sets, removal, inputs.avoid)
     reference = translations(lm, directions, removal) if apart else Reference()
     settings = {
         "settings": replace(config, removal=removal),
-        "sets": [[str(head) for head in heads] for heads in one.sets],
-        "rank": about_rank(*one.sets)["rank"],
+        "sets": [[str(head) for head in heads] for heads in inputs.sets],
+        "rank": about_rank(*inputs.sets)["rank"],
         "reference text": reference.digest,
-        **one.signed,
+        **inputs.signed,
     }
 
     def compute(run: Run) -> RemovalResult:
@@ -181,11 +181,11 @@ def verify_removal(
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         draws = removal.all_draws
         told = {
-            **vars(one.controls),
+            **vars(inputs.controls),
             **vars(shown),
-            **about_rank(*one.sets),
+            **about_rank(*inputs.sets),
             **works,
-            "k": tuple(map(len, one.sets)),
+            "k": tuple(map(len, inputs.sets)),
             "gates": removal.gates,
             "measures": tuple(draws),
             "draws": next(iter(draws.values())),
@@ -198,7 +198,7 @@ def verify_removal(
             ablate=removal.ablate[0],
             reference_text=reference.facts,
             seed=removal.seed,
-            heads=tuple(map(str, one.sets[-1])),
+            heads=tuple(map(str, inputs.sets[-1])),
         )
 
     data, seed = pair_inputs(directions), removal.seed
@@ -227,7 +227,7 @@ def head_sets(
 ) -> list[HeadSet]:
     """The heads for each k, from few to many, each number once."""
     wanted: tuple[Amount | None, ...] = k or (None,)
-    resolved = [resolve_heads(spec, one, lm.geometry, by=rank) for one in wanted]
+    resolved = [resolve_heads(spec, amount, lm.geometry, by=rank) for amount in wanted]
     found = {len(heads): heads for heads in resolved}
     if 0 in found:
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
@@ -261,7 +261,7 @@ def _translation_scores(spec: str) -> HeadScores | None:
 
 def _links(shown: Shown) -> list[str]:
     """What the links of the references add to a signature: aligners have no seed."""
-    digests = [one.digest for one in (shown.reference_links or {}).values()]
+    digests = [links.digest for links in (shown.reference_links or {}).values()]
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return [f"links:{together[:12]}"] if digests else []
 
@@ -291,8 +291,8 @@ def removal_run(
         found = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
         losses = reference_losses(lm, directions, found, planned, config, run, means, progress)
     if "text" in draws:
-        wanted = [one for one in planned if (one.label.draw or 0) < draws["text"]]
-        labels = [one.label for one in wanted]
+        wanted = [condition for condition in planned if (condition.label.draw or 0) < draws["text"]]
+        labels = [condition.label for condition in wanted]
         made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
         table = {
             name: Translations.of(pairs, [texts[at] for texts in made])
@@ -302,18 +302,18 @@ def removal_run(
         links = OutputLinks(_write_links(run, directions, labels, table))
     conditions = [
         Condition(
-            label=one.label, heads=tuple(map(str, one.heads)), filled_up=one.filled_up
+            label=each.label, heads=tuple(map(str, each.heads)), filled_up=each.filled_up
         )
-        for one in planned[1:]
+        for each in planned[1:]
     ]  # fmt: skip
     languages = {
-        name: (one.source_language, one.target_language) for name, one in directions.items()
+        name: (pairs.source_language, pairs.target_language) for name, pairs in directions.items()
     }
     shown = describe_conditions(
         run, conditions, languages, draws.get("text", 0), table, losses, config.seed, progress
     )
     if found is not None:
-        told = {n: ReferenceLinks(one.aligner, one.units, one.digest) for n, one in found.items()}
+        told = {n: ReferenceLinks(v.aligner, v.units, v.digest) for n, v in found.items()}
         shown = replace(shown, reference_links=told)
     return replace(shown, links=links)
 
@@ -336,7 +336,7 @@ def describe_conditions(
     but was before, is kept; `before` is what was told then.
     """
     kept = dict[str, NDArray[Any]]()
-    heads = {one.label: one.heads or () for one in conditions}
+    heads = {condition.label: condition.heads or () for condition in conditions}
     text = loss = None
     if made is not None:
         if progress:
@@ -351,8 +351,8 @@ def describe_conditions(
         sets = [(), *(heads[label] for label in labels)]
         text = evidence([BASELINE, *labels], sets, measures, seed, progress)
     if losses is not None:
-        kept |= {f"{name}.{key}": array for name, one in losses.items()
-                 for key, array in one.tensors().items()}  # fmt: skip
+        kept |= {f"{name}.{key}": array for name, made in losses.items()
+                 for key, array in made.tensors().items()}  # fmt: skip
         loss = loss_evidence([BASELINE, *heads], [(), *heads.values()], losses, seed)
     run.write_tensors(STATISTICS, kept)
     shown = _together(text, loss)
@@ -360,7 +360,7 @@ def describe_conditions(
     return replace(
         shown,
         conditions=tuple(
-            replace(row, heads=one.heads, filled_up=one.filled_up) for row, one in rows
+            replace(row, heads=own.heads, filled_up=own.filled_up) for row, own in rows
         ),
         directions={
             name: replace(shown.directions[name], source_language=source, target_language=target)
@@ -413,15 +413,15 @@ def _write_links(
             texts = {kind: made[name].texts[at] for kind, at in shown.items()}
             texts["reference"] = made[name].references
             for kind, linked in align_conditions(pairs, texts).items():
-                for pair, one in zip(pairs.pairs, linked, strict=True):
-                    methods.append(one.method)
+                for pair, output in zip(pairs.pairs, linked, strict=True):
+                    methods.append(output.method)
                     yield {
                         "direction": name,
                         "id": pair.id,
                         "condition": kind,
-                        "source_spans": one.source_spans,
-                        "output_spans": one.output_spans,
-                        "links": one.links,
+                        "source_spans": output.source_spans,
+                        "output_spans": output.output_spans,
+                        "links": output.links,
                     }
 
     run.write_jsonl("links.jsonl", rows())
@@ -434,9 +434,9 @@ def _shown(labels: Sequence[Label]) -> dict[str, int]:
     The model as it is, the largest set at its first gate, and the first random draw beside it.
     """
     largest = max(label.k for label in labels)
-    top = next(at for at, one in enumerate(labels) if one.kind == "top" and one.k == largest)
+    top = next(at for at, label in enumerate(labels) if label.kind == "top" and label.k == largest)
     random = next(
-        (at for at, one in enumerate(labels) if one == replace(labels[top], kind="random", draw=0)),
+        (at for at, own in enumerate(labels) if own == replace(labels[top], kind="random", draw=0)),
         None,
     )
     return {"baseline": 0, "top": top} | ({} if random is None else {"random": random})

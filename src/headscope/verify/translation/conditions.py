@@ -393,7 +393,7 @@ def translate(
     )
     with lm.gated(heads.removed()):
         made = continuations(lm, directions, settings)
-    return [[one.text for one in rows] for rows in made]
+    return [[text.text for text in rows] for rows in made]
 
 
 def continuations(
@@ -541,8 +541,8 @@ def reference_losses(
             )
             for at, losses in made:
                 sums = [
-                    np.bincount(kind, weights=one, minlength=3).tolist()
-                    for kind, one in zip(kinds, losses, strict=True)
+                    np.bincount(kind, weights=values, minlength=3).tolist()
+                    for kind, values in zip(kinds, losses, strict=True)
                 ]
                 kept.add(f"{name} {own[at]}", sums)
                 done += 1
