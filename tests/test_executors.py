@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -201,3 +202,18 @@ def test_options_are_read_as_they_stand(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="cannot be read"):
         read_cluster_options(tmp_path / "none.toml")
+
+
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from headscope.executors import Execution, execute\n"
+        "execute([print], Execution(workers=2), Path('logs').resolve())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "ended before its work began (exit code 1)" in done.stderr
+    assert "for want of memory" not in done.stderr

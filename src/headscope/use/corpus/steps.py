@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -72,9 +73,9 @@ class _ByChunk(PipelineStep):  # type: ignore[misc]  # PipelineStep is Any to my
                 yield from held
                 held = []
 
+    @abstractmethod
     def work(self, chunk: str, documents: list[Document], workers: int) -> None:
         """Do the step for one chunk."""
-        raise NotImplementedError
 
 
 class RateChunks(_ByChunk):
