@@ -221,8 +221,7 @@ def _style(html: str) -> str:
 @cache
 def _rules() -> list[tuple[str, list[tuple[str, set[str]]], str]]:
     """The rules of the style sheet: @media, selectors with the names in them, declarations."""
-    sheet = re.sub(r"/\*.*?\*/", "", _asset("report.css"), flags=re.DOTALL)
-    sheet += "".join(f".{name}{{fill:var(--{name});background:var(--{name})}}" for name in COLOURS)
+    sheet = re.sub(r"/\*.*?\*/", "", style_sheet(), flags=re.DOTALL)
     found: list[tuple[str, list[tuple[str, set[str]]], str]] = []
     media = ""
     for at_media, selectors, declarations in RULE.findall(re.sub(r"\s+", " ", sheet)):
@@ -235,6 +234,12 @@ def _rules() -> list[tuple[str, list[tuple[str, set[str]]], str]]:
         brief = re.sub(r" ?([:;,]) ?", r"\1", declarations).strip(" ;")
         found.append((media, list(zip(listed, needed, strict=True)), brief))
     return found
+
+
+def style_sheet() -> str:
+    """The whole style sheet, with the classes of the colour ramps."""
+    ramps = (f".{name}{{fill:var(--{name});background:var(--{name})}}\n" for name in COLOURS)
+    return _asset("report.css") + "".join(ramps)
 
 
 @cache

@@ -1,0 +1,1 @@
+"""The live page: a model whose heads are switched off while its output is read."""
