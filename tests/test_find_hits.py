@@ -49,6 +49,11 @@ def test_chance_borrows_from_sentences_of_similar_lengths(
         assert all(away[other] <= nearest[-1] for other in others)
 
 
+def unwritten(target: Any, source: Any, links: Any, identical: Any) -> Sentence:
+    """A sentence of tokens and words without its text."""
+    return Sentence(target, source, links, identical, "", np.zeros((len(target), 2), np.int64))
+
+
 @st.composite
 def sentences(draw: Any, words: int = 4) -> tuple[Sentence, np.ndarray, list[Any]]:
     """A sentence with random tokens, links and peaks of six heads, and links of two others."""
@@ -62,7 +67,7 @@ def sentences(draw: Any, words: int = 4) -> tuple[Sentence, np.ndarray, list[Any
     peaks = draw(st.lists(st.integers(-1, keys - 1), min_size=tokens * 6, max_size=tokens * 6))
     wide = st.tuples(st.integers(0, words + 2), st.integers(0, words + 2))
     others = draw(st.lists(st.frozensets(wide, max_size=6), max_size=3))
-    sentence = Sentence(
+    sentence = unwritten(
         np.array(target).reshape(tokens, words), np.array(source).reshape(keys, words), links, same
     )
     return sentence, np.array(peaks, dtype=np.int32).reshape(tokens, 2, 3), others
@@ -108,7 +113,7 @@ def test_counts_are_those_of_plain_loops(given_: Any, average: str, skip: bool) 
 def test_a_token_over_two_words_counts_for_both() -> None:
     """Token 0 lies in target words 0 and 1, token 1 in word 1 alone; source tokens are words."""
     target = np.array([[True, True], [False, True]])
-    sentence = Sentence(target, np.eye(2, dtype=bool), frozenset({(1, 0), (0, 1)}), frozenset())
+    sentence = unwritten(target, np.eye(2, dtype=bool), frozenset({(1, 0), (0, 1)}), frozenset())
     np.testing.assert_array_equal(
         allowed_keys(sentence, sentence.links), [[True, True], [True, False]]
     )
@@ -116,7 +121,7 @@ def test_a_token_over_two_words_counts_for_both() -> None:
 
 @pytest.mark.parametrize("outside", [(2, 0), (0, 2), (7, 7)])
 def test_borrowed_links_that_fall_outside_are_dropped(outside: tuple[int, int]) -> None:
-    sentence = Sentence(np.eye(2, dtype=bool), np.eye(2, dtype=bool), frozenset(), frozenset())
+    sentence = unwritten(np.eye(2, dtype=bool), np.eye(2, dtype=bool), frozenset(), frozenset())
     both = allowed_keys(sentence, frozenset({(1, 1), outside}))
     np.testing.assert_array_equal(both, [[False, False], [False, True]])
 

@@ -22,7 +22,7 @@ from headscope.data.words import Word, membership, within
 from headscope.find.capture import Captured, capture_greedy, capture_reference
 from headscope.find.scoring import RunPart
 from headscope.lm.prompting import chat_writer
-from headscope.lm.tokens import Encoded, encode, encode_output
+from headscope.lm.tokens import Encoded, Spans, encode, encode_output
 from headscope.progress import Steps
 
 if TYPE_CHECKING:
@@ -38,13 +38,16 @@ class Sentence:
 
     `target` (n, Wt): which target token belongs to which target word; `source` (T, Ws): which
     token of the whole sequence belongs to which source word. `links` holds (source word, target
-    word); `identical` those of them whose words have the same surface form.
+    word); `identical` those of them whose words have the same surface form. `text` is the target,
+    and `spans` (n, 2) are the characters of its tokens.
     """
 
     target: Bools
     source: Bools
     links: Links
     identical: Links
+    text: str
+    spans: Spans
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -82,6 +85,14 @@ def allowed_keys(sentence: Sentence, links: Links) -> Bools:
     """
     allowed: Bools = _allowed(sentence, [links])[0]
     return allowed
+
+
+def counted_keys(sentence: Sentence, skip_identical: bool) -> Bools:
+    """Which keys count as a hit for which target token, bool (n, T); none for one not counted."""
+    allowed, identical = _allowed(sentence, [sentence.links, sentence.identical])
+    if skip_identical:
+        allowed &= ~identical.any(axis=1)[:, None]
+    return np.asarray(allowed)
 
 
 def _allowed(sentence: Sentence, several: Sequence[Links]) -> Bools:
@@ -188,10 +199,10 @@ def given_texts(
     texts = [encode(lm.tokenizer, full.text, full.special) for full in fulls]
     _check_lengths(texts, lm.context_length, pairs)
     given = []
-    for text, full, words in zip(texts, fulls, _words(alignment), strict=True):
+    for pair, text, full, words in zip(pairs.pairs, texts, fulls, _words(alignment), strict=True):
         row = np.flatnonzero(within(text.spans, *full.target_span))
-        target = membership(text.spans[row], words[1], full.target_start)
-        sentence = _sentence(target, _source(text.spans, full.source_span, words), words)
+        source = _source(text.spans, full.source_span, words)
+        sentence = _sentence(text.spans[row] - full.target_start, source, words, pair.target)
         given.append(Given(text.ids, row, within(text.spans, *full.source_span), sentence))
     return given, alignment
 
@@ -232,11 +243,11 @@ def decoded(
         written, spans = outputs[index]
         # Words were found in the output without the white space in front of it.
         shift = len(written) - len(written.lstrip())
-        target = membership(spans, words[1], shift)[: len(captured[index].peaks)]
+        target = spans[: len(captured[index].peaks)] - shift
         # A head may also look at what has been generated, where no source word is.
         places = np.concatenate([texts[index].spans, np.zeros_like(spans)])
         source = _source(places, prompts[index].source_span, words)
-        sentences.append(_sentence(target, source, words))
+        sentences.append(_sentence(target, source, words, spoken[index].target))
     return sentences, captured, alignment
 
 
@@ -324,5 +335,7 @@ def _source(spans: NDArray[np.int64], place: tuple[int, int], words: Words) -> N
     return membership(spans, words[0], place[0]) & within(spans, *place)[:, None]
 
 
-def _sentence(target: NDArray[np.bool_], source: NDArray[np.bool_], words: Words) -> Sentence:
-    return Sentence(target, source, words[2], identical_links(words[2], words[0], words[1]))
+def _sentence(spans: Spans, source: Bools, words: Words, text: str) -> Sentence:
+    """`spans` are the characters of the target's tokens; some may lie beyond its text."""
+    target, identical = membership(spans, words[1]), identical_links(words[2], words[0], words[1])
+    return Sentence(target, source, words[2], identical, text, spans.clip(0, len(text)))

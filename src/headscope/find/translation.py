@@ -61,6 +61,7 @@ def translation_score(
             (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
     """
     from headscope.find.alignment import count_hits, decoded, similar_sentences
+    from headscope.find.best_sentences import keep_sentences
     from headscope.find.capture import keep_peaks
 
     if not pairs.pairs:
@@ -108,6 +109,7 @@ def translation_score(
     scores = _signed(scores, alignment)
     if not config.keep_peaks:
         keep_peaks(part, captured, scores, config.seed)
+    keep_sentences(part, pairs.pairs, sentences, captured, alignment, scores, config.skip_identical)
     return scores
 
 

@@ -12,6 +12,7 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     HeadMaps,
+    HeadSentences,
     HeadSets,
     HeadTable,
     Heatmap,
@@ -93,6 +94,12 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                 cells = {name: getattr(sentence, name) for name in about}
                 scores = {f"{name} chrF++": score for name, score in sentence.chrf.items()}
                 yield cells | dict(sentence.outputs) | scores
+        case HeadSentences():
+            for (layer, head), best in block.heads.items():
+                for pair in best:
+                    cells = {"layer": layer, "head": head}
+                    names = ("part", "id", "source", "target", "hits", "of")
+                    yield cells | {name: getattr(pair, name) for name in names}
         case _:  # texts, and what was not measured
             return
 

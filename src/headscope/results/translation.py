@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from headscope.results.classes import Classes
 from headscope.results.common import Checked, Ranking
 from headscope.results.head_scores import Scored, ScoredHeads
-from headscope.runs import Result, entry
+from headscope.runs import Record, Result, decode, entry
+from headscope.runs.reading import naming, read_rows
+from headscope.shown.blocks import PeakSentence
+
+#: The folder in a run of the best sentences of the best heads, a file of JSON Lines a direction.
+SENTENCES = "sentences"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +42,25 @@ class TranslationResult(TranslationScores, Checked, Result, Scored):
     """The result of the command; of several directions the mean, and each of them."""
 
     directions: Mapping[str, TranslationScores] | None = entry(absent=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestSentence(Record, PeakSentence):
+    """One of the sentences on which a head, such as `5.3`, has the highest share of hits."""
+
+    head: str
+
+
+def best_sentences(run: str | Path, head: str) -> list[BestSentence]:
+    """The best sentences of a head of a finished run, at most ten of each direction, best first.
+
+    Empty where the run holds none: of all but the best heads of a direction, and of runs that an
+    earlier version made. Raises `InputError` naming the file if it is damaged.
+    """
+    kept = list[BestSentence]()
+    for path in sorted((Path(run) / SENTENCES).glob("*.jsonl")):
+        for number, row in read_rows(path):
+            if row.get("head") == head:
+                with naming(path, "translation scores"):
+                    kept.append(decode(BestSentence, row, f"line {number}"))
+    return kept

@@ -435,6 +435,45 @@ class Sentences:
 
 
 @dataclass(frozen=True)
+class PeakSentence:
+    """A sentence pair, and where a head looks while it predicts (or reads) the target.
+
+    Attributes:
+        part: what the pair is of, such as a direction.
+        words: spans of the source's words, in characters.
+        tokens: spans of the target's tokens, in characters; empty for one that shows none.
+        peaks: of each token the word that the head's peak lies on, -1 for none.
+        hit: of each token whether that is a hit, None where it has no link that counts.
+        hits, of: hits among the tokens that count.
+    """
+
+    part: str
+    id: str
+    source: str
+    target: str
+    words: tuple[tuple[int, int], ...]
+    tokens: tuple[tuple[int, int], ...]
+    peaks: tuple[int, ...]
+    hit: tuple[bool | None, ...]
+    hits: int
+    of: int
+
+
+@dataclass(frozen=True)
+class HeadSentences:
+    """Sentences of a few heads with their peaks; the page's chosen head is shown.
+
+    `heads` are best first, and so are the sentences of each. `command` opens a head in the
+    explorer: words before the name of the head, which ends it.
+    """
+
+    title: str
+    heads: Mapping[HeadPlace, Sequence[PeakSentence]]
+    command: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class KeyText:
     """A prompt and an answer, shaded by the attention that key words get at each step.
 
@@ -489,6 +528,7 @@ Block = (
     | HeadSets
     | Histograms
     | Sentences
+    | HeadSentences
     | KeyText
     | Text
     | NotMeasured

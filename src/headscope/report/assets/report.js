@@ -14,12 +14,16 @@ const headscope = (() => {
     const text = value.toFixed(digits);
     return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "\u2212");
   };
-  // What makes the words of a mark that has none (`data-words`).
-  const describers = new Map();
+  // What makes the words of a mark that has none (`data-words`), and what lights up with a mark.
+  const describers = new Map(), partners = new WeakMap();
 
+  const chosen = () => (location.hash.match(/^#head=(\d+\.\d+)$/) || [])[1];
   // A head that is named in the address (`#head=4.3`) is marked wherever it stands.
+  let marked;
   function mark() {
-    const head = (location.hash.match(/^#head=(\d+\.\d+)$/) || [])[1];
+    const head = chosen();
+    if (head !== marked) document.dispatchEvent(new Event("chosen-head"));
+    marked = head;
     all(".chosen-head").forEach((node) => node.classList.remove("chosen-head"));
     if (!head) return;
     const links = all("a.chip").filter((link) => link.hash === location.hash);
@@ -34,14 +38,14 @@ const headscope = (() => {
   }
   window.addEventListener("hashchange", mark);
   document.addEventListener("click", (event) => {
-    const cell = event.target.closest && event.target.closest(".cell[data-head]");
-    if (!cell) return;
+    const cell = event.target.closest && event.target.closest(".cell[data-head], tr[data-head]");
+    if (!cell || !getSelection().isCollapsed) return;
     const head = `#head=${cell.dataset.head}`;
     history.replaceState(null, "", location.hash === head ? location.pathname + location.search : head);
     mark();
   });
   all(".copy").forEach((button) => button.addEventListener("click", async () => {
-    const words = button.textContent, listed = button.closest(".head-set").dataset.heads;
+    const words = button.textContent, listed = button.dataset.text || button.closest(".head-set").dataset.heads;
     const heads = listed.split(",").map((head) => head.split("."));
     const text = {
       CSV: ["layer,head", ...heads, ""].join("\n"),
@@ -97,11 +101,12 @@ const headscope = (() => {
   const tip = find("#tip");
   let current = null;
   function show(mark) {
-    if (current) current.classList.remove("current");
+    const lit = (on) => [current, partners.get(current)].forEach((node) => node && node.classList.toggle("current", on));
+    if (current) lit(false);
     current = mark;
     tip.hidden = !mark;
     if (!mark) return;
-    mark.classList.add("current");
+    lit(true);
     tip.textContent = mark.dataset.words || describers.get(mark)();
     const box = mark.getBoundingClientRect(), size = tip.getBoundingClientRect();
     const left = Math.min(box.left, document.documentElement.clientWidth - size.width - 8);
@@ -109,8 +114,8 @@ const headscope = (() => {
     tip.style.left = `${Math.max(8, left)}px`;
     tip.style.top = `${below ? box.bottom + 8 : Math.max(8, box.top - size.height - 8)}px`;
   }
-  const speaks = (node) => node.matches && node.matches(".cell, .point") &&
-    Boolean(node.dataset.words || describers.has(node));
+  const speaks = (node) => Boolean(node && (node.dataset.words || describers.has(node)));
+  const markOf = (event) => event.target.closest(".cell, .point");
   // A mark's column and row: cells have theirs, points are shares of a width in the row of a series.
   const place = (mark) => {
     if (mark.matches(".cell")) return [Number(mark.getAttribute("x")), Number(mark.getAttribute("y"))];
@@ -118,9 +123,9 @@ const headscope = (() => {
     const column = style.getPropertyValue("--x") || style.getPropertyValue("--v");
     return [Number(column), Array.from(row.parentNode.children).indexOf(row)];
   };
-  all(".matrix, .chart, .bars").forEach((figure) => {
-    figure.addEventListener("pointerover", (event) => { if (speaks(event.target)) show(event.target); });
-    figure.addEventListener("click", (event) => { if (speaks(event.target)) show(event.target); });
+  all(".matrix, .chart, .bars, .arcs").forEach((figure) => {
+    figure.addEventListener("pointerover", (event) => { if (speaks(markOf(event))) show(markOf(event)); });
+    figure.addEventListener("click", (event) => { if (speaks(markOf(event))) show(markOf(event)); });
     figure.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") show(null); });
     figure.addEventListener("blur", () => show(null));
     figure.addEventListener("keydown", (event) => {
@@ -129,7 +134,11 @@ const headscope = (() => {
       const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
       if (!step || !marks.length) return;
       event.preventDefault();
-      if (!marks.includes(current)) return show(marks[0]);
+      const go = (mark) => {
+        show(mark);
+        mark.scrollIntoView({ block: "nearest", inline: "nearest" });
+      };
+      if (!marks.includes(current)) return go(marks[0]);
       const axis = step[0] ? 0 : 1, sign = step[0] || step[1], here = place(current);
       const distance = (mark, along) => Math.abs(place(mark)[along] - here[along]);
       // The lines of a chart need not have points at the same places: the nearest will do.
@@ -138,7 +147,7 @@ const headscope = (() => {
         (!strict || distance(mark, 1 - axis) === 0));
       ahead.sort((a, b) => distance(a, axis) - distance(b, axis) ||
         distance(a, 1 - axis) - distance(b, 1 - axis));
-      if (ahead.length) show(ahead[0]);
+      if (ahead.length) go(ahead[0]);
     });
   });
   // Boxes scroll, too, and their scroll events reach the window only while they are captured.
@@ -148,5 +157,5 @@ const headscope = (() => {
     show(box.bottom < 0 || box.top > window.innerHeight ? null : current);
   }, { passive: true, capture: true });
   mark();
-  return { data, find, all, fixed, NONE, describers, mark, save };
+  return { data, find, all, fixed, NONE, describers, partners, chosen, mark, save };
 })();

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Annotated
@@ -28,13 +30,14 @@ from headscope.progress import Progress, further
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
-from headscope.results.translation import TranslationResult, TranslationScores
+from headscope.results.translation import TranslationResult, TranslationScores, best_sentences
 from headscope.runs import Run
 from headscope.runs.reading import read_object
 from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
+    HeadSentences,
     HeadSets,
     HeadTable,
     Heatmap,
@@ -76,6 +79,8 @@ COMMAND = "find translation-score"
 GIVEN = {"links": "given with the data"}
 #: Sentence pairs from which eflomal links words well.
 ENOUGH = 500
+#: Heads of which a page shows sentences.
+HEADS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -248,6 +253,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
                 [HeadSets("Token alignment heads, best first", aligned), layers_map(parts, result)],
             ),
             Section("Every head", [every_head(parts, result, by)], brief=True),
+            *sentences_section(result, run),
             method_section(
                 "Translation Score (TS): share of target tokens for which the key that the head "
                 "weighs most, at the step that predicts the token, belongs to the source word "
@@ -307,6 +313,29 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
         f"{spread(result.heads, examples)} The intervals of {count(open_heads, 'head')} include "
         f"the threshold {fixed(result.threshold, 2)}."
     )
+
+
+def sentences_section(result: TranslationResult, run: Path) -> list[Section]:
+    """The best sentences of the best heads, with their peaks; nothing where the run has none."""
+    ranked = sorted(result.heads, key=lambda head: head.rank or 0)
+    found = ((head.place, best_sentences(run, str(head.place))) for head in ranked)
+    known = (((place.layer, place.head), rows) for place, rows in found if rows)
+    heads = dict(islice(known, HEADS_SHOWN))
+    if not heads:
+        return []
+    model = str(read_object(run / "provenance.json").get("model"))
+    command = shlex.join(
+        ["headscope", "explore", model, "--heads", result.run or str(run), "--pin"]
+    )
+    block = HeadSentences(
+        "Sentences of the best heads",
+        heads,
+        command,
+        "An arc leads from each target token to the source word of the head's peak. These are the "
+        "sentences with the highest share of hits, so they are not typical; the run folder holds "
+        "ten of each of the 20 best heads of a direction",
+    )
+    return [Section(block.title, [block])]
 
 
 def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Heatmap:
