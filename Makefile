@@ -53,7 +53,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-for-tests: $(VENV)/.installed
-	$(PIP) -c constraints.txt -e '.[data,eflomal,segmentation,llm,tasks,device-map,quantised,gguf,corpus,ray,adapters,plot,docs,dev]'
+	$(PIP) -c constraints.txt -e '.[data,eflomal,segmentation,llm,tasks,device-map,quantised,gguf,corpus,ray,adapters,plot,live,docs,dev]'
 	@touch $@
 
 clean:

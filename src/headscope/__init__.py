@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headscope import compare, find, use, verify
     from headscope.errors import InputError
     from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
+    from headscope.live import explore
     from headscope.lm import load
     from headscope.studies.report import read_run
 
@@ -32,6 +33,7 @@ __all__ = [
     "InputError",
     "__version__",
     "compare",
+    "explore",
     "find",
     "load",
     "read_run",
@@ -47,6 +49,7 @@ _ROOMS = {
     "HeadScores": "headscope.heads",
     "HeadSet": "headscope.heads",
     "InputError": "headscope.errors",
+    "explore": "headscope.live",
     "load": "headscope.lm",
     "read_run": "headscope.studies.report",
 }

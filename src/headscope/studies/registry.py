@@ -18,6 +18,7 @@ from headscope.studies.study import Study
 #: module's `command`.
 COMMANDS = {
     "atlas": "headscope.studies.atlas",
+    "explore": "headscope.live.command",
     "align": "headscope.studies.align",
     "find translation-score": "headscope.studies.find.translation",
     "find key-tokens": "headscope.studies.find.key_tokens",

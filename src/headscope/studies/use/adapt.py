@@ -278,7 +278,9 @@ def asked(
     """
     gate, data = adapt.gate, steering.get("data", ())
     if not steering["languages"]:
-        if {"factors", "away"} & steering.keys() or steering["ranking"] != "specific":
+        if {"factors", "away"} & steering.keys() or steering.get(
+            "ranking", "specific"
+        ) != "specific":
             raise InputError(
                 "--factor, --away and --ranking are for --steer; name a language there"
             )

@@ -1,0 +1,160 @@
+"""`headscope explore`: the page of one model, and the same in a notebook."""
+
+from __future__ import annotations
+
+import functools
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
+
+from headscope import options
+from headscope.data.languages import parse_direction
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
+from headscope.errors import need
+from headscope.heads import Head
+from headscope.live.inputs import Wanted
+from headscope.settings import Nested, Option, Settings
+from headscope.studies.models import MODEL_ARGUMENT, POCKET, ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
+from headscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from headscope.live.explorer import Directions, Explorer
+    from headscope.lm import LanguageModel
+
+#: For a user of the bundled model without data: sentences of a direction.
+SENTENCES = 200
+_MODEL = {"model": replace(MODEL_ARGUMENT.changed["model"], default=POCKET)}
+
+
+@dataclass(frozen=True)
+class Explore(Settings):
+    """Switch heads of a model off in a browser, and watch its output change beside controls.
+
+    Loads the model, prints the address of the page, and ends at Ctrl-C.
+    """
+
+    model: Annotated[ModelChoice, Nested(changed=_MODEL)] = field(default_factory=ModelChoice)
+    heads: Annotated[
+        tuple[str, ...],
+        Option(
+            "A run folder whose scores or gate the map shows, a saved set, a CSV or JSON of layer "
+            "and head, or a list: 5.3,7.11; repeatable.",
+            metavar="RUN",
+        ),
+    ] = ()
+    pin: Annotated[
+        Head | None,
+        Option("The head to look at first.", metavar="HEAD", typed=str, read=Head.parse),
+    ] = None
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    chat: options.Chat = None
+    seed: options.Seed = 0
+    host: Annotated[str, Option("Address to listen at; others than this reach the network.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Option("Port; 0 is a free one.", min=0, max=65535)] = 0
+    allow_host: Annotated[
+        tuple[str, ...],
+        Option("A further host name under which the page is opened; repeatable.", metavar="NAME"),
+    ] = ()
+    browser: Annotated[
+        bool, Option("Open the page in a browser.", flag="--browser/--no-browser")
+    ] = True
+
+
+def explore(config: Explore, tell: Callable[[str], None]) -> str:
+    """Serve the page until Ctrl-C; `MissingExtra` without the extra `live`."""
+    need("starlette", "the explorer", "live")
+    need("uvicorn", "the explorer", "live")
+    from headscope.live.server import serve
+
+    explorer = explorer_of(config, config.model.load())
+
+    def ready(address: str) -> None:
+        print(f"headscope explore: {address} (Ctrl-C ends it)", flush=True)
+        if config.browser:
+            webbrowser.open(address)
+
+    serve(explorer, config.host, config.port, config.allow_host, ready)
+    return "ended"
+
+
+def explorer_of(config: Explore, lm: LanguageModel) -> Explorer:
+    """The explorer of a loaded model; `InputError` for heads or data that do not fit."""
+    from headscope.live.explorer import Explorer
+    from headscope.live.scores import read_sources
+
+    sources, gates = read_sources(config.heads, lm.geometry)
+    if config.pin is not None:
+        lm.geometry.check(config.pin)
+    directions = directions_of(config.pairs, config.model.model, config.seed)
+    return Explorer(
+        lm,
+        config.template,
+        sources=sources,
+        gates=gates,
+        directions=directions,
+        examples=pocket_examples() if config.model.model == POCKET else (),
+        chat=config.chat,
+        pinned=config.pin,
+    )
+
+
+def directions_of(choice: PairsChoice, model: str, seed: int) -> Directions:
+    """What sentences there are; of the bundled model those of a direction when it is asked for."""
+    from headscope.live.explorer import Directions
+
+    if choice.data:
+        known = read_directions(choice, model, "dev", seed=seed)
+        titles = dict.fromkeys(pairs.path for pairs in known.values())
+        return Directions(tuple(known), known.__getitem__, ", ".join(titles))
+    if model != POCKET:
+        for pair in choice.pair:
+            parse_direction(pair)
+        return Directions(choice.pair)
+    from headscope.pocket.world.languages import DIRECTIONS
+
+    @functools.cache
+    def read(pair: str) -> PairFile:
+        one = replace(choice, pair=(pair,), limit=choice.limit or SENTENCES)
+        return read_directions(one, model, "dev", seed=seed)[pair]
+
+    names = choice.pair if choice.pair and "all" not in choice.pair else DIRECTIONS
+    for pair in names:
+        if pair not in DIRECTIONS:
+            read(pair)  # says what is wrong
+    return Directions(tuple(names), read, "sentences of the bundled model")
+
+
+def pocket_examples() -> list[tuple[str, Wanted]]:
+    """Prompts that the bundled model can answer: translation, key words, questions, word tasks."""
+    from headscope.data.tasks import prompt
+    from headscope.pocket.facts import TEMPLATE, QuestionKind, sample_questions
+    from headscope.pocket.sample import sample_pairs, word_task
+
+    examples = []
+    for pair, title in (("en-de", "Translate, English to German"), ("ru-es", "Russian to Spanish")):
+        first = max(sample_pairs(pair, "dev", 8, 0).pairs, key=lambda each: len(each.source))
+        examples.append((title, Wanted(first.source, pair, first.target)))
+    kinds: dict[str, QuestionKind] = {
+        "Key words: two facts, one question": "one-language",
+        "Question about a text in another language": "translated",
+    }
+    for title, kind in kinds.items():
+        question = sample_questions("dev", 1, 0, kind).questions[0]
+        text = TEMPLATE.format(context=question.context, question=question.question)
+        examples.append((title, Wanted(text, None, question.answers[0], question.language)))
+    for name, title in (("plural-de", "Word task: plural, German"), ("antonym-en", "Opposite")):
+        task = word_task(name, "dev")
+        text, answer = prompt(task, task.examples[0], instructed=True), task.examples[0].output
+        examples.append((title, Wanted(text, None, answer, task.language)))
+    return examples
+
+
+command = Study(Explore, explore, out=None)

@@ -1,0 +1,130 @@
+"""What runs know of single heads, as the page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.heads import Gate, Geometry, HeadScores, HeadSet, check_geometry, resolve_heads
+from headscope.heads.geometry import count_of, default_amount
+from headscope.heads.resolve import MEAN, place_of, read_scores
+from headscope.heads.scores import TRANSLATION_SCORE
+from headscope.heads.store import check_finished, held
+from headscope.shown.words import arrow
+
+#: Score above which a head aligns tokens, and up to which it is inactive (Token Alignment Heads).
+ALIGNING, INACTIVE = 0.1, 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Scores of a run, or one of its directions or languages, under the name the page has."""
+
+    name: str
+    title: str
+    scores: HeadScores
+    folder: Path | None = None
+
+
+def read_sources(specs: Iterable[str], geometry: Geometry) -> tuple[list[Source], dict[str, Gate]]:
+    """Scores, and gates by name, from what `--heads` names.
+
+    Runs with scores give these; masks, gates and sets a gate each, of sets the one that removes
+    them. Raises `InputError` as `resolve_heads` does.
+    """
+    sources: list[Source] = []
+    gates: dict[str, Gate] = {}
+    for spec in specs:
+        place = place_of(spec)
+        scores = read_scores(place) if place is not None and place.is_dir() else {}
+        if place is not None and scores:
+            check_finished(place)
+            sources += scored(scores, spec, geometry, place)
+            continue
+        saved = held(place, "gate") if place is not None and place.is_dir() else None
+        if saved is not None and place is not None:
+            check_finished(place)
+            gates[spec] = Gate.from_pretrained(saved)
+            check_geometry(gates[spec], geometry, spec)
+        else:
+            gates[spec] = resolve_heads(spec, None, geometry).removed()
+    return sources, gates
+
+
+def scored(
+    scores: dict[str, HeadScores], name: str, geometry: Geometry, folder: Path | None = None
+) -> list[Source]:
+    """The scores of a run, the mean over its parts first."""
+    ordered = sorted(scores, key=lambda part: part != MEAN)
+    sources = []
+    for part in ordered:
+        check_geometry(scores[part], geometry, name)
+        words = f"{scores[part].method}, {arrow(part)}" if part != MEAN else scores[part].method
+        sources.append(
+            Source(name if part == ordered[0] else f"{name}#{part}", words, scores[part], folder)
+        )
+    return sources
+
+
+def of_value(value: HeadScores | HeadSet | Gate, geometry: Geometry) -> Source | Gate:
+    """Scores, a set or a gate in memory as `read_sources` gives those of runs."""
+    check_geometry(value, geometry)
+    if isinstance(value, HeadScores):
+        return Source(value.method, value.method, value)
+    return value.removed() if isinstance(value, HeadSet) else value
+
+
+def described(source: Source) -> dict[str, Any]:
+    """All that scores say of every head, by layer, then head."""
+    scores, geometry = source.scores, source.scores.geometry
+    used, chance = scores.rank_used(), scores.extra.get("chance")
+    titles = {"score": "TS" if scores.method == TRANSLATION_SCORE else "score"}
+    arrays: dict[str, NDArray[Any] | None] = {"score": scores.values}
+    if chance is not None:
+        titles["above_chance"] = f"{titles['score']} \u2212 chance"
+        arrays["above_chance"] = scores.values - chance
+    arrays |= {"low": scores.low, "high": scores.high, **scores.extra}
+    order = sorted(arrays, key=lambda key: (key != "above_chance", key != "score"))
+    rank = {head: place for place, (head, _) in enumerate(scores.ranked(), 1)}
+    above = scores.values - chance if used == "above-chance" and chance is not None else None
+    return {
+        "name": source.name,
+        "title": source.title,
+        "by": "score" if above is None else "above_chance",
+        "threshold": ALIGNING if scores.method == TRANSLATION_SCORE else None,
+        "columns": [
+            {
+                "key": key,
+                "title": titles.get(key, key.replace("_", " ")),
+                "values": _numbers(array, geometry),
+            }
+            for key in order
+            if (array := arrays[key]) is not None
+        ],
+        "rank": [rank[head] for head in geometry.heads()],
+        "classes": _classes(scores.values if above is None else above, geometry)
+        if scores.method == TRANSLATION_SCORE
+        else None,
+        "k": count_of(default_amount(geometry), geometry.total),
+        "sentences": False,
+    }
+
+
+def _numbers(array: NDArray[Any], geometry: Geometry) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in array[geometry.mask()]]
+
+
+def _classes(values: NDArray[Any], geometry: Geometry) -> Sequence[str]:
+    return [
+        "token alignment"
+        if value > ALIGNING
+        else "low activity"
+        if value > INACTIVE
+        else "inactive"
+        for value in values[geometry.mask()]
+    ]

@@ -1,0 +1,113 @@
+"""The explorer in a notebook: the page's own module as an anywidget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+
+from headscope.errors import InputError
+from headscope.heads import Gate, HeadScores, HeadSet
+from headscope.live.command import Explore, explorer_of
+from headscope.live.page import skeleton, static
+from headscope.live.scores import of_value
+from headscope.live.worker import END, Job, Worker
+from headscope.runs import Result
+from headscope.runs.plain import plain
+from headscope.settings import build, options_in
+
+if TYPE_CHECKING:
+    from headscope.live.explorer import Explorer
+    from headscope.lm import LanguageModel
+
+
+class ExplorerWidget(anywidget.AnyWidget):
+    """The page of an explorer; a thread of its own computes, so that the kernel stays free."""
+
+    _esm = files("headscope.live").joinpath("assets", "explore.js").read_text("utf-8")
+    html = traitlets.Unicode().tag(sync=True)
+    css = traitlets.Unicode().tag(sync=True)
+    about = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, explorer: Explorer) -> None:
+        about = plain(explorer.about())
+        super().__init__(about=about, html=str(skeleton(about)), css=style())
+        self.explorer = explorer
+        self._worker = Worker(explorer)
+        self._jobs: dict[Any, Job] = {}
+        self.on_msg(self._take)
+
+    def close(self) -> None:
+        """End what is computed, and the widget."""
+        self._worker.close()
+        super().close()
+
+    def _take(self, _: Any, message: Any, buffers: Any) -> None:
+        """A question of the page, or the end of one."""
+        number, kind, body = (message.get(name) for name in ("id", "kind", "body"))
+        if kind == "cancel":
+            if number in self._jobs:
+                self._jobs[number].cancel()
+            return
+
+        def emit(event: Mapping[str, Any]) -> None:
+            if event == END:
+                self._jobs.pop(number, None)
+            self.send({"id": number, **plain(event)})
+
+        job = Job(str(kind), body, emit)
+        if kind in ("run", "save"):
+            self._jobs[number] = job
+            self._worker.submit(job)
+            return
+        try:
+            emit(self.explorer.look_up(job.kind, body))
+            emit(END)
+        except InputError as error:
+            job.end("error", error=str(error), status=400)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The widget, and a picture of its map where no widget can be shown."""
+        made = super()._repr_mimebundle_(**options)
+        bundle, more = made if isinstance(made, tuple) else (made, {})
+        return {**(bundle or {}), "text/html": str(static(self.about))}, more
+
+
+def style() -> str:
+    """The style sheets of the page, for a root of their own inside another page."""
+    places = ("headscope.report", "report.css"), ("headscope.live", "explore.css")
+    sheets = [files(room).joinpath("assets", name).read_text("utf-8") for room, name in places]
+    return "\n".join(sheets).replace(":root", ":host")
+
+
+def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> ExplorerWidget:
+    """The widget of a model; see `headscope.explore`."""
+    values = heads if isinstance(heads, list | tuple) else [heads]
+    held = [value for value in values if isinstance(value, HeadScores | HeadSet | Gate)]
+    named = [
+        value.run if isinstance(value, Result) else str(value)
+        for value in values
+        if not isinstance(value, HeadScores | HeadSet | Gate)
+    ]
+    given = {option.name: None for option in options_in(Explore)}
+    if unknown := sorted(options.keys() - given.keys()):
+        raise InputError(f"there is no {unknown[0]}; there are {', '.join(sorted(given))}")
+    several = {
+        name: [options[name]] for name in ("data", "pair") if isinstance(options.get(name), str)
+    }
+    config: Explore = build(
+        Explore, {**given, **options, **several, "heads": named, "model": lm.name}
+    )
+    explorer = explorer_of(config, lm)
+    sets = dict(explorer.gates)
+    for number, value in enumerate(held, 1):
+        shown = of_value(value, lm.geometry)
+        if isinstance(shown, Gate):
+            sets[f"{type(value).__name__} {number}"] = shown
+        else:
+            explorer.sources = [*explorer.sources, shown]
+    explorer.gates = sets
+    return ExplorerWidget(explorer)

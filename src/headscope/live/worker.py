@@ -1,0 +1,97 @@
+"""One computation at a time: a newer question ends the running one and displaces a waiting one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from headscope.errors import InputError, first_line
+from headscope.live.explorer import Emit, Explorer
+from headscope.live.writing import Stopped
+
+_log = logging.getLogger(__name__)
+
+#: The last event of every answer, after errors too.
+END = {"event": "end"}
+
+
+class Job:
+    """A question on its way; events go to `emit`, the last of them is `END`."""
+
+    def __init__(self, kind: str, body: Any, emit: Emit) -> None:
+        self.kind, self.body, self.emit = kind, body, emit
+        self._stop = threading.Event()
+        self.stopped = self._stop.is_set
+        #: End the computation before its next layer or token.
+        self.cancel = self._stop.set
+
+    def end(self, event: str, **more: Any) -> None:
+        """End the answer with an event of this name."""
+        self.emit({"event": event, **more})
+        self.emit(END)
+
+
+class Worker:
+    """Answers questions to an explorer in a thread of its own."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self._explorer = explorer
+        self._changed = threading.Condition()
+        self._waiting: Job | None = None
+        self._running: Job | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="headscope explorer", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Answer this question next; the running one ends, and one that waits is displaced."""
+        with self._changed:
+            displaced, self._waiting = self._waiting, job
+            if self._running is not None:
+                self._running.cancel()
+            self._changed.notify()
+        if displaced is not None:
+            displaced.end("displaced")
+
+    def close(self) -> None:
+        """End the running computation and the thread."""
+        with self._changed:
+            self._closed = True
+            for job in (self._running, self._waiting):
+                if job is not None:
+                    job.cancel()
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        self._explorer.warm()
+        while True:
+            with self._changed:
+                self._running = None
+                self._changed.wait_for(lambda: self._waiting is not None or self._closed)
+                if self._closed:
+                    return
+                job, self._waiting = self._waiting, None
+                self._running = job
+            if job is not None:
+                self._answer(job)
+
+    def _answer(self, job: Job) -> None:
+        try:
+            self._explorer.compute(job.kind, job.body, job.emit, job.stopped)
+        except Stopped:
+            job.end("displaced")
+        except InputError as error:
+            job.end("error", error=str(error), status=400)
+        except Exception as error:
+            # Whatever went wrong is told where it can be mended, and the next question answered.
+            _log.exception("an answer of the explorer failed")
+            job.end(
+                "error",
+                error=f"the computation failed ({type(error).__name__}: {first_line(error)}); the "
+                "terminal of headscope explore has more",
+                status=500,
+            )
+        else:
+            job.emit(END)

@@ -1,0 +1,261 @@
+"""What the explorer's server answers, against plain transformers with scaled slices of W_O."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from explore_process import Served, events_in, explored, one
+from headscope.heads import HeadSet
+from headscope.heads.draws import draw_heads
+from headscope.lm import LanguageModel
+
+SENTENCE = {"sentence": "The good king planted flowers.", "pair": "en-de",
+            "reference": "Der gute König pflanzte Blumen."}  # fmt: skip
+PROMPT = "Translate this sentence from English to German\nSentence: {}\nAnswer:"
+GATES = {"3.2": 0.0, "4.3": 0.0, "5.11": 0.0}
+MIXED = {"1.4": -0.5, "2.9": 2.0, "4.3": 0.25}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with explored(tmp_path_factory.mktemp("explore")) as served:
+        yield served
+
+
+@cache
+def loaded(folder: Path, kernel: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation=kernel, dtype=torch.float32
+    )
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+class Plain:
+    """The bundled model by transformers alone, with slices of W_O times a number."""
+
+    def __init__(self, lm: LanguageModel, kernel: str = "sdpa") -> None:
+        assert lm.folder is not None
+        model, self.tokenizer = loaded(lm.folder, kernel)
+        self.model = copy.deepcopy(model)
+
+    def scaled(self, gates: dict[str, float]) -> Plain:
+        config = self.model.config
+        for name, factor in gates.items():
+            layer, head = map(int, name.split("."))
+            width = config.head_dim
+            weight = self.model.model.layers[layer].self_attn.o_proj.weight
+            weight.data[:, head * width : (head + 1) * width] *= factor
+        return self
+
+    def log_probabilities(self, prompt: str, output: list[int]) -> np.ndarray[Any, Any]:
+        ids = [*self.tokenizer(prompt)["input_ids"], *output]
+        with torch.no_grad():
+            logits = self.model(torch.tensor([ids])).logits[0].double()
+        chosen = torch.log_softmax(logits, -1)[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
+        return chosen[len(ids) - len(output) - 1 :].numpy()
+
+    def written(self, prompt: str, most: int = 64) -> list[int]:
+        ids = self.tokenizer(prompt)["input_ids"]
+        ends = self.model.generation_config.eos_token_id
+        ends = [ends] if isinstance(ends, int) else list(ends)
+        output: list[int] = []
+        while len(output) < most:
+            with torch.no_grad():
+                token = int(self.model(torch.tensor([[*ids, *output]])).logits[0, -1].argmax())
+            if token in ends:
+                break
+            output.append(token)
+        return output
+
+
+def ids_of(plain: Plain, tokens: list[str]) -> list[int]:
+    return plain.tokenizer(" " + "".join(tokens), add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("gates", [GATES, MIXED, {"0.0": 0.0}, {"5.15": 5.0}])
+def test_changes_are_those_of_scaled_weights(
+    server: Served, pocket: LanguageModel, gates: dict[str, float]
+) -> None:
+    events = server.ask("run", input=SENTENCE, gates=gates)
+    prompt = PROMPT.format(SENTENCE["sentence"])
+    plain, scaled = Plain(pocket), Plain(pocket).scaled(gates)
+    original = plain.written(prompt)
+    before, after = (model.log_probabilities(prompt, original) for model in (plain, scaled))
+    shift = one(events, "shift", lane="gated")
+    assert np.abs(np.array(shift["change"]) - (after - before)).max() < 1e-5
+    assert shift["total"] == pytest.approx(sum(after - before), abs=1e-5)
+
+    reference = ids_of(plain, [SENTENCE["reference"]])
+    referred = [model.log_probabilities(prompt, reference).sum() for model in (plain, scaled)]
+    assert one(events, "lane", lane="original")["reference_logprob"] == pytest.approx(
+        referred[0], abs=1e-5
+    )
+    gated = one(events, "lane", lane="gated")
+    assert gated["reference_logprob"] == pytest.approx(referred[1], abs=1e-5)
+    assert shift["reference"] == pytest.approx(referred[1] - referred[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("gates", [GATES, MIXED])
+def test_texts_are_those_of_scaled_weights(
+    server: Served, pocket: LanguageModel, gates: dict[str, float]
+) -> None:
+    events = server.ask("run", input=SENTENCE, gates=gates, new_tokens=40)
+    prompt = PROMPT.format(SENTENCE["sentence"])
+    control = one(events, "prompt")["control"]
+    assert sorted(control.values()) == sorted(gates.values()) and not control.keys() & gates.keys()
+    original = Plain(pocket).written(prompt, 40)
+    for lane, changed in (("original", {}), ("gated", gates), ("random", control)):
+        plain = Plain(pocket).scaled(changed)
+        output = plain.written(prompt, 40)
+        answer = one(events, "lane", lane=lane)
+        assert answer["text"] == plain.tokenizer.decode(output, skip_special_tokens=True).lstrip()
+        assert "".join(answer["tokens"]) == answer["text"]
+        alike = [a == b for a, b in zip(output, original, strict=False)]
+        differs = output != original
+        first = alike.index(False) if False in alike else min(len(output), len(original))
+        assert answer["diverges"] == (first if differs else None)
+    streamed = [each for each in events if each["event"] == "token" and each["lane"] == "gated"]
+    assert "".join(each["text"] for each in streamed) == one(events, "lane", lane="gated")["text"]
+    marked = [each["at"] for each in streamed if each["diverges"]]
+    assert marked == [at for at in [one(events, "lane", lane="gated")["diverges"]]
+                      if at is not None and at < len(streamed)]  # fmt: skip
+
+
+def test_peaks_and_weights_are_those_of_eager_attention(
+    server: Served, pocket: LanguageModel
+) -> None:
+    events = server.ask("run", input=SENTENCE, gates=GATES, pinned="4.1")
+    prompt = one(events, "prompt")
+    tokens, words = prompt["tokens"], prompt["words"]
+    assert [prompt["text"][a:b] for a, b in words] == ["The", "good", "king", "planted", "flowers"]
+    for lane, gates in (("original", {}), ("gated", GATES), ("random", prompt["control"])):
+        plain = Plain(pocket, "eager").scaled(gates)
+        output = plain.written(prompt["text"])
+        ids = [*plain.tokenizer(prompt["text"])["input_ids"], *output]
+        assert len(tokens) == len(ids) - len(output)
+        with torch.no_grad():
+            attention = plain.model(torch.tensor([ids]), output_attentions=True).attentions[4][0, 1]
+        rows = attention[len(tokens) - 1 : -1]
+        answer = one(events, "attention", lane=lane)
+        assert answer["peaks"] == rows.argmax(-1).tolist()
+        for row, weights in zip(rows, answer["weights"], strict=True):
+            of_words = [
+                float(sum(row[at] for at, (a, b) in enumerate(tokens) if a < end and b > start))
+                for start, end in words
+            ]
+            best = sorted(range(len(words)), key=lambda word: -of_words[word])[:5]
+            assert [word for word, _ in weights] == best
+            assert [weight for _, weight in weights] == pytest.approx(
+                [of_words[word] for word in best], abs=1e-5
+            )
+
+
+def test_a_head_alone_is_removed_whatever_the_gate_is(
+    server: Served, pocket: LanguageModel
+) -> None:
+    events = server.ask("run", input=SENTENCE, gates=MIXED, pinned="4.1")
+    prompt = PROMPT.format(SENTENCE["sentence"])
+    plain, alone = Plain(pocket), Plain(pocket).scaled({"4.1": 0.0})
+    output = plain.written(prompt)
+    change = alone.log_probabilities(prompt, output) - plain.log_probabilities(prompt, output)
+    assert one(events, "head")["alone"]["change"] == pytest.approx(change.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_the_place_is_among_draws_of_as_many_heads(
+    server: Served, pocket: LanguageModel, matched: bool
+) -> None:
+    events = server.ask("run", input=SENTENCE, gates=GATES, matched=matched, draw=2)
+    place = one(events, "place")
+    heads = HeadSet.parse(",".join(GATES), pocket.geometry)
+    draws = draw_heads(heads, 20, layer_matched=matched)
+    prompt = PROMPT.format(SENTENCE["sentence"])
+    reference = ids_of(Plain(pocket), [SENTENCE["reference"]])
+    base = Plain(pocket).log_probabilities(prompt, reference).sum()
+    changes = []
+    for draw in draws:
+        scaled = Plain(pocket).scaled({str(head): 0.0 for head in draw.heads})
+        changes.append(scaled.log_probabilities(prompt, reference).sum() - base)
+    assert place["random"] == pytest.approx(changes, abs=1e-5)
+    assert place["among"] == 21 and place["matched"] is matched
+    assert place["place"] == 1 + sum(change < place["selected"] for change in changes)
+    assert set(one(events, "prompt")["control"]) == {str(head) for head in draws[2].heads}
+
+
+def test_a_prompt_without_a_reference_is_placed_by_its_own_output(server: Served) -> None:
+    events = server.ask("run", input={"prompt": "Word: Kuh\nAnswer:"}, gates={"4.3": 0.0})
+    place, shift = one(events, "place"), one(events, "shift", lane="gated")
+    assert place["of"] == "original output" and place["selected"] == shift["total"]
+    lane = one(events, "lane", lane="gated")
+    assert lane["chrf"] is None and lane["reference_logprob"] is None
+
+
+def test_no_gate_is_no_comparison(server: Served) -> None:
+    events = server.ask("run", input=SENTENCE, gates={"4.3": 1.0}, pinned="4.3")
+    names = {each["event"] for each in events}
+    assert "same" in names and not names & {"shift", "place"}
+    assert one(events, "attention")["lane"] == "original"
+
+
+def test_more_than_half_of_the_heads_have_no_control(server: Served) -> None:
+    gates = {f"{layer}.{head}": 0.0 for layer in range(4) for head in range(16)}
+    events = server.ask("run", input=SENTENCE, gates=gates)
+    prompt = one(events, "prompt")
+    assert prompt["control"] is None and "64 of the model's 96 heads" in prompt["control_note"]
+    assert not [each for each in events if each.get("lane") == "random"]
+
+
+def test_a_saved_question_is_a_run_that_commands_take(
+    server: Served, pocket: LanguageModel, tmp_path: Path
+) -> None:
+    with explored(tmp_path) as served:
+        answer = served.ask("run", input=SENTENCE, gates=MIXED)
+        run = tmp_path / one(served.ask("save", input=SENTENCE, gates=MIXED), "saved")["run"]
+    row = json.loads((run / "outputs.jsonl").read_text())
+    assert row["text"] == one(answer, "lane", lane="gated")["text"]
+    assert row["text_as_is"] == one(answer, "lane", lane="original")["text"]
+    assert row["prompt"] == PROMPT.format(SENTENCE["sentence"])
+    from headscope.heads import Gate, resolve_heads
+
+    gate = Gate.from_pretrained(run / "gate")
+    assert {str(h): gate[h] for h in gate.changed_heads()} == MIXED
+    assert {str(head) for head in resolve_heads(run, None, pocket.geometry)} == set(MIXED)
+
+
+@pytest.mark.parametrize("gates", [GATES, MIXED])
+def test_the_copied_command_and_python_write_the_same(
+    server: Served, tmp_path: Path, gates: dict[str, float], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    import subprocess
+    import sys
+
+    gated = one(server.ask("run", input=SENTENCE, gates=gates), "lane", lane="gated")["text"]
+    copied = one(server.ask("copy", input=SENTENCE, gates=gates), "copy")
+    headscope = Path(sys.executable).with_name("headscope")
+    command = copied["command"].replace("headscope use", f"{headscope} use", 1)
+    made = subprocess.run(
+        f"{command} --json", shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert json.loads(made.stdout)["outputs"][0]["text"] == gated
+    capsys.readouterr()
+    exec(compile(copied["python"], "copied", "exec"), {})
+    assert capsys.readouterr().out.strip() == gated
+
+
+def test_a_stream_is_events_and_an_end(server: Served) -> None:
+    body = json.dumps({"input": SENTENCE, "gates": GATES})
+    status, headers, text = server.request("POST", "/ask/run", body)
+    assert status == 200 and headers["content-type"].startswith("text/event-stream")
+    assert [each["event"] for each in events_in(text)][-2:] == ["done", "end"]
