@@ -112,7 +112,7 @@ def test_texts_are_those_of_scaled_weights(
 ) -> None:
     events = server.ask("run", input=SENTENCE, gates=gates, new_tokens=40)
     prompt = PROMPT.format(SENTENCE["sentence"])
-    control = one(events, "prompt")["control"]
+    control = one(events, "prompt")["control_gates"]
     assert sorted(control.values()) == sorted(gates.values()) and not control.keys() & gates.keys()
     original = Plain(pocket).written(prompt, 40)
     for lane, changed in (("original", {}), ("gated", gates), ("random", control)):
@@ -139,7 +139,7 @@ def test_peaks_and_weights_are_those_of_eager_attention(
     prompt = one(events, "prompt")
     tokens, words = prompt["tokens"], prompt["words"]
     assert [prompt["text"][a:b] for a, b in words] == ["The", "good", "king", "planted", "flowers"]
-    for lane, gates in (("original", {}), ("gated", GATES), ("random", prompt["control"])):
+    for lane, gates in (("original", {}), ("gated", GATES), ("random", prompt["control_gates"])):
         plain = Plain(pocket, "eager").scaled(gates)
         output = plain.written(prompt["text"])
         ids = [*plain.tokenizer(prompt["text"])["input_ids"], *output]

@@ -37,6 +37,7 @@ from headscope.lm.prefix import can_share
 from headscope.lm.prompting import chat_writer
 from headscope.measure.identify import identify, same_language
 from headscope.measure.metrics import sentence_chrf
+from headscope.results.translation import best_sentences
 from headscope.shown.words import arrow
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ Emit = Callable[[dict[str, Any]], None]
 DRAWS = 20
 #: Small results, and prompts with their hidden states, that are kept to be shown again.
 KEPT, KEPT_READINGS = 256, 2
+#: Sentences of a run that are shown of a head.
+BEST = 10
 #: New tokens of an output where the page does not say.
 NEW_TOKENS = 64
 #: Of texts with fewer words the language is not told: a quarter of them is taken for another.
@@ -144,6 +147,8 @@ class Explorer:
                 return {"event": "about", **self.about()}
             case "sentence":
                 return self._sentence(body.get("pair"), body.get("at", 0))
+            case "best":
+                return {"event": "best", **self._best(body.get("scores"), body.get("head"))}
             case "copy":
                 return {"event": "copy", **self._copied(read_asked(body, self.lm.geometry))}
             case _:
@@ -158,6 +163,18 @@ class Explorer:
             raise InputError(f"{repr(at)[:20]} is no sentence; there are 0 to {len(pairs) - 1}")
         wanted = Wanted(pairs[at].source, pair, pairs[at].target)
         return {"event": "sentence", "input": wanted.plain, "at": at, "of": len(pairs)}
+
+    def _best(self, name: Any, head: Any) -> dict[str, Any]:
+        """The sentences of a run on which a head has the highest share of hits."""
+        source = next((each for each in self.sources if each.name == name), None)
+        if source is None or not isinstance(head, str):
+            raise InputError(f"there are no scores {str(name)[:40]!r} of such a head")
+        head = str(self.lm.geometry.check(Head.parse(head)))
+        rows = [] if source.folder is None else best_sentences(source.folder, head)
+        if source.part is not None:
+            rows = [row for row in rows if row.part == source.part]
+        rows.sort(key=lambda row: -row.hits / max(1, row.of))
+        return {"head": head, "sentences": rows[:BEST]}
 
     def _copied(self, asked: Asked) -> dict[str, str]:
         """The question as a command, and as Python."""
@@ -242,7 +259,8 @@ class Explorer:
                 "tokens": prepared.spans.tolist(),
                 "words": [[word.start, word.end] for word in prepared.words],
                 "reference": prepared.reference,
-                "control": None if control is None else factors(control),
+                "control": None if control is None else list(factors(control)),
+                "control_gates": None if control is None else factors(control),
                 "control_note": note,
             }
         )

@@ -15,6 +15,7 @@ from headscope.heads.geometry import count_of, default_amount
 from headscope.heads.resolve import MEAN, place_of, read_scores
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import check_finished, held
+from headscope.results.translation import SENTENCES
 from headscope.shown.words import arrow
 
 #: Score above which a head aligns tokens, and up to which it is inactive (Token Alignment Heads).
@@ -23,12 +24,16 @@ ALIGNING, INACTIVE = 0.1, 0.0
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Scores of a run, or one of its directions or languages, under the name the page has."""
+    """Scores of a run, or of one of its parts (directions, languages).
+
+    `name` is what the page calls them by, `folder` that of the run, where there is one.
+    """
 
     name: str
     title: str
     scores: HeadScores
     folder: Path | None = None
+    part: str | None = None
 
 
 def read_sources(specs: Iterable[str], geometry: Geometry) -> tuple[list[Source], dict[str, Gate]]:
@@ -65,9 +70,8 @@ def scored(
     for part in ordered:
         check_geometry(scores[part], geometry, name)
         words = f"{scores[part].method}, {arrow(part)}" if part != MEAN else scores[part].method
-        sources.append(
-            Source(name if part == ordered[0] else f"{name}#{part}", words, scores[part], folder)
-        )
+        own = name if part == ordered[0] else f"{name}#{part}"
+        sources.append(Source(own, words, scores[part], folder, None if part == MEAN else part))
     return sources
 
 
@@ -111,7 +115,7 @@ def described(source: Source) -> dict[str, Any]:
         if scores.method == TRANSLATION_SCORE
         else None,
         "k": count_of(default_amount(geometry), geometry.total),
-        "sentences": False,
+        "sentences": source.folder is not None and (source.folder / SENTENCES).is_dir(),
     }
 
 

@@ -13,7 +13,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hmac import compare_digest
-from importlib.resources import files
+from pathlib import PurePath
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headscope.errors import InputError
 from headscope.live.explorer import Explorer
-from headscope.live.page import page
+from headscope.live.page import assets, page
 from headscope.live.worker import END, Job, Worker
 from headscope.runs import dump_json
 
@@ -46,13 +46,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-#: What a browser loads beside the page: where it lies, and its type.
-ASSETS = {
-    "/report.css": ("headscope.report", "report.css", "text/css"),
-    "/explore.css": ("headscope.live", "explore.css", "text/css"),
-    "/explore.js": ("headscope.live", "explore.js", "text/javascript"),
-    "/boot.js": ("headscope.live", "boot.js", "text/javascript"),
-}
+#: The types of what a browser loads beside the page.
+TYPES = {".css": "text/css", ".js": "text/javascript"}
 #: Answered without a computation, also while one runs.
 LOOKED_UP = ("about", "sentence", "best", "copy")
 
@@ -104,10 +99,10 @@ def application(explorer: Explorer, worker: Worker, hosts: Sequence[str], port: 
     async def shown(request: Request) -> Response:
         return Response(page(explorer.about()), media_type="text/html; charset=utf-8")
 
-    async def asset(request: Request) -> Response:
-        package, name, kind = ASSETS[request.url.path]
-        content = files(package).joinpath("assets", name).read_text(encoding="utf-8")
-        return Response(content, media_type=f"{kind}; charset=utf-8")
+    async def file(request: Request) -> Response:
+        path = PurePath(request.url.path)
+        kind = f"{TYPES[path.suffix]}; charset=utf-8"
+        return Response(assets()[path.name], media_type=kind)
 
     async def answer(request: Request) -> Response:
         try:
@@ -127,7 +122,7 @@ def application(explorer: Explorer, worker: Worker, hosts: Sequence[str], port: 
 
     routes = [
         Route("/", shown),
-        *(Route(path, asset) for path in ASSETS),
+        *(Route(f"/{name}", file) for name in assets()),
         Route("/ask/{kind}", answer, methods=["POST"]),
     ]
     missing: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {

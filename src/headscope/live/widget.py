@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -12,7 +11,7 @@ import traitlets
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.live.command import Explore, explorer_of
-from headscope.live.page import skeleton, static
+from headscope.live.page import assets, skeleton, static, widget_css
 from headscope.live.scores import of_value
 from headscope.live.worker import END, Job, Worker
 from headscope.runs import Result
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 class ExplorerWidget(anywidget.AnyWidget):
     """The page of an explorer; a thread of its own computes, so that the kernel stays free."""
 
-    _esm = files("headscope.live").joinpath("assets", "explore.js").read_text("utf-8")
+    _esm = assets()["explore.js"]
     html = traitlets.Unicode().tag(sync=True)
     css = traitlets.Unicode().tag(sync=True)
     about = traitlets.Dict().tag(sync=True)
 
     def __init__(self, explorer: Explorer) -> None:
         about = plain(explorer.about())
-        super().__init__(about=about, html=str(skeleton(about)), css=style())
+        super().__init__(about=about, html=str(skeleton(about)), css=widget_css())
         self.explorer = explorer
         self._worker = Worker(explorer)
         self._jobs: dict[Any, Job] = {}
@@ -74,13 +73,6 @@ class ExplorerWidget(anywidget.AnyWidget):
         made = super()._repr_mimebundle_(**options)
         bundle, more = made if isinstance(made, tuple) else (made, {})
         return {**(bundle or {}), "text/html": str(static(self.about))}, more
-
-
-def style() -> str:
-    """The style sheets of the page, for a root of their own inside another page."""
-    places = ("headscope.report", "report.css"), ("headscope.live", "explore.css")
-    sheets = [files(room).joinpath("assets", name).read_text("utf-8") for room, name in places]
-    return "\n".join(sheets).replace(":root", ":host")
 
 
 def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> ExplorerWidget:

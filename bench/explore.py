@@ -1,0 +1,148 @@
+"""How soon a click in the explorer is answered, and what it costs when nobody clicks. Prints JSON.
+
+    python bench/explore.py --out bench/results/explore-pocket.json
+    python bench/explore.py --model /tmp/real/gemma-3-270m --pair en-de --data pairs.tsv
+    python bench/explore.py --clicks 5 --many 0 --idle 2          # a small version
+
+`headscope explore` runs in a process of its own, a headless Chromium clicks heads of its map. Of
+every click: milliseconds until the tokens of the original output have their colours, and until the
+output of the selected gate stands there whole. Then the share of a core that the server takes while
+nobody clicks, and how its memory grows over many clicks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from machine import machine, tell
+from timing import load, moment, say, spread
+
+#: Click a head, and the milliseconds until the page is in each of two states.
+CLICK = """async ([head, wanted]) => {
+  const root = document.querySelector(".explorer"), began = performance.now(), times = {};
+  const cell = document.querySelectorAll(".explorer rect.cell")[head];
+  const before = root.dataset.run;
+  await new Promise((resolve) => {
+    const observer = new MutationObserver(() => {
+      const state = root.dataset.state, now = performance.now() - began;
+      if (root.dataset.run !== before && !(state in times)) times[state] = now;
+      if (state === "failed" || wanted in times) { observer.disconnect(); resolve(); }
+    });
+    observer.observe(root, { attributes: true });
+    cell.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  });
+  return times;
+}"""
+
+
+def clicked(page: Any, head: int, wanted: str = "done") -> dict[str, float]:
+    """Milliseconds from a click on a head to the states of the page until the wanted one."""
+    times: dict[str, float] = page.evaluate(CLICK, [head, wanted])
+    if "failed" in times:
+        raise RuntimeError(page.inner_text("[role=alert]"))
+    return times
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process holds now."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return 1024 * int(line.split()[1])
+    raise RuntimeError("this system does not say how much memory a process holds")
+
+
+def processor_seconds(process: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(given: argparse.Namespace, page: Any, process: int) -> dict[str, Any]:
+    """Everything that is measured of one server and one page."""
+    heads = page.locator(".explorer rect.cell").count()
+    order = [(7 * number) % heads for number in range(heads)]
+    say("warm up")
+    clicked(page, order[-1])
+    clicked(page, order[-1])  # and back
+    times = []
+    for number in range(given.clicks):
+        times.append(clicked(page, order[number % heads]))
+        say(f"click {number + 1} of {given.clicks}")
+    result: dict[str, Any] = {
+        "milliseconds_to_colours": spread([each["shifted"] for each in times if "shifted" in each]),
+        "milliseconds_to_whole_output": spread(
+            [each["written"] for each in times if "written" in each]
+        ),
+        "milliseconds_to_everything": spread([each["done"] for each in times]),
+    }
+    if given.many:
+        kept: dict[int, int] = {}
+        for number in range(1, given.many + 1):
+            clicked(page, order[number % heads])
+            if number in (given.many // 10, given.many):
+                kept[number] = resident(process)
+                say(f"{number} clicks, {kept[number] / 1e6:.0f} MB")
+        result["resident_bytes_after_clicks"] = {str(at): size for at, size in kept.items()}
+    time.sleep(1)
+    before, began = processor_seconds(process), time.monotonic()
+    time.sleep(given.idle)
+    idle = (processor_seconds(process) - before) / (time.monotonic() - began)
+    return {**result, "idle_share_of_a_core": idle, "idle_seconds": given.idle}
+
+
+def main() -> None:
+    """Measures and prints; progress goes to stderr."""
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="pocket")
+    parser.add_argument("--pair", default="en-de")
+    parser.add_argument("--data", help="sentence pairs; those of the bundled model need none")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clicks", type=int, default=50)
+    parser.add_argument("--many", type=int, default=1000, help="clicks while memory is watched")
+    parser.add_argument("--idle", type=float, default=60, help="seconds without a click")
+    parser.add_argument("--out", type=Path, help="also write the JSON there")
+    given = parser.parse_args()
+    before, began, loads = machine("cpu"), moment(), [load()]
+    words = ["explore", given.model, "--no-browser", "--device", "cpu", "--pair", given.pair]
+    words += ["--data", given.data] if given.data else []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headscope", *words],
+        env={**os.environ, "OMP_NUM_THREADS": str(given.threads), "HF_HUB_OFFLINE": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        address = next(word for word in line.split() if word.startswith("http"))
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
+            )
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page.goto(address)
+            page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
+            result = measured(given, page, process.pid)
+            browser.close()
+    finally:
+        process.terminate()
+        process.wait()
+    loads.append(load())
+    about = {"model": Path(given.model).name, "pair": given.pair, "began": began}
+    tell(
+        {**about, "machine": {**before, "threads": given.threads}, "load": loads, **result},
+        given.out,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The explorer as a widget: messages in a real kernel, and what it says without one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from explore_process import one
+from headscope.errors import InputError
+from headscope.heads import HeadSet
+from headscope.lm import LanguageModel
+
+pytest.importorskip("anywidget", reason="the extra live is not installed")
+CODE = """
+import headscope
+widget = headscope.explore(headscope.load("pocket"), "4.3,5.11", pair="en-de", pin="4.1")
+widget
+"""
+RUN = {"input": {"sentence": "The good king planted flowers.", "pair": "en-de"}}
+
+
+class Kernel:
+    """A running kernel and the messages that it publishes."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.shown: dict[str, Any] = {}
+        self.comm = ""
+
+    def execute(self, code: str) -> None:
+        wanted = self.client.execute(code)
+        for message in self.published():
+            if message["parent_header"].get("msg_id") != wanted:
+                continue
+            content = message["content"]
+            assert message["msg_type"] != "error", content
+            if message["msg_type"] in ("execute_result", "display_data"):
+                self.shown = content["data"]
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return
+
+    def published(self) -> Iterator[dict[str, Any]]:
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            yield self.client.get_iopub_msg(timeout=120)
+
+    def send(self, **content: Any) -> None:
+        """What the page sends to the widget."""
+        data = {"comm_id": self.comm, "data": {"method": "custom", "content": content}}
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", data))
+
+    def answers(self, *numbers: int) -> dict[int, list[dict[str, Any]]]:
+        """The events of these questions, until all have ended."""
+        events: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
+        for message in self.published():
+            if message["msg_type"] != "comm_msg":
+                continue
+            data = message["content"]["data"]
+            if data["method"] == "custom" and data["content"]["id"] in events:
+                events[data["content"]["id"]].append(data["content"])
+            if all(each and each[-1]["event"] == "end" for each in events.values()):
+                return events
+        raise AssertionError(events)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager()
+    # The kernel that is installed beside the package, whatever is registered.
+    manager.kernel_spec.argv[0] = sys.executable
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=120)
+        running = Kernel(client)
+        running.execute(CODE)
+        running.comm = running.shown["application/vnd.jupyter.widget-view+json"]["model_id"]
+        yield running
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_it_carries_a_picture_for_where_no_widget_is(kernel: Kernel) -> None:
+    assert "<iframe" in kernel.shown["text/html"] and "pocket" in kernel.shown["text/html"]
+
+
+def test_two_quick_clicks_are_answered_and_the_kernel_stays_free(kernel: Kernel) -> None:
+    kernel.send(id=1, kind="run", body={**RUN, "gates": {"4.3": 0}, "new_tokens": 300})
+    kernel.send(id=2, kind="run", body={**RUN, "gates": {"5.11": 0}, "pinned": "4.1"})
+    kernel.execute("1 + 1")
+    assert kernel.shown["text/plain"] == "2"
+    kernel.send(id=3, kind="run", body={**RUN, "gates": {"5.11": 0}, "pinned": "4.1"})
+    answers = kernel.answers(3)[3]
+    names = [each["event"] for each in answers]
+    assert names[-2:] == ["done", "end"]
+    assert names.index("shift") < names.index("lane", names.index("shift"))
+    assert one(answers, "lane", lane="gated")["text"]
+    assert one(answers, "attention", lane="gated")["head"] == "4.1"
+
+
+def test_questions_without_a_computation_and_errors(kernel: Kernel) -> None:
+    kernel.send(id=11, kind="sentence", body={"pair": "en-de", "at": 3})
+    kernel.send(id=12, kind="run", body={"input": {"prompt": " "}})
+    kernel.send(id=13, kind="nothing", body={})
+    answers = kernel.answers(11, 12, 13)
+    assert one(answers[11], "sentence")["of"] == 200
+    assert "empty" in one(answers[12], "error")["error"]
+    assert "nothing called" in one(answers[13], "error")["error"]
+
+
+def test_a_cancelled_question_ends(kernel: Kernel) -> None:
+    kernel.send(id=21, kind="run", body={**RUN, "gates": {"0.0": -1}, "new_tokens": 512})
+    kernel.send(id=21, kind="cancel")
+    assert kernel.answers(21)[21][-1]["event"] == "end"
+
+
+def test_heads_in_memory_are_shown(pocket: LanguageModel) -> None:
+    import headscope
+
+    heads = HeadSet.parse("4.3,5.1", pocket.geometry)
+    widget = headscope.explore(pocket, [heads, heads.scaled(2.0)], pair=["en-de", "de-ru"])
+    gates = [each["gates"] for each in widget.about["sets"]]
+    assert gates == [{"4.3": 0.0, "5.1": 0.0}, {"4.3": 2.0, "5.1": 2.0}]
+    assert [each["pair"] for each in widget.about["pairs"]] == ["en-de", "de-ru"]
+    widget.close()
+    with pytest.raises(InputError, match="no such_option"):
+        headscope.explore(pocket, such_option=1)
+    with pytest.raises(InputError, match=r"no head 9\.9"):
+        headscope.explore(pocket, "9.9")
