@@ -57,9 +57,12 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def visit(
-    browser: Any, file: Path, width: int = 1280, height: int = 900, **context: Any
+    browser: Any, file: Path | str, width: int = 1280, height: int = 900, **context: Any
 ) -> Iterator[Visit]:
-    """Open `file` from disk in a window of this size; `context` goes to the browser's context."""
+    """Open a file from disk, or an address, in a window of this size.
+
+    `context` goes to the browser's context.
+    """
     opened = browser.new_context(viewport={"width": width, "height": height}, **context)
     try:
         seen = Visit(opened.new_page())
@@ -72,7 +75,7 @@ def visit(
             dialog.dismiss()
 
         seen.page.on("dialog", dismiss)
-        seen.page.goto(file.resolve().as_uri())
+        seen.page.goto(file if isinstance(file, str) else file.resolve().as_uri())
         yield seen
     finally:
         opened.close()

@@ -7,7 +7,7 @@ elements stand in `data-style`, and the script sets them; all else is in the sty
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -16,26 +16,28 @@ from headscope.report.html import Child, Html, embed_json, join, tag
 from headscope.report.matrix import Cell, matrix, ramp_bar
 from headscope.report.notebook import page_in_frame
 from headscope.report.page import Page, style_sheet
-from headscope.report.parts import caption, figure, ramp_class, scroll
+from headscope.report.parts import caption, figure, legend, ramp_class, scroll
 from headscope.shown.words import count, number
 
-INTERVAL = ("low", "high")
-"""Columns that are the interval of another one."""
+Values = Sequence[float | None]
 
 LANES = {
     "original": ("Original", "out", "base"),
     "gated": ("Selected", "out top", "top"),
     "random": ("Random", "out random", "random"),
 }
-"""The lanes of the page by their name in events: title, the report's mark, and colour."""
+"""The outputs by their name in events: title, mark and colour."""
 
 FACTS = {
-    "language": "Language",
-    "copied": "Copied share",
-    "chrf": "chrF++",
-    "reference": "Reference, log-prob.",
-}
+    "language": "Language", "copied": "Copied share", "chrf": "chrF++",
+    "reference": "log p(reference)",
+}  # fmt: skip
 """What is said of an output, beside it."""
+
+KEPT = {
+    "copy-link": "Copy link", "save-run": "Save as run", "copy-command": "Copy as command",
+    "copy-python": "Copy as Python", "save-svg": "Map as SVG", "save-csv": "Tokens as CSV",
+}  # fmt: skip
 
 
 # ---- documents -----------------------------------------------------------------------------------
@@ -45,7 +47,6 @@ def page(about: Mapping[str, Any]) -> str:
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{about['model']} \u00b7 headscope explore"),
         [tag("link", rel="stylesheet", href=f"/{name}.css") for name in ("report", "explore")],
         # A page without a picture of its own asks the server for one.
@@ -71,226 +72,189 @@ def widget_css() -> str:
 
 def static(about: Mapping[str, Any]) -> Html:
     """The map of heads by the first score with its scale, for where no script runs."""
-    title, values, high = "Heads", None, 1.0
+    title, scale, values = "Heads", None, None
     if about["scores"]:
-        scores = about["scores"][0]
-        first = shades(scores)[0]
-        title, values, high = first["title"], first["values"], _high(first["values"])
+        column = shades(about["scores"][0])[0]
+        title, values = column["title"], column["values"]
+        scale = ramp_bar("0", number(_high(values)))
     words = caption(title, "One cell a head. Darker means higher (in a dark scheme, lighter)")
-    scale = ramp_bar("0", number(high)) if values else None
-    picture = figure("map", words, scroll(_matrix(about, values, high)), scale)
+    picture = figure("map", words, scroll(_map(about, values)), scale)
     return Html(page_in_frame(Page(about["model"], Html(""), [("heads", "", picture)])))
 
 
 def shades(scores: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The columns of a run that cells can be coloured by, first what its heads are ranked by."""
-    known = [column for column in scores["columns"] if column["key"] not in INTERVAL]
+    known = [column for column in scores["columns"] if column["key"] not in ("low", "high")]
     return sorted(known, key=lambda column: bool(column["key"] != scores["by"]))
 
 
 # ---- the skeleton --------------------------------------------------------------------------------
 def skeleton(about: Mapping[str, Any]) -> Html:
     """What is in the root element; the script fills it and listens to it."""
-    heads = sum(about["counts"])
-    run = f"{count(heads, 'head')} in {count(about['layers'], 'layer')}"
-    names = [scores["title"] for scores in about["scores"]]
-    facts = " \u00b7 ".join([run, f"scores: {'; '.join(names)}" if names else "no scores"])
+    size = f"{count(sum(about['counts']), 'head')} in {count(about['layers'], 'layer')}"
     masthead = tag(
         "header",
         tag("p", "headscope explore", class_="kicker"),
         tag("h1", tag("bdi", about["model"])),
-        tag("p", "Set the gates of heads and compare the output with the original model and with "
-            "random heads.", class_="lead"),
-        tag("p", facts, class_="facts"),
+        tag("p", f"{size}. Set the gates of heads and compare the output with the original model "
+            "and with random heads.", class_="lead"),
         class_="masthead",
     )  # fmt: skip
-    parts = tag("div", _input(about), _heads(about), _outputs(), _pinned(), class_="bench")
+    parts = _input(about), _heads(about), _outputs(), _pinned()
     return join(
         masthead,
-        parts,
+        tag("div", parts, class_="bench"),
         tag("div", class_="tip", aria_hidden="true", hidden=True),
         tag("p", class_="announcer unseen", role="status", aria_live="polite"),
     )
 
 
 def _input(about: Mapping[str, Any]) -> Html:
-    kinds = [(each["pair"], f"sentence, {each['title']}") for each in about["pairs"]]
-    kinds.append(("prompt", "prompt as it is"))
-    if about["chat"]:
-        kinds.append(("chat", "prompt in the chat template"))
-    length = {"min": 1, "max": 512, "value": about["new_tokens"]}
-    examples = [
-        tag("button", each["title"], class_="more example-input", data_at=at)
-        for at, each in enumerate(about["examples"])
-    ]
+    kinds = {each["pair"]: f"sentence, {each['title']}" for each in about["pairs"]}
+    kinds |= {"prompt": "prompt as it is"}
+    kinds |= {"chat": "prompt in the chat template"} if about["chat"] else {}
+    text = tag("textarea", class_="own-text", rows=2, dir="auto", spellcheck="false")
+    examples = [_button("example-input", each["title"], data_at=at)
+                for at, each in enumerate(about["examples"])]  # fmt: skip
     return _part(
         "input", "Input",
-        tag("label", "Sentence or prompt",
-            tag("textarea", class_="own-text", rows=2, dir="auto", spellcheck="false"),
-            class_="control wide"),
-        _row(_choice("Use as", "kind", kinds),
+        tag("label", "Sentence or prompt", text, class_="control wide"),
+        _row(None, _choice("Use as", "kind", kinds),
              _field("Reference (optional)", "own-reference", dir="auto"),
-             _field("New tokens", "length", type="number", **length),
+             _field("New tokens", "length", type="number", min=1, max=512,
+                    value=about["new_tokens"]),
              tag("button", "Run", class_="go", title="Ctrl+Enter in the text")),
-        _row(tag("span", "Examples", class_="note"), examples, role="group",
-             aria_label="Examples") if examples else None,
+        _row("Examples", examples) if examples else None,
         _data(about["data"]) if about["data"] else None,
     )  # fmt: skip
 
 
 def _data(data: Mapping[str, Any]) -> Html:
-    ways = [(each["pair"], each["title"]) for each in data["directions"]]
-    return _row(
-        _choice(f"Sentence of {data['name']}", "of-data", ways),
-        _button("earlier", "Previous"),
-        _button("later", "Next"),
-        tag("span", class_="note data-place", role="status"),
-        role="group",
-        aria_label="Sentences of the data",
-    )
+    ways = {each["pair"]: each["title"] for each in data["directions"]}
+    place = tag("span", class_="note data-place", role="status")
+    turn = _button("earlier", "Previous"), _button("later", "Next")
+    return _row(None, _choice(f"Sentence of {data['name']}", "of-data", ways), turn, place)
 
 
 def _heads(about: Mapping[str, Any]) -> Html:
-    runs = [(at, scores["title"]) for at, scores in enumerate(about["scores"])]
-    low, high = about["gate"]
-    bounds = {"min": low, "max": high, "value": 1}
-    most = about["scores"][0]["k"] if runs else min(5, sum(about["counts"]))
-    colours = [
-        tag("optgroup",
-            [tag("option", column["title"], value=f"{at} {column['key']}")
-             for column in shades(scores)],
-            label=scores["title"])
-        for at, scores in enumerate(about["scores"])
+    scores, total = about["scores"], sum(about["counts"])
+    gate = {"min": about["gate"][0], "max": about["gate"][1], "value": 1}
+    columns = [
+        tag("optgroup", [tag("option", column["title"], value=f"{at} {column['key']}")
+                         for column in shades(run)], label=run["title"])
+        for at, run in enumerate(scores)
     ]  # fmt: skip
-    named = {"aria_label": "Gate of the current head"}
-    plain = _matrix(about, None, 1.0)
+    slider = tag("input", type="range", class_="slider", step=0.25, **gate)
+    highest = scores[0]["k"] if scores else min(5, total)
+    matched = {"": "random", "1": "random, same layers"}
     return _part(
         "heads", "Heads",
         tag("h2", "Heads"),
         tag("p", "Click: gate 0, and back to 1. Shift-click: any gate. Keys: arrows, Enter, "
-            "+ and \u2212, p pins.", class_="note keys"),
-        tag("label", "Colour shows", tag("select", colours, class_="shade"), class_="control")
-        if runs else None,
-        tag("div", Html(plain.replace(' style="', ' data-style="')), class_="scroll map"),
-        ramp_bar("0", "") if runs else None,
-        tag("ul",
-            [tag("li", _sign(mark), words) for mark, words in (
-                ("zero", "gate 0"), ("other", "other gate"),
-                ("drawn", "random control"), ("held", "pinned"))],
-            class_="legend"),
+            "+ and \u2212, p pins.", class_="note"),
+        tag("label", "Colour shows", tag("select", columns, class_="shade"), class_="control")
+        if scores else None,
+        tag("div", Html(_map(about, None).replace(' style="', ' data-style="')),
+            class_="scroll map"),
+        ramp_bar("0", "") if scores else None,
+        legend(("zero", "gate 0"), ("other", "other gate"), ("drawn", "random control"),
+               ("held", "pinned")),
         tag("p", class_="head-words"),
-        _row(tag("label", tag("span", "Gate", class_="current-head"),
-                 tag("input", type="range", class_="slider", step=0.25, **bounds),
-                 class_="control slide"),
-             tag("input", type="number", class_="gate-value", step="any", **bounds, **named),
-             tag("button", "Pin", class_="more pin", aria_pressed="false")),
-        _row(tag("span", "Remove", class_="note"),
-             [_button("top", "top"), _choice("of", "of-run", runs, label_unseen=True)]
-             if runs else None,
-             _field("k", "k", type="number", min=1, max=sum(about["counts"]), value=most),
+        _row(None, tag("label", tag("span", class_="current-head"), slider, class_="control"),
+             tag("input", type="number", class_="gate-value", step="any",
+                 aria_label="Gate of the current head", **gate),
+             _button("pin", "Pin", aria_pressed="false")),
+        _row(None, _field("Remove", "k", type="number", min=1, max=total, value=highest),
+             _button("top", "highest", title="of the run that colours the map")
+             if scores else None,
              _button("random", "random"), _button("random-layers", "random, same layers"),
-             _button("everything", "all"), _button("nothing", "none"),
-             role="group", aria_label="Remove heads"),
-        _row(_button("undo", "Undo"), _button("redo", "Redo"),
+             _button("everything", "all"), _button("nothing", "none")),
+        _row(None, _button("undo", "Undo"), _button("redo", "Redo"),
              tag("span", class_="note selected-count")),
-        _row(_choice("Random control", "matched", (("", "random"), ("1", "random, same layers"))),
-             _button("draw", "Next draw"),
+        _row(None, _choice("Random control", "matched", matched), _button("draw", "Next draw"),
              tag("span", class_="note drawn-count", role="status")),
     )  # fmt: skip
 
 
 def _outputs() -> Html:
-    actions = (
-        ("copy-link", "Copy link"),
-        ("save-run", "Save as run"),
-        ("copy-command", "Copy as command"),
-        ("copy-python", "Copy as Python"),
-        ("save-svg", "Map as SVG"),
-        ("save-csv", "Tokens as CSV"),
-    )
+    prompt = tag("dd", class_="prompt", dir="auto", tabindex=0)
+    bars = [
+        tag("div", tag("dt", words),
+            tag("dd", tag("span", tag("b"), tag("em"), class_="bar"), tag("span"), class_=mark))
+        for words, mark in (("Selected", "key-top"), ("Random", "key-random"))
+    ]  # fmt: skip
     return _part(
         "outputs", "Outputs",
         tag("p", class_="badge failure", role="alert", hidden=True),
         tag("div",
-            tag("dl", tag("dt", "Prompt, with the source marked"),
-                tag("dd", class_="prompt", dir="auto", tabindex=0), class_="text"),
+            tag("dl", tag("dt", "Prompt, with the source marked"), prompt, class_="text"),
             tag("div", class_="reading"),
-            tag("div", [_lane(name) for name in LANES], class_="lanes"),
-            Html('<svg class="arcs" aria-hidden="true"></svg>'),
+            tag("div", map(_lane, LANES), class_="lanes"),
+            tag("svg", class_="arcs", aria_hidden="true"),
             class_="stage"),
-        tag("div", tag("h3"), tag("dl", class_="bars"), tag("p", class_="note"),
+        tag("div", tag("h3"), tag("dl", bars, class_="bars"), tag("p", class_="note"),
             class_="place", hidden=True),
-        _row([_button(name, words) for name, words in actions], role="group",
-             aria_label="Keep what is seen"),
+        _row("Keep", [_button(name, words) for name, words in KEPT.items()]),
         tag("div", tag("p", role="status", class_="note"), tag("pre", tabindex=0, dir="ltr"),
             class_="kept", hidden=True),
     )  # fmt: skip
 
 
-def _lane(name: str) -> Iterator[Html]:
+def _lane(name: str) -> Html:
     title, mark, colour = LANES[name]
-    own, before = "Output", "Original output: change of log-probability"
-    rows = [
-        tag("div", tag("dt", FACTS[fact]), tag("dd", "\u2013", data_fact=fact)) for fact in FACTS
-    ]
-    yield tag(
+    facts = [tag("div", tag("dt", words), tag("dd", data_fact=fact))
+             for fact, words in FACTS.items()]  # fmt: skip
+    signs = tag("p", tag("span", "less likely", class_="tok less"), " \u00b7 ",
+                tag("span", "more likely", class_="tok more"), class_="note")  # fmt: skip
+    scale = "Scale: change of log-probability, in nats"
+    return tag(
         "section",
         tag("dl", tag("dt", title, " ", tag("span", class_="heads-of")), class_=f"text {mark}"),
-        tag("dl", tag("dt", "Scale: change of log-probability, in nats"),
-            tag("dd", ramp_bar("", "", diverging=True),
-                tag("span", tag("span", "less likely", class_="tok less"), " \u00b7 ",
-                    tag("span", "more likely", class_="tok more"), class_="note")),
+        tag("dl", tag("dt", scale), tag("dd", ramp_bar("", "", diverging=True), signs),
             class_="text scale")
         if name == "original"
-        else _tokens("shifted", before, f"{title}: {before.lower()}"),
-        _tokens("written", own, f"{title}: output"),
+        else _tokens("shifted", title, "Original output: change of log-probability"),
+        _tokens("written", title, "Output"),
         tag("p", class_="note ending"),
-        tag("dl", rows, class_="facts"),
+        tag("dl", facts, class_="facts"),
         class_=f"lane key-{colour}", data_lane=name, aria_label=title,
     )  # fmt: skip
 
 
-def _tokens(kind: str, words: str, name: str) -> Html:
-    listed = tag(
-        "div", class_="tokens", role="listbox", aria_label=name, aria_orientation="horizontal",
-        dir="auto",
-    )  # fmt: skip
+def _tokens(kind: str, lane: str, words: str) -> Html:
+    name = f"{lane}: {words}"
+    listed = tag("div", class_="tokens", role="listbox", aria_label=name, dir="auto")
     title = tag("dt", words, " ", tag("span", class_="total"))
     return tag("dl", title, tag("dd", listed), class_=f"text {kind}")
 
 
 def _pinned() -> Html:
+    how = "No head is pinned. Pin the current one by its button or with the key p."
+    best = tag("h3", "Its best sentences"), tag("p", class_="note"), tag("div", class_="best")
+    known = tag("dl", class_="facts"), tag("div", best)
     return _part(
-        "pinned", "Pinned head",
-        tag("h2", "Pinned head"),
-        tag("p", "No head is pinned. Pin the current one by its button or with the key p.",
-            class_="note"),
-        tag("div",
-            tag("dl", class_="facts"),
-            tag("div", tag("h3"), tag("p", class_="note"), tag("div", class_="best")),
-            class_="about-head", hidden=True),
+        "pinned", "Pinned head", tag("h2"), tag("p", how, class_="note"),
+        tag("div", known, class_="about-head", hidden=True),
     )  # fmt: skip
 
 
 # ---- pieces --------------------------------------------------------------------------------------
-def _matrix(about: Mapping[str, Any], values: Sequence[float | None] | None, high: float) -> Html:
+def _map(about: Mapping[str, Any], values: Values | None) -> Html:
     """The map of all heads, plain without values."""
     places = [(layer, head) for layer, n in enumerate(about["counts"]) for head in range(n)]
-    width = max(1, *about["counts"])
-    pitch = max(12, min(26, 400 // width))
-    cells = [
-        Cell(layer, head, "plain" if values is None else _colour(values[at], high))
-        for at, (layer, head) in enumerate(places)
-    ]
+    colours = ["plain"] * len(places) if values is None else _colours(values)
+    cells = [Cell(*place, colour) for place, colour in zip(places, colours, strict=True)]
+    pitch = max(12, min(26, 400 // max(about["counts"])))
+    axes = head_axes(about["layers"], max(about["counts"]), pitch)
     words = f"Heads of {about['model']}, layers down, heads across"
-    return matrix(cells, *head_axes(about["layers"], width, pitch), pitch, words, data_pitch=pitch)
+    return matrix(cells, *axes, pitch, words, data_pitch=pitch)
 
 
-def _colour(value: float | None, high: float) -> str:
-    return ramp_class(None if value is None else max(0.0, value), high)
+def _colours(values: Values) -> list[str]:
+    return [ramp_class(None if v is None else max(0.0, v), _high(values)) for v in values]
 
 
-def _high(values: Sequence[float | None]) -> float:
+def _high(values: Values) -> float:
     return max([0.0, *(value for value in values if value is not None)]) or 1.0
 
 
@@ -298,39 +262,24 @@ def _part(name: str, title: str, *children: Child) -> Html:
     return tag("section", *children, class_=f"part {name}", aria_label=title)
 
 
-def _row(*children: Child, **attributes: object) -> Html:
-    return tag("div", *children, class_="controls", **attributes)
+def _row(title: str | None, *children: Child) -> Html:
+    """Controls in a row; a title makes them a group."""
+    named = {"role": "group", "aria_label": title} if title else {}
+    words = tag("span", title, class_="note") if title else None
+    return tag("div", words, *children, class_="controls", **named)
 
 
-def _button(name: str, words: str) -> Html:
-    return tag("button", words, class_=f"more {name}")
+def _button(name: str, words: str, **attributes: object) -> Html:
+    return tag("button", words, class_=f"more {name}", **attributes)
 
 
 def _field(words: str, name: str, **attributes: object) -> Html:
     return tag("label", words, tag("input", class_=name, **attributes), class_="control")
 
 
-def _choice(
-    words: str, name: str, values: Sequence[tuple[object, str]], label_unseen: bool = False
-) -> Html:
-    options = [tag("option", label, value=value) for value, label in values]
-    title = tag("span", words, class_="unseen") if label_unseen else words
-    return tag("label", title, tag("select", options, class_=name), class_="control")
-
-
-def _sign(mark: str) -> Html:
-    """The mark of a head in the key of the map."""
-    return Html(
-        f'<svg class="sign {mark}" viewBox="0 0 14 14" aria-hidden="true">{SIGNS[mark]}</svg>'
-    )
-
-
-SIGNS = {
-    "zero": '<rect width="14" height="14" class="s4"/><path d="M2 2L12 12M12 2L2 12"/>',
-    "other": '<rect width="14" height="14" class="s4"/><circle cx="7" cy="7" r="4"/>',
-    "drawn": '<rect x="1" y="1" width="12" height="12"/>',
-    "held": '<rect x="1.5" y="1.5" width="11" height="11"/>',
-}
+def _choice(words: str, name: str, values: Mapping[str, str]) -> Html:
+    options = [tag("option", label, value=value) for value, label in values.items()]
+    return tag("label", words, tag("select", options, class_=name), class_="control")
 
 
 def _asset(name: str) -> str:

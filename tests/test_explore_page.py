@@ -1,0 +1,560 @@
+"""The page of the explorer in a real browser, before a server whose answers are scripted."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser_helpers import Visit, chromium, visit
+from explore_helpers import GATED, ORIGINAL, Served, about, answer, lane, run, serving
+from headscope.live import page
+
+HOSTILE = '<img src=x onerror="window.broken=1"></script>'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as opened:
+        yield opened
+
+
+@contextmanager
+def explorer(
+    browser: Any, answers: Any = answer, where: str = "", model: Any = None, **window: Any
+) -> Iterator[tuple[Visit, Served]]:
+    """The open page after its first run; at the end the browser must not have complained."""
+    with (
+        serving(model or about(), answers) as served,
+        visit(browser, served.address + where, **window) as seen,
+    ):
+        done(seen, 1)
+        yield seen, served
+        assert seen.errors == []
+
+
+def done(seen: Visit, runs: int, state: str = "done") -> None:
+    seen.page.wait_for_selector(f'.explorer[data-run="{runs}"][data-state={state}]')
+
+
+def cell(seen: Visit, head: str) -> Any:
+    return seen.page.locator(f'.cell[data-head="{head}"]')
+
+
+def tokens(seen: Visit, name: str, kind: str = "written") -> Any:
+    return seen.page.locator(f"[data-lane={name}] .{kind} .tok")
+
+
+def press(seen: Visit, name: str, runs: int) -> None:
+    seen.page.click(f".{name}")
+    done(seen, runs)
+
+
+# ---- gates ---------------------------------------------------------------------------------------
+def test_a_click_removes_a_head_and_brings_it_back(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        head = cell(seen, "5.1")
+        for runs, gate, gates in ((2, "0", {"5.1": 0}), (3, "1", {})):
+            head.click()
+            done(seen, runs)
+            assert served.runs()[-1]["gates"] == gates
+            assert f"head 5.1, gate {gate}," in head.get_attribute("aria-label")
+        assert seen.page.locator("[data-lane=gated] .ending").inner_text().startswith("No gate")
+
+
+def test_keys_move_over_a_layer_without_heads_and_set_gates(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        cell(seen, "1.2").focus()
+        for keys, gates, pinned in (
+            (("ArrowDown", "ArrowRight", "Enter"), {"3.3": 0}, "5.1"),
+            (("+",), {"3.3": 0.25}, "5.1"),
+            (("-", "-", "-"), {"3.3": -0.5}, "5.1"),
+            (("-",) * 5, {"3.3": -1}, "5.1"),
+            (("p",), {"3.3": -1}, "3.3"),
+        ):
+            for key in keys:
+                seen.page.keyboard.press(key)
+            until(served, lambda body, g=gates, p=pinned: (body["gates"], body["pinned"]) == (g, p))
+        assert seen.page.locator(".pinned h2").inner_text() == "Pinned head 3.3"
+
+
+def until(served: Served, holds: Any) -> None:
+    """Wait until the last run that was asked for is like that."""
+    for _ in range(200):
+        if holds(served.runs()[-1]):
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError(served.runs()[-1])
+
+
+def test_a_number_sets_any_gate_of_the_current_head(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        cell(seen, "4.7").click(modifiers=["Shift"])
+        assert seen.value("document.activeElement.className") == "gate-value"
+        seen.page.keyboard.type("1.75")
+        seen.page.keyboard.press("Tab")
+        done(seen, 2)
+        assert served.runs()[-1]["gates"] == {"4.7": 1.75}
+        assert seen.page.locator(".map .letters").text_content() == "1.75"
+
+
+def test_a_drag_is_one_run_a_frame_and_one_step_of_undo(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        seen.value(
+            """() => {
+              const slider = document.querySelector(".slider");
+              for (let value = 0; value < 4; value += 0.25) {
+                slider.value = value;
+                slider.dispatchEvent(new Event("input"));
+              }
+              slider.dispatchEvent(new Event("change"));
+            }"""
+        )
+        done(seen, 2)
+        assert served.runs()[-1]["gates"] == {"5.1": 3.75}
+        press(seen, "undo", 3)
+        assert served.runs()[-1]["gates"] == {} and seen.page.locator(".undo").is_disabled()
+
+
+def test_presets_choose_heads_of_the_run_and_random_ones(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        rank = about()["scores"][0]["rank"]
+        layers = {0: 0, 1: 1, 2: 3, 3: 4, 4: 5}
+        highest = {f"{layers[at // 16]}.{at % 16}" for at in range(80) if rank[at] <= 5}
+        press(seen, "top", 2)
+        assert set(served.runs()[-1]["gates"]) == highest
+        of_layers = Counter(name.split(".")[0] for name in highest)
+        press(seen, "random-layers", 3)
+        assert Counter(name.split(".")[0] for name in served.runs()[-1]["gates"]) == of_layers
+        seen.page.fill(".k", "7")
+        press(seen, "random", 4)
+        assert len(served.runs()[-1]["gates"]) == 7
+        press(seen, "everything", 5)
+        assert len(served.runs()[-1]["gates"]) == 80
+        press(seen, "nothing", 6)
+        assert served.runs()[-1]["gates"] == {}
+        press(seen, "draw", 7)
+        assert served.runs()[-1]["draw"] == 1
+        assert seen.page.locator(".drawn-count").inner_text() == "draw 2 · 4 draws seen"
+        press(seen, "undo", 8)
+        assert len(served.runs()[-1]["gates"]) == 80
+        press(seen, "redo", 9)
+        assert served.runs()[-1]["gates"] == {}
+
+
+def test_undo_keeps_a_hundred_steps(browser: Any) -> None:
+    with explorer(browser) as (seen, _):
+        steps = seen.value(
+            """() => {
+              const head = document.querySelector('.cell[data-head="5.1"]');
+              const undo = document.querySelector(".undo");
+              for (let at = 0; at < 130; at += 1) {
+                head.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+              }
+              let steps = 0;
+              for (; !undo.disabled; steps += 1) undo.click();
+              return steps;
+            }"""
+        )
+        assert steps == 100
+
+
+# ---- outputs -------------------------------------------------------------------------------------
+def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) -> None:
+    with explorer(browser) as (seen, _):
+        press(seen, "top", 2)
+        shifted = tokens(seen, "gated", "shifted")
+        assert shifted.all_inner_texts() == ORIGINAL
+        # The end of the scale is 4 nats, and −3.4 is step 7 of 8.
+        assert shifted.nth(4).get_attribute("class") == "tok n7 less"
+        assert shifted.nth(4).get_attribute("aria-label") == "Daniel, \u22123.40 nats"
+        assert shifted.nth(6).get_attribute("class") == "tok q1 more"
+        assert shifted.nth(8).get_attribute("aria-label") == "hat, no value"
+        assert tokens(seen, "random", "shifted").nth(4).get_attribute("class") == "tok n1 less"
+        ends = seen.page.locator(".scale .rampbar > span:not(.ramp)").all_inner_texts()
+        assert ends == ["\u22124", "+4"]
+        written = tokens(seen, "gated")
+        assert written.all_inner_texts() == GATED
+        assert seen.page.locator("[data-lane=gated] .fork").all_inner_texts() == [" Peter"]
+        assert "differs" in written.nth(4).get_attribute("aria-label")
+        ending = seen.page.locator("[data-lane=gated] .ending").inner_text()
+        assert ending == "First differs at token 5 of 9."
+        assert "lowest of 21" in seen.page.locator(".place .note").inner_text()
+        assert seen.page.locator(".place u").count() == 20
+        # The heads of the control are marked on the map.
+        assert seen.page.locator(".marks .drawn.line").get_attribute("d").count("M") == 5
+
+
+def test_what_is_missing_has_a_reason(browser: Any) -> None:
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if event["event"] == "lane":
+                nothing = dict.fromkeys(("language", "copied", "chrf", "reference_logprob"))
+                event |= nothing
+            yield event
+
+    with explorer(browser, answers) as (seen, _):
+        seen.page.get_by_role("button", name="Completion").click()
+        done(seen, 2)
+        facts = seen.page.locator("[data-lane=original] dd[data-fact]").all_inner_texts()
+        assert facts == [
+            "– not identified", "– no source text", "– no reference", "– no reference",
+        ]  # fmt: skip
+
+
+def test_without_a_control_its_lane_says_why(browser: Any) -> None:
+    why = "All heads are selected, so none are left to draw."
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if event["event"] == "prompt":
+                event |= {"control": None, "control_note": why}
+            if event.get("lane") != "random":
+                yield event
+
+    with explorer(browser, answers) as (seen, _):
+        press(seen, "everything", 2)
+        assert seen.page.locator("[data-lane=random] .ending").inner_text() == why
+
+
+def test_a_newer_click_cancels_the_older_run(browser: Any) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if kind != "run" or set(body["gates"]) != {"5.1"}:
+            yield from answer(kind, body)
+            return
+        for event in run(body):
+            yield event
+            if event["event"] == "shift":
+                reached.set()
+                assert go_on.wait(20)
+        for _ in range(200):
+            yield lane("gated", ["older", " output"], 0)
+
+    with explorer(browser, answers) as (seen, served):
+        cell(seen, "5.1").click()
+        done(seen, 2, "shifted")
+        assert reached.is_set()
+        cell(seen, "5.3").click()
+        done(seen, 3)
+        assert served.runs()[-1]["gates"] == {"5.1": 0, "5.3": 0}
+        go_on.set()
+        for _ in range(200):
+            if "cancelled" in [kind for kind, _ in served.asked]:
+                break
+            threading.Event().wait(0.02)
+        else:
+            raise AssertionError("the older stream was read to its end")
+        assert tokens(seen, "gated").all_inner_texts() == GATED
+        assert seen.value("document.querySelector('.explorer').dataset.state") == "done"
+
+
+def test_arcs_go_to_the_peak_and_the_weights_are_told(browser: Any) -> None:
+    with explorer(browser) as (seen, _):
+        press(seen, "top", 2)
+        reading = seen.page.locator(".reading")
+        tokens(seen, "gated").nth(4).hover()
+        assert seen.page.locator(".arcs path").count() == 6
+        assert seen.page.locator(".arcs path.peak").count() == 1
+        assert seen.page.locator(".prompt .lit").inner_text() == "broke"
+        words = reading.inner_text()
+        assert "head 5.1, peak at “broke”" in words and "broke 0.600" in words
+        # By keyboard: the next token; this one's peak is a token of the output.
+        tokens(seen, "gated").nth(4).focus()
+        seen.page.keyboard.press("ArrowLeft")
+        assert "Selected, token 4 “dass”" in reading.inner_text()
+        assert seen.page.locator("[data-lane=gated] .written .lit").inner_text() == " denkst"
+        seen.page.keyboard.press("Escape")
+        assert seen.page.locator(".arcs path").count() == 0
+
+
+def test_the_pinned_head_has_its_numbers_and_best_sentences(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        facts = seen.page.locator(".about-head dl.facts").inner_text()
+        for words in (
+            "95\u00a0% CI",
+            "1 of 80",
+            "token alignment",
+            "\u22125.70, reference \u22122.10",
+        ):
+            assert words in facts
+        best = seen.page.locator(".best article")
+        best.nth(9).wait_for()
+        assert ("best", {"scores": "runs/ts", "head": "5.1"}) in served.asked
+        miss = best.first.locator(".word.miss")
+        assert miss.get_attribute("aria-label") == "Daniel: miss, peak at slowly."
+        miss.hover()
+        assert best.first.locator(".lit").inner_text() == "slowly."
+        asked = len(served.asked)
+        seen.page.locator(".pin").click()
+        done(seen, 2)
+        assert served.runs()[-1]["pinned"] is None
+        assert not [kind for kind, _ in served.asked[asked:] if kind == "best"]
+
+
+# ---- input, errors, text -------------------------------------------------------------------------
+def test_own_text_examples_and_sentences_of_the_data_are_asked(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        seen.page.fill(".own-text", "A cat slept.")
+        seen.page.fill(".own-reference", "")
+        seen.page.locator(".own-text").press("Control+Enter")
+        done(seen, 2)
+        own = {"sentence": "A cat slept.", "pair": "en-de", "reference": None}
+        assert served.runs()[-1]["input"] == own
+        seen.page.select_option(".kind", "prompt")
+        press(seen, "go", 3)
+        assert served.runs()[-1]["input"]["prompt"] == "A cat slept."
+        for name, runs, said in (("later", 4, "1 of 3"), ("later", 5, "2 of 3"),
+                                 ("earlier", 6, "1 of 3")):  # fmt: skip
+            press(seen, name, runs)
+            assert seen.page.locator(".data-place").inner_text() == said
+        assert served.runs()[-1]["input"]["sentence"] == "Sentence 1."
+        assert seen.page.locator(".earlier").is_disabled()
+
+
+def test_errors_are_shown_and_the_page_goes_on(browser: Any) -> None:
+    answers_of = {
+        "5.1": {"event": "error", "error": "Head 5.1 is out of memory."},
+        "5.2": {"status": 409, "error": "The engine is busy."},
+        "5.3": {"event": "displaced"},
+    }
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        gates = list(body.get("gates", ()))
+        yield from [answers_of[gates[0]]] if gates else answer(kind, body)
+
+    with explorer(browser, answers) as (seen, _):
+        alert = seen.page.get_by_role("alert")
+        said = ("Head 5.1 is out of memory.", "The engine is busy.", "Another window")
+        for at, words in enumerate(said, 1):
+            cell(seen, f"5.{at}").click()
+            done(seen, 2 * at, "failed")
+            assert alert.inner_text().startswith(words)
+            cell(seen, f"5.{at}").click()
+            done(seen, 2 * at + 1)
+            assert not alert.is_visible()
+        refused = [words for words in seen.errors if "409" in words]
+        assert len(refused) == len(seen.errors) == 1
+        seen.errors.clear()
+
+
+def test_text_stays_text(browser: Any) -> None:
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            name = event["event"]
+            if name == "prompt":
+                event |= {"text": HOSTILE, "source": None, "words": [[0, 4]],
+                          "tokens": [[0, 4], [4, len(HOSTILE)]]}  # fmt: skip
+            if name == "lane":
+                event |= {"tokens": [HOSTILE] * 10, "text": HOSTILE,
+                          "language": {"code": "de", "name": HOSTILE}}  # fmt: skip
+            if name == "best":
+                event["sentences"][0] |= {"source": HOSTILE, "target": HOSTILE, "id": HOSTILE}
+            yield event
+
+    model = about(model=HOSTILE)
+    model["examples"][0]["title"] = model["scores"][0]["title"] = HOSTILE
+    with explorer(browser, answers, model=model) as (seen, _):
+        press(seen, "top", 2)
+        tokens(seen, "gated").first.hover()
+        assert tokens(seen, "gated").first.inner_text() == HOSTILE
+        assert seen.page.locator(".prompt").inner_text() == HOSTILE
+        assert seen.page.locator("h1").inner_text() == HOSTILE
+        assert seen.page.locator("img").count() == 0
+        assert seen.value("window.broken") is None
+
+
+def test_spans_count_characters(browser: Any) -> None:
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if event["event"] == "prompt":
+                event |= {"text": "😀😀 cat", "tokens": [[0, 2], [2, 6]], "source": [3, 6],
+                          "words": [[3, 6]]}  # fmt: skip
+            yield event
+
+    with explorer(browser, answers) as (seen, _):
+        assert seen.page.locator(".prompt span").all_inner_texts() == ["😀😀", "cat"]
+        assert seen.page.locator(".prompt .asked").all_inner_texts() == ["cat"]
+
+
+# ---- the address, and what is kept ---------------------------------------------------------------
+def test_the_address_holds_the_state(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        cell(seen, "5.3").click()
+        done(seen, 2)
+        seen.page.wait_for_timeout(600)  # steps in quick succession are one of the history
+        press(seen, "draw", 3)
+        address = seen.page.url
+        last = served.runs()[-1]
+        seen.page.go_back()
+        done(seen, 4)
+        assert (served.runs()[-1]["gates"], served.runs()[-1]["draw"]) == ({"5.3": 0}, 0)
+        seen.page.go_back()
+        done(seen, 5)
+        assert served.runs()[-1]["gates"] == {}
+        seen.page.goto("about:blank")
+        seen.page.goto(address)
+        done(seen, 1)
+        assert served.runs()[-1] == last
+        assert seen.page.locator(".drawn-count").inner_text() == "draw 2 · 2 draws seen"
+
+
+def test_whole_layers_are_short_in_the_address_and_a_bad_one_is_said(browser: Any) -> None:
+    where = "#gates=0:0,4.2:0.5,9.9:0,x&pin=4.2&input=%7Bbroken"
+    with explorer(browser, where=where) as (seen, served):
+        gates = served.runs()[-1]["gates"]
+        assert gates == {**{f"0.{head}": 0 for head in range(16)}, "4.2": 0.5}
+        assert served.runs()[-1]["pinned"] == "4.2"
+        assert "address" in seen.page.get_by_role("alert").inner_text()
+        press(seen, "draw", 2)
+        assert "gates=0%3A0%2C4.2%3A0.5&" in seen.page.url
+
+
+def test_links_commands_and_files(browser: Any) -> None:
+    with explorer(
+        browser, where="?token=secret", permissions=["clipboard-read", "clipboard-write"]
+    ) as (seen, served):
+        press(seen, "top", 2)
+        kept = seen.page.locator(".kept pre")
+        for name, starts in (("copy-command", "headscope use adapt"), ("copy-python", "import"),
+                             ("save-run", "runs/"), ("copy-link", served.address)):  # fmt: skip
+            seen.page.click(f".{name}")
+            seen.page.wait_for_selector(f".kept pre:text('{starts}')")
+            assert kept.inner_text().startswith(starts)
+        assert "secret" not in kept.inner_text() and "gates=" in kept.inner_text()
+        seen.page.wait_for_selector(".kept .note:text('Link, copied:')")
+        assert seen.value("navigator.clipboard.readText()") == kept.inner_text()
+        files = {}
+        for name in ("save-svg", "save-csv"):
+            with seen.page.expect_download() as download:
+                seen.page.click(f".{name}")
+            files[name] = Path(download.value.path()).read_text()
+        assert re.search(r'<rect [^>]*fill="rgb\(', files["save-svg"])
+        assert (
+            files["save-csv"].splitlines()[5] == '"original","4"," Daniel","-3.4","-0.34","false"'
+        )
+        assert '"selected","4"," Peter","","","true"' in files["save-csv"]
+
+
+# ---- access and size -----------------------------------------------------------------------------
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_page_does_not_scroll_sideways(browser: Any, scheme: str) -> None:
+    with explorer(browser, width=380, color_scheme=scheme) as (seen, _):
+        press(seen, "top", 2)
+        assert seen.value("document.documentElement.scrollWidth") == 380
+        lanes = [seen.page.locator(f"[data-lane={name}]").bounding_box()
+                 for name in ("original", "gated", "random")]  # fmt: skip
+        assert lanes[0]["x"] == lanes[1]["x"] == lanes[2]["x"]
+        assert lanes[0]["y"] < lanes[1]["y"] < lanes[2]["y"]
+
+
+def test_everything_has_a_role_and_a_name(browser: Any) -> None:
+    with explorer(browser) as (seen, _):
+        press(seen, "top", 2)
+        tree = seen.page.locator(".explorer").aria_snapshot()
+        for words in (
+            "region \"Heads\"", "grid \"Heads of pocket, layers down, heads across\"",
+            "row \"layer 5\"", 'gridcell "head 5.1, gate 0, TS − chance 0.225, pinned"',
+            "region \"Selected\"", "listbox \"Selected: Output\"",
+            'option "Peter, the first token that differs"', 'option "Daniel, −3.40 nats"',
+            'slider "Gate of 5.1"', 'spinbutton "Gate of the current head"',
+            'textbox "Sentence or prompt"', 'combobox "Random control"', 'button "Next draw"',
+        ):  # fmt: skip
+            assert words in tree, words
+        nameless = seen.value(
+            """() => Array.from(document.querySelectorAll("button, select, input, textarea"))
+              .filter((node) => !(node.textContent.trim() || node.labels?.length
+                || node.getAttribute("aria-label"))).map((node) => node.className)"""
+        )
+        assert nameless == []
+        assert seen.page.locator(".announcer").inner_text().startswith("Random: ")
+
+
+def test_a_model_without_scores_has_a_plain_map(browser: Any) -> None:
+    model = about(scores=[], data=None, examples=[], pairs=[])
+    with serving(model) as served, visit(browser, served.address) as seen:
+        seen.page.fill(".own-text", "Once upon a time")
+        seen.page.click(".go")
+        done(seen, 1)
+        assert served.runs()[-1]["scores"] is None
+        assert seen.page.locator(".cell.plain").count() == 80
+        press(seen, "random", 2)
+        assert len(served.runs()[-1]["gates"]) == 5
+        assert seen.errors == []
+
+
+# ---- documents -----------------------------------------------------------------------------------
+def test_the_page_has_neither_styles_nor_scripts_of_its_own() -> None:
+    html = page.page(about(model=HOSTILE))
+    assert not re.search(r'<style|\sstyle="|\son\w+="', html)
+    scripts = re.findall(r"<script([^>]*)>([^<]*)</script>", html)
+    assert [attributes for attributes, _ in scripts] == [
+        ' type="application/json" id="about"', ' type="module" src="/boot.js"',
+    ]  # fmt: skip
+    assert json.loads(scripts[0][1]) == about(model=HOSTILE)
+    assert scripts[1][1] == ""
+
+
+def test_the_static_picture_is_the_map_by_the_first_score() -> None:
+    html = page.static(about())
+    assert html.startswith("<iframe") and "TS \u2212 chance" in html
+    colours = Counter(re.findall(r"cell (\w+)", html))
+    assert colours["na"] == 1 and colours["s16"] == 1
+    assert "cell plain" in page.static(about(scores=[]))
+
+
+def test_widgets_share_a_page_and_keep_their_state_to_themselves(browser: Any) -> None:
+    model = {"html": page.skeleton(about()), "css": page.widget_css(), "about": about()}
+    events = list(run({"input": about()["examples"][0]["input"], "gates": {"5.1": 0}, "draw": 0,
+                       "matched": False, "pinned": "5.1"}))  # fmt: skip
+    with serving(about()) as served, visit(browser, served.address) as seen:
+        done(seen, 1)
+        before = len(served.asked)
+        seen.value(
+            """async ([traits, events]) => {
+              const { default: widget } = await import("/explore.js");
+              const listeners = new Set();
+              window.sent = [];
+              const model = {
+                get: (name) => traits[name],
+                on: (_, react) => listeners.add(react),
+                off: (_, react) => listeners.delete(react),
+                send: (message) => {
+                  window.sent.push(message);
+                  if (message.kind !== "run") return;
+                  for (const event of [...events, { event: "end" }]) {
+                    listeners.forEach((react) => react({ ...event, id: message.id }));
+                  }
+                },
+              };
+              const [one, other] = ["one", "other"].map((id) => (
+                document.body.appendChild(Object.assign(document.createElement("div"), { id }))));
+              widget.render({ model, el: one });
+              window.closeOther = widget.render({ model, el: other });
+              window.listeners = listeners;
+            }""",
+            [model, events],
+        )
+        seen.page.wait_for_selector("#other .explorer[data-state=done]")
+        seen.page.locator('#one .cell[data-head="4.4"]').click()
+        seen.page.wait_for_selector('#one .explorer[data-run="2"][data-state=done]')
+        assert seen.page.locator('#other .explorer[data-run="1"]').count() == 1
+        assert seen.page.locator("#one [data-lane=gated] .written .tok").all_inner_texts() == GATED
+        colour = (
+            "getComputedStyle(document.querySelector('#one').shadowRoot.querySelector('.s16')).fill"
+        )
+        assert seen.value(colour) == "rgb(26, 34, 97)"
+        ids = seen.value("window.sent.map((message) => message.id)")
+        assert len(set(ids)) == len(ids)
+        seen.value("window.closeOther()")
+        assert seen.value("window.listeners.size") == 1
+        assert len(served.asked) == before and "#" not in seen.page.url
+        assert seen.errors == []
