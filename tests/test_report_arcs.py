@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from browser_helpers import Visit, chromium, visit
-from headscope.report.drawing.head_sentences import DATA, DRAWN, draw_head_sentences
+from headscope.report.drawing.arcs import DATA, DRAWN, draw_head_sentences
 from headscope.report.html import dump_json
 from headscope.report.page import page_of, render
 from headscope.runs import carry_out
