@@ -60,9 +60,7 @@ def keep_sentences(
                     words=tuple((word.start, word.end) for word in alignment.source_words[at]),
                     tokens=tuple(map(tuple, sentence.spans.tolist())),
                     peaks=tuple(_words_at(sentence, peaks)),
-                    hit=tuple(
-                        bool(on) if counts else None for on, counts in zip(hit, linked, strict=True)
-                    ),
+                    hit=tuple(bool(on) if of else None for on, of in zip(hit, linked, strict=True)),
                     hits=int(own[at]),
                     of=int(totals[at]),
                 )
@@ -74,8 +72,7 @@ def _words_at(sentence: Sentence, peaks: NDArray[np.integer]) -> list[int]:
     """The source word that each peak (n,) lies on, -1 for none; of several a linked one."""
     links = np.zeros(sentence.lengths[::-1], dtype=int)
     for source, target in sentence.links:
-        if source < links.shape[1] and target < links.shape[0]:
-            links[target, source] = 1
+        links[target, source] = 1
     on: Bools = np.pad(sentence.source, ((0, 1), (0, 0)))[peaks]
     best = on * (1 + (sentence.target.astype(int) @ links > 0))
     return [int(row.argmax()) if row.any() else -1 for row in best]

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headscope.report.drawing import (
-    charts,
-    head_sentences,
-    heads,
-    key_text,
-    maps,
-    sentences,
-    tables,
-)
+from headscope.report.drawing import arcs, charts, heads, key_text, maps, sentences, tables
 from headscope.report.html import tag
 from headscope.report.parts import Drawn, bdi, caption, figure, folded
 from headscope.shown import blocks
@@ -57,7 +49,7 @@ DRAWN: dict[type[blocks.Block], Callable[[str, Any], Drawn]] = {
     blocks.HeadSets: heads.draw_head_sets,
     blocks.Histograms: charts.draw_histograms,
     blocks.Sentences: sentences.draw_sentences,
-    blocks.HeadSentences: head_sentences.draw_head_sentences,
+    blocks.HeadSentences: arcs.draw_head_sentences,
     blocks.KeyText: key_text.draw_key_text,
     blocks.Text: _text,
     blocks.NotMeasured: _not_measured,

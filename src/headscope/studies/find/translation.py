@@ -335,7 +335,7 @@ def sentences_section(result: TranslationResult, run: Path) -> list[Section]:
         "sentences with the highest share of hits, so they are not typical; the run folder holds "
         "ten of each of the 20 best heads of a direction",
     )
-    return [Section(block.title, [block])]
+    return [Section("Sentences", [block])]
 
 
 def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Heatmap:

@@ -67,11 +67,9 @@ def draw_head_sentences(identifier: str, block: HeadSentences) -> Drawn:
         if shown and left < 0:
             break
         shown.append(drawn)
+    now = {best: "true"}
     chips = [
-        [
-            tag("a", head, href=f"#head={head}", class_="chip", aria_current=head == best or None),
-            " ",
-        ]
+        [tag("a", head, href=f"#head={head}", class_="chip", aria_current=now.get(head)), " "]
         for head in heads
     ]
     missing = min(SHOWN, len(heads[best])) - len(shown)
@@ -92,8 +90,7 @@ def draw_head_sentences(identifier: str, block: HeadSentences) -> Drawn:
     )  # fmt: skip
     data = {"command": block.command, "shown": SHOWN, "texts": texts, "heads": heads}
     parts = tuple(dict.fromkeys(text.part for text in texts))
-    scripts = ("head_sentences.js",)
-    return Drawn(html, {identifier: data}, scripts, parts if len(parts) > 1 else ())
+    return Drawn(html, {identifier: data}, ("arcs.js",), parts if len(parts) > 1 else ())
 
 
 def _fitting(block: HeadSentences) -> tuple[list[_Laid], dict[str, list[_Arcs]]]:
@@ -169,29 +166,21 @@ def _sentence(number: int, arcs: _Arcs, text: _Laid) -> Html:
     ]
     looks = {sign: look for sign, *look in LOOKS.values()}
     tokens = []
+    middle = (ARC_TOP + ARC_END) // 2
     for token, x, peak, sign in zip(text.tokens, text.tokens_at, arcs.peaks, arcs.hit, strict=True):
         colour, dashes, _ = looks[sign]
-        path = _path(x, None if peak < 0 else text.words_at[peak])
-        line = tag("path", d=path, class_=dashes) if peak >= 0 or sign == "-" else None
-        tokens.append(
-            tag(
-                "g", line, tag("text", token, x=x, y=TOKENS), class_=f"cell {colour}", x=x, y=number
-            )
-        )
+        to, line = text.words_at[peak] if peak >= 0 else None, None
+        if to is not None or sign == "-":
+            end = "v-14" if to is None else f"C{x} {middle} {to} {middle} {to} {ARC_TOP}"
+            line = tag("path", d=f"M{x} {ARC_END}{end}", class_=dashes)
+        label = tag("text", token, x=x, y=TOKENS)
+        tokens.append(tag("g", line, label, class_=f"cell {colour}", x=x, y=number))
     return tag(
         "div",
         tag("p", tag("bdi", text.label), f" \u00b7 {arcs.hits} of {arcs.of} hit", class_="note"),
         tag("svg", words, tokens, width=text.width, height=HEIGHT,
             viewBox=f"0 0 {text.width} {HEIGHT}"),
     )  # fmt: skip
-
-
-def _path(x: int, word: int | None) -> str:
-    """From a token to its word; of a miss beside all words the beginning."""
-    if word is None:
-        return f"M{x} {ARC_END}v-14"
-    middle = (ARC_TOP + ARC_END) // 2
-    return f"M{x} {ARC_END}C{x} {middle} {word} {middle} {word} {ARC_TOP}"
 
 
 def _legend() -> Html:
