@@ -481,6 +481,9 @@ class Explorer:
         diverges = alike.index(False) if False in alike else min(len(ids), len(before))
         several = len(plain_words(output.text)) >= TELLING
         code = identify([output.text])[0] if several else None
+        tokens = pieces(self.lm, ids)
+        if output.stop == "newline":
+            tokens[-1] = tokens[-1].partition("\n")[0]
         spoken = None if code is None else {"code": code, "name": language_name(code)}
         wanted = code is not None and same_language(code, prepared.language or "")
         chrf = None
@@ -491,7 +494,7 @@ class Explorer:
                 "event": "lane",
                 "lane": lane,
                 "text": output.text,
-                "tokens": pieces(self.lm, ids),
+                "tokens": tokens,
                 "diverges": None if ids == before else diverges,
                 "ended": {"length": "limit"}.get(output.stop, output.stop),
                 "language": spoken,

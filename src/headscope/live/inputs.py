@@ -12,7 +12,7 @@ from headscope.data.words import Word, split_words
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head
 from headscope.lm.prompting import encode_answer, encode_answers, wrap_prompts
-from headscope.lm.tokens import encode, encode_output
+from headscope.lm.tokens import encode
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Prompt
@@ -246,21 +246,6 @@ def _reference_row(
     return row.ids, row.start
 
 
-def pieces(lm: LanguageModel, ids: Sequence[int]) -> list[str]:
-    """What each token of an output adds to its text, without white space before it all.
-
-    A character that several tokens make is added by the first of them.
-    """
-    text, spans = encode_output(lm.tokenizer, ids)
-    parts: list[str] = []
-    end = 0
-    for stop in spans[:, 1].tolist():
-        part = text[end : max(end, stop)]
-        parts.append(part if any(parts) else part.lstrip())
-        end = max(end, stop)
-    return parts
-
-
 class Growing:
     """An output as it grows: what each new token adds to its text.
 
@@ -270,7 +255,7 @@ class Growing:
     def __init__(self, lm: LanguageModel) -> None:
         self._decode = lm.tokenizer.decode
         self._ids: list[int] = []
-        self._shown = ""
+        self._shown = 0
 
     def add(self, token: int) -> str:
         """What this token adds, without white space before the whole output."""
@@ -280,6 +265,11 @@ class Growing:
         ).lstrip()
         if text.endswith("\ufffd"):
             return ""
-        added = text[len(self._shown) :]
-        self._shown = text
+        added, self._shown = text[self._shown :], len(text)
         return added
+
+
+def pieces(lm: LanguageModel, ids: Sequence[int]) -> list[str]:
+    """What each token of an output adds to its text."""
+    growing = Growing(lm)
+    return [growing.add(token) for token in ids]
