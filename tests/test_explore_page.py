@@ -290,7 +290,7 @@ def test_the_pinned_head_has_its_numbers_and_best_sentences(browser: Any) -> Non
         best.nth(9).wait_for()
         assert ("best", {"scores": "runs/ts", "head": "5.1"}) in served.asked
         miss = best.first.locator(".word.miss")
-        assert miss.get_attribute("aria-label") == "Daniel: miss, peak at slowly."
+        assert miss.get_attribute("aria-label") == "gemächlich: miss, peak at slowly."
         miss.hover()
         assert best.first.locator(".lit").inner_text() == "slowly."
         asked = len(served.asked)

@@ -1,14 +1,12 @@
 // The explorer: gates on a map of heads, and what the model writes under them, beside the original
 // and random heads. Text of models and users goes in as text alone. `transport.ask(kind, body,
-// onEvent)` asks the engine and gives `{ cancel, finished }`; its last event is always `end`.
+// onEvent)` asks the engine and gives `{ cancel }`; its last event is always `end`.
 
-const NAMES = { original: "Original", gated: "Selected", random: "Random" }, LANES = Object.keys(NAMES);
+const NAMES = { original: "Original", gated: "Selected", random: "Random" }, OTHERS = ["gated", "random"];
 const COLOURS = { original: "base", gated: "top", random: "random" };
 const NONE = "\u2013", RAMP = 16, CELL = 0.93, KEPT = 100, LONGEST = 512;
 // A gate is written in cells of so many pixels; steps within so many ms are one of the browser's history.
 const NUMBERED = 20, PAUSE = 500;
-// Ends of the scale of changes, in nats: few, so that colours seldom change their meaning.
-const ENDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64];
 
 // ---- numbers and elements ---------------------------------------------------------------------
 const known = (value) => value !== null && value !== undefined;
@@ -83,13 +81,11 @@ export function pageTransport() {
   }
   function ask(kind, body, onEvent) {
     const controller = new AbortController();
-    const finished = stream(kind, body, onEvent, controller.signal).catch((failure) => {
-      if (controller.signal.aborted) return;
-      const lost = failure instanceof TypeError ? "The engine does not answer: is headscope explore still running? " : "";
-      onEvent({ event: "error", error: lost + failure.message });
-      onEvent({ event: "end" });
+    stream(kind, body, onEvent, controller.signal).catch((failure) => {
+      const lost = failure instanceof TypeError ? "No answer: is headscope explore still running? " : "";
+      if (!controller.signal.aborted) onEvent({ event: "error", error: lost + failure.message });
     });
-    return { cancel: () => controller.abort(), finished };
+    return { cancel: () => controller.abort() };
   }
   return { ask, address: true };
 }
@@ -97,21 +93,15 @@ function widgetTransport(model) {
   // Every view of a widget hears all messages, so the names of its questions are its own.
   const own = Math.random().toString(36).slice(2), questions = new Map();
   let asked = 0;
-  const hear = (message) => questions.get(message.id)?.(message);
+  function hear(message) {
+    questions.get(message.id)?.(message);
+    if (message.event === "end") questions.delete(message.id);
+  }
   function ask(kind, body, onEvent) {
     const id = `${own}-${asked += 1}`;
-    let end = null;
-    const finished = new Promise((resolve) => { end = () => questions.delete(id) && resolve(); });
-    questions.set(id, (event) => {
-      onEvent(event);
-      if (event.event === "end") end();
-    });
+    questions.set(id, onEvent);
     model.send({ id, kind, body });
-    const cancel = () => {
-      if (questions.has(id)) model.send({ id, kind: "cancel" });
-      end();
-    };
-    return { cancel, finished };
+    return { cancel: () => questions.delete(id) && model.send({ id, kind: "cancel" }) };
   }
   model.on("msg:custom", hear);
   return { ask, close: () => model.off("msg:custom", hear) };
@@ -153,25 +143,21 @@ export function mount(root, transport, about) {
   function on(target, kinds, react) {
     if (target) kinds.split(" ").forEach((kind) => target.addEventListener(kind, react, { signal }));
   }
-  const press = (name, react) => on(find(`.${name}`), "click", react);
+  const press = (buttons) => Object.entries(buttons).forEach(([name, react]) => on(find(`.${name}`), "click", react));
 
   const heads = about.counts.flatMap((size, layer) => Array.from({ length: size }, (_, head) => [layer, head]));
   const names = heads.map((head) => head.join(".")), places = new Map(names.map((name, at) => [name, at]));
-  const state = { input: null, gates: names.map(() => 1), current: 0, pinned: null, draw: 0, matched: false, seen: 1 };
+  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, matched: false, seen: 1 };
   // What the engine has said of this input and these gates; `tokens` are the elements of the prompt.
   const view = { prompt: null, tokens: [], lanes: {}, shift: {}, attention: {}, alone: null, control: [] };
-  const past = [], future = [];
+  let past = [], future = [];
   let runs = 0, asked = null, frame = 0, unwritten = false, written = 0, dragging = false;
   all("[data-style]").forEach((node) => { node.style.cssText = node.dataset.style; });
   root.dataset.run = 0;
 
   const changed = () => names.filter((_, at) => state.gates[at] !== 1);
   const pinnedName = () => names[state.pinned] ?? null;
-  const announce = (words) => { find(".announcer").textContent = words; };
-  function fail(words) {
-    find(".failure").textContent = words;
-    find(".failure").hidden = !words;
-  }
+  const fail = (words) => Object.assign(find(".failure"), { textContent: words, hidden: !words });
   function tip(mark, words) {
     const box = find(".tip");
     box.hidden = !mark;
@@ -203,7 +189,8 @@ export function mount(root, transport, about) {
   function describe(at) {
     const { scores } = chosen(), lines = [`head ${names[at]}: gate ${gateText(state.gates[at])}`];
     if (scores?.classes) lines[0] += ` \u00b7 ${scores.classes[at]}`;
-    if (scores) lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), `rank ${scores.rank[at]} of ${heads.length}`);
+    if (!scores) return lines[0];
+    lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), `rank ${scores.rank[at]} of ${heads.length}`);
     return lines.join("\n");
   }
 
@@ -212,7 +199,8 @@ export function mount(root, transport, about) {
   const pitch = Number(map.dataset.pitch), shift = field.getAttribute("transform");
   const [left, top] = shift.match(/[\d.]+/g).map((number) => Number(number) + CELL * pitch / 2);
   const overlay = map.appendChild(make("g", { class: "marks", transform: shift, "aria-hidden": true }));
-  const numbers = map.appendChild(make("g", { class: "signs letters", transform: `translate(${left} ${top})`, "aria-hidden": true }));
+  const numbers = map.appendChild(make("g", { class: "signs letters", "aria-hidden": true }));
+  numbers.setAttribute("transform", `translate(${left} ${top})`);
   const lines = Object.fromEntries(["drawn", "zero", "other"].map((kind) => [kind, ["halo", "line"].map((part) => (
     overlay.appendChild(make("path", { class: `${kind} ${part}` }))))]));
   // A grid of rows for those who do not see it; one stop of the Tab key, arrows go on from there.
@@ -244,13 +232,14 @@ export function mount(root, transport, about) {
   }
   // Gates, the control and the pinned head, each by its own mark, and in the names of the cells.
   function mark() {
-    const { column } = chosen(), control = new Set(view.control), paths = { drawn: "", zero: "", other: "" }, texts = [];
+    const { column } = chosen(), control = new Set(view.control), texts = [];
+    const paths = { drawn: "", zero: "", other: "" };
     cells.forEach((cell, at) => {
       const [y, x] = heads[at], gate = state.gates[at], drawn = control.has(names[at]);
       if (drawn) paths.drawn += `M${x} ${y}h${CELL}v${CELL}h-${CELL}z`;
       if (gate === 0) paths.zero += `M${x + 0.2} ${y + 0.2}l.53 .53m0 -.53l-.53 .53`;
-      else if (gate !== 1 && pitch < NUMBERED) paths.other += `M${x + 0.215} ${y + 0.465}a.25 .25 0 1 0 .5 0a.25 .25 0 1 0 -.5 0`;
-      else if (gate !== 1) texts.push(make("text", { x: pitch * x, y: pitch * y }, gateText(gate)));
+      else if (gate !== 1 && pitch >= NUMBERED) texts.push(make("text", { x: pitch * x, y: pitch * y }, gateText(gate)));
+      else if (gate !== 1) paths.other += `M${x + 0.215} ${y + 0.465}a.25 .25 0 1 0 .5 0a.25 .25 0 1 0 -.5 0`;
       const said = [`head ${names[at]}`, `gate ${gateText(gate)}`, column && `${column.title} ${fixed(column.values[at])}`,
         at === state.pinned && "pinned", drawn && "random control"].filter(Boolean).join(", ");
       if (cell.getAttribute("aria-label") !== said) cell.setAttribute("aria-label", said);
@@ -263,6 +252,9 @@ export function mount(root, transport, about) {
     find(".selected-count").textContent = `${count(changed().length, "head")} selected`;
     find(".undo").disabled = !past.length;
     find(".redo").disabled = !future.length;
+    find(".matched").value = state.matched ? "1" : "";
+    find(".drawn-count").textContent = `draw ${state.draw + 1} \u00b7 ${count(state.seen, "draw")} seen`;
+    showPinned();
   }
   function showCurrent(at) {
     cells[state.current].classList.remove("current");
@@ -314,16 +306,11 @@ export function mount(root, transport, about) {
   on(shade, "change", () => {
     find(".k").value = chosen().scores.k;
     paint();
-    showPinned();
   });
 
   // ---- gates ------------------------------------------------------------------------------------
   function setGates(gates, remember = true) {
-    if (remember) {
-      past.push(state.gates);
-      if (past.length > KEPT) past.shift();
-      future.length = 0;
-    }
+    if (remember) [past, future] = [[...past, state.gates].slice(-KEPT), []];
     state.gates = gates;
     mark();
     ask();
@@ -332,7 +319,7 @@ export function mount(root, transport, about) {
     const value = Number(clamp(gate, about.gate).toFixed(3));
     if (!Number.isFinite(value) || value === state.gates[at]) return false;
     setGates(state.gates.with(at, value), remember);
-    announce(`head ${names[at]}: gate ${gateText(value)}`);
+    find(".announcer").textContent = `head ${names[at]}: gate ${gateText(value)}`;
     return true;
   }
   const toggle = (at) => setGate(at, state.gates[at] === 0 ? 1 : 0);
@@ -341,7 +328,10 @@ export function mount(root, transport, about) {
     setGates(from.pop(), false);
   }
   const every = names.map((_, at) => at);
-  const remove = (some) => setGates(every.map((at) => (some.includes(at) ? 0 : 1)));
+  function remove(some, draws = 0) {
+    state.seen += draws;
+    setGates(every.map((at) => (some.includes(at) ? 0 : 1)));
+  }
   const wanted = () => clamp(Math.round(find(".k").valueAsNumber) || 1, [1, heads.length]);
   const best = () => every.filter((at) => chosen().scores?.rank[at] <= wanted());
   function sample(list, size) {
@@ -357,27 +347,19 @@ export function mount(root, transport, about) {
   function pin(at) {
     state.pinned = state.pinned === at ? null : at;
     mark();
-    showPinned();
     ask();
-  }
-  function showDraws() {
-    find(".matched").value = state.matched ? "1" : "";
-    find(".drawn-count").textContent = `draw ${state.draw + 1} \u00b7 ${count(state.seen, "draw")} seen`;
   }
   function see(another) {
     Object.assign(state, another, { seen: state.seen + 1 });
-    showDraws();
+    mark();
     ask();
   }
-  press("undo", () => restep(past, future));
-  press("redo", () => restep(future, past));
-  press("top", () => remove(best()));
-  press("random", () => { see({}); remove(sample(every, wanted())); });
-  press("random-layers", () => { see({}); remove(sampleLayers()); });
-  press("everything", () => remove(every));
-  press("nothing", () => remove([]));
-  press("pin", () => pin(state.current));
-  press("draw", () => see({ draw: state.draw + 1 }));
+  press({
+    undo: () => restep(past, future), redo: () => restep(future, past),
+    top: () => remove(best()), everything: () => remove(every), nothing: () => remove([]),
+    random: () => remove(sample(every, wanted()), 1), "random-layers": () => remove(sampleLayers(), 1),
+    pin: () => pin(state.current), draw: () => see({ draw: state.draw + 1 }),
+  });
   on(find(".matched"), "change", () => see({ matched: find(".matched").value === "1" }));
   // A drag is one step of undo.
   on(find(".slider"), "input", () => {
@@ -398,7 +380,7 @@ export function mount(root, transport, about) {
   }
   function setInput(input, write = true) {
     state.input = input;
-    find(".own-text").value = input.sentence ?? input.prompt;
+    find(".own-text").value = input.sentence ?? input.prompt ?? "";
     find(".own-reference").value = input.reference ?? "";
     find(".kind").value = input.pair ?? (input.chat ? "chat" : "prompt");
     ask(write);
@@ -407,12 +389,11 @@ export function mount(root, transport, about) {
     if (find(".own-text").value.trim()) setInput(fromForm());
     else fail("There is no text. Type a sentence or a prompt.");
   }
-  press("go", askOwn);
-  on(find(".input"), "keydown", (event) => {
-    const sent = event.key === "Enter" && (event.target.matches("input") || event.ctrlKey || event.metaKey);
-    if (sent) askOwn();
+  press({ go: askOwn, earlier: () => takeSentence(sentence - 1), later: () => takeSentence(sentence + 1) });
+  on(find(".input"), "keydown", ({ key, target, ctrlKey, metaKey }) => {
+    if (key === "Enter" && (target.matches("input") || ctrlKey || metaKey)) askOwn();
   });
-  all(".example-input").forEach((button) => on(button, "click", () => setInput(about.examples[button.dataset.at].input)));
+  all(".example-input").forEach((button, at) => on(button, "click", () => setInput(about.examples[at].input)));
   let sentence = -1;
   function takeSentence(at) {
     transport.ask("sentence", { pair: find(".of-data").value, at }, (event) => {
@@ -425,8 +406,6 @@ export function mount(root, transport, about) {
       setInput(event.input);
     });
   }
-  press("earlier", () => takeSentence(sentence - 1));
-  press("later", () => takeSentence(sentence + 1));
   on(find(".of-data"), "change", () => takeSentence(0));
 
   // ---- a run ------------------------------------------------------------------------------------
@@ -457,7 +436,7 @@ export function mount(root, transport, about) {
   }
   const events = {
     prompt: showPrompt, token: showToken, lane: showLane, shift: showShift, place: showPlace,
-    same: () => ["gated", "random"].forEach((lane) => empty(lane, "No gate is changed: the output is the original.")),
+    same: () => OTHERS.forEach((lane) => empty(lane, "No gate is changed: the output is the original.")),
     head: ({ alone }) => {
       view.alone = alone;
       showPinned();
@@ -467,13 +446,12 @@ export function mount(root, transport, about) {
       look(looked);
     },
     done: () => { root.dataset.state = "done"; },
-    error: ({ error }) => stop(error),
-    displaced: () => stop("Another window of this explorer took over. Change a gate or press Run to go on here."),
+    error: ({ error }) => {
+      fail(error);
+      root.dataset.state = "failed";
+    },
+    displaced: () => events.error({ error: "Another window took over. Change a gate or press Run to go on here." }),
   };
-  function stop(words) {
-    fail(words);
-    root.dataset.state = "failed";
-  }
 
   // ---- lanes ------------------------------------------------------------------------------------
   const within = (lane, selector) => find(`[data-lane=${lane}] ${selector}`);
@@ -485,7 +463,8 @@ export function mount(root, transport, about) {
   function showPrompt(prompt) {
     const { text, source, control } = prompt, box = find(".prompt");
     if (view.prompt?.text !== text) {
-      view.tokens = prompt.tokens.map(([start, end]) => make("span", source && start < source[1] && end > source[0] ? { class: "asked" } : {}));
+      const inside = ([start, end]) => source && start < source[1] && end > source[0];
+      view.tokens = prompt.tokens.map((span) => make("span", { class: inside(span) ? "asked" : "" }));
       box.replaceChildren(...pieces(text, prompt.tokens, (piece, at) => {
         view.tokens[at].textContent = piece;
         return view.tokens[at];
@@ -518,35 +497,39 @@ export function mount(root, transport, about) {
     view.lanes[lane] = said;
     setTokens(tokensOf(lane), tokens);
     if (forked) setToken(tokensOf(lane), diverges, tokens[diverges], ...FORK);
-    if (lane === "original") ["gated", "random"].forEach((other) => setTokens(within(other, ".shifted .tokens"), tokens));
+    if (lane === "original") OTHERS.forEach((each) => setTokens(within(each, ".shifted .tokens"), tokens));
     const compared = forked ? `First differs at token ${diverges + 1} of ${tokens.length}.`
       : known(diverges) ? `Ends after token ${diverges}, before the original.` : "Same text as the original.";
     const cut = said.ended === "limit" ? `Cut after ${count(tokens.length, "token")}.` : "";
-    within(lane, ".ending").textContent = [tokens.length ? "" : "No text.", lane === "original" ? "" : compared, cut].join(" ");
+    const ending = [tokens.length ? "" : "No text.", lane === "original" ? "" : compared, cut];
+    within(lane, ".ending").textContent = ending.filter(Boolean).join(" ");
     showFacts(lane);
-    announce(`${NAMES[lane]}: ${text.trim()} ${within(lane, ".ending").textContent}`);
+    find(".announcer").textContent = `${NAMES[lane]}: ${text.trim()} ${within(lane, ".ending").textContent}`;
     if (lane === "gated") root.dataset.state = "written";
   }
   // What is missing has a reason beside it.
   function showFacts(lane) {
     const said = view.lanes[lane], change = view.shift[lane]?.reference, of = view.prompt;
     if (!said) return;
-    const unmeasured = known(of.reference) ? "not measured" : "no reference", wanted = { true: ", as asked", false: ", not as asked" };
+    const unmeasured = known(of.reference) ? "not measured" : "no reference";
+    const asked = { true: ", as asked", false: ", not as asked" };
+    const logprob = known(said.reference_logprob) && fixed(said.reference_logprob, 2);
     const rows = {
-      language: [said.language && said.language.name + (wanted[said.wanted] ?? ""), "not identified"],
+      language: [said.language && said.language.name + (asked[said.wanted] ?? ""), "not identified"],
       copied: [known(said.copied) && `${fixed(100 * said.copied, 0)}\u00a0%`, of.source ? "not measured" : "no source text"],
       chrf: [known(said.chrf) && fixed(said.chrf, 1), unmeasured],
-      reference: [known(said.reference_logprob) && fixed(said.reference_logprob, 2) + (known(change) ? ` (${signed(change)})` : ""), unmeasured],
+      reference: [logprob && logprob + (known(change) ? ` (${signed(change)})` : ""), unmeasured],
     };
     Object.entries(rows).forEach(([name, [words, why]]) => (
       within(lane, `[data-fact=${name}]`).replaceChildren(words || NONE, words ? "" : make("small", {}, ` ${why}`))));
     within(lane, ".facts").classList.remove("stale");
   }
-  // The second lane to come may widen the scale that both share.
+  // Both lanes share a scale, whose end is a power of two, so that colours seldom change their meaning.
   function showShift(event) {
     view.shift[event.lane] = event;
-    const shifts = Object.values(view.shift), most = Math.max(...shifts.flatMap(({ change }) => change.map(Math.abs)));
-    const end = ENDS.find((limit) => limit >= most) ?? most, bar = find(".scale .rampbar");
+    const shifts = Object.values(view.shift), bar = find(".scale .rampbar");
+    const most = Math.max(...shifts.flatMap(({ change }) => change.map(Math.abs)));
+    const end = 2 ** Math.max(-2, Math.ceil(Math.log2(most)));
     shifts.forEach((each) => colour(each, end));
     bar.firstChild.textContent = fixed(-end, end < 1 ? 2 : 0);
     bar.lastChild.textContent = signed(end, end < 1 ? 2 : 0);
@@ -564,7 +547,8 @@ export function mount(root, transport, about) {
   }
   function showPlace({ of, selected, random, place, among, matched }) {
     const box = find(".place"), values = [0, selected, ...random].filter(known), low = Math.min(...values);
-    const share = (value) => (value - low) / (Math.max(...values) - low || 1), mean = random.reduce((sum, value) => sum + value, 0) / random.length;
+    const share = (value) => (value - low) / (Math.max(...values) - low || 1);
+    const mean = random.reduce((sum, value) => sum + value, 0) / random.length;
     [[selected, []], [mean, random]].forEach(([value, draws], at) => {
       const bar = all(".bar", box)[at], rings = draws.map((draw) => vary(make("u"), { "--v": share(draw) }));
       vary(bar.children[0], { "--f": share(Math.min(0, value)), "--v": Math.abs(share(value) - share(0)) });
@@ -574,8 +558,9 @@ export function mount(root, transport, about) {
     });
     const draws = `${count(random.length, "random draw")}${matched ? " of the same layers" : ""}`;
     find("h3", box).textContent = `Change of the log-probability of the ${of}, in nats`;
-    find(".note", box).textContent = `The selected change is ${place === 1 ? "the lowest" : `number ${place} from the lowest`} ` +
-      `of ${among}: itself and ${draws}. Rings: single draws; their bar: the mean.`;
+    const rank = place === 1 ? "the lowest" : `number ${place} from the lowest`;
+    find(".note", box).textContent = `The selected change is ${rank} of ${among}: itself and ${draws}. ` +
+      "Rings: single draws; their bar: the mean.";
     box.hidden = false;
     box.classList.remove("stale");
   }
@@ -590,29 +575,31 @@ export function mount(root, transport, about) {
     const lane = looked?.closest(".shifted") ? "original" : looked?.closest("[data-lane]").dataset.lane;
     const attention = view.attention[lane], at = looked && Array.from(looked.parentNode.children).indexOf(looked);
     if (!attention || attention.head !== pinnedName()) {
-      const head = pinnedName(), where = head ? `Point at an output token to see where head ${head} looks.` : "Pin a head to see where it looks.";
+      const head = pinnedName(), token = head ? "Point at an output token" : "Pin a head";
       arcs.replaceChildren();
-      return reading.replaceChildren(where);
+      return reading.replaceChildren(`${token} to see where ${head ? `head ${head}` : "it"} looks.`);
     }
     const { tokens, words, source, text } = view.prompt, peak = attention.peaks[at], weights = attention.weights[at];
-    const target = peak < tokens.length ? view.tokens[peak] : within(lane, ".written .tokens").children[peak - tokens.length];
-    const seen = target ? `peak at ${target.textContent ? quoted(target.textContent) : "the start of the prompt"}` : "no peak in the text";
-    const said = `${NAMES[lane]}, token ${at + 1} ${quoted(looked.textContent)}: head ${attention.head}, ${seen}. Weights on ${source ? "source words" : "words"}:`;
-    reading.replaceChildren(said, make("ol", {}, ...weights.map(([word, weight]) => make("li", {},
-      make("bdi", {}, slice(text, words[word])), ` ${fixed(weight)}`,
-      make("span", { class: "bar" }, vary(make("b"), { "--v": weight }))))));
+    const target = view.tokens[peak] ?? within(lane, ".written .tokens").children[peak - tokens.length];
+    const seen = target ? `peak at ${target.textContent ? quoted(target.textContent) : "the start"}` : "no peak";
+    const said = `${NAMES[lane]}, token ${at + 1} ${quoted(looked.textContent)}: head ${attention.head}, ${seen}.`;
+    const bars = weights.map(([word, weight]) => make("li", {}, make("bdi", {}, slice(text, words[word])), ` ${fixed(weight)}`,
+      make("span", { class: "bar" }, vary(make("b"), { "--v": weight }))));
+    reading.replaceChildren(`${said} Weights on ${source ? "source words" : "words"}:`, make("ol", {}, ...bars));
     const firstOf = (word) => view.tokens[tokens.findIndex(([, end]) => end > words[word][0])];
-    drawArcs([...weights.map(([word, weight]) => [firstOf(word), "weight", 1 + 5 * weight]), [target, "peak", 2]], lane);
+    const ends = weights.map(([word, weight]) => [firstOf(word), "weight", 1 + 5 * weight]);
+    drawArcs([...ends, [target, "peak", 2]], lane);
     target?.classList.add("lit");
   }
   function drawArcs(ends, lane) {
-    const stage = arcs.getBoundingClientRect(), box = (node) => node.getClientRects()[0] ?? node.getBoundingClientRect();
+    const box = (node) => node.getClientRects()[0] ?? node.getBoundingClientRect(), stage = box(arcs);
     const start = box(looked), x = start.left + start.width / 2 - stage.left, y = start.top - stage.top;
     const paths = ends.filter(([target]) => target).map(([target, kind, width]) => {
       const end = box(target), level = Math.abs(end.top - start.top) < start.height;
       const toX = end.left + end.width / 2 - stage.left, toY = (level ? end.top : end.bottom) - stage.top;
       const bend = level ? y - 28 : (y + toY) / 2;
-      return make("path", { class: kind, "stroke-width": width, d: `M${x} ${y}C${x} ${bend} ${toX} ${bend} ${toX} ${toY}` });
+      const d = `M${x} ${y}C${x} ${bend} ${toX} ${bend} ${toX} ${toY}`;
+      return make("path", { class: kind, "stroke-width": width, d });
     });
     arcs.setAttribute("class", `arcs key-${COLOURS[lane]}`);
     arcs.replaceChildren(...paths);
@@ -623,7 +610,7 @@ export function mount(root, transport, about) {
     const change = token?.closest(".shifted") ? token : null;
     tip(change, change?.getAttribute("aria-label"));
   }
-  on(find(".lanes"), "pointerover focusin", (event) => { if (tokenAt(event) !== looked) pointTo(tokenAt(event)); });
+  on(find(".lanes"), "pointerover focusin", (event) => pointTo(tokenAt(event)));
   on(find(".lanes"), "pointerleave focusout", () => pointTo(null));
   on(find(".lanes"), "click", (event) => tokenAt(event)?.focus());
   on(find(".lanes"), "keydown", (event) => {
@@ -648,12 +635,11 @@ export function mount(root, transport, about) {
     find(".pinned h2").textContent = at === null ? "Pinned head" : `Pinned head ${names[at]}`;
     if (!looked) look(null);
     if (at === null) return;
-    const removed = `original output ${signed(alone?.total)}, reference ${signed(alone?.reference)} nats`;
-    const rows = [
-      ...(scores ? [...numbersOf(scores, at), ["Class", scores.classes?.[at] ?? NONE], ["Rank", `${scores.rank[at]} of ${heads.length}`]] : []),
-      ["Removed alone", alone ? `change of log-probability: ${removed}` : NONE],
-    ];
-    find("dl", box).replaceChildren(...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+    const removed = alone && `original output ${signed(alone.total)}, reference ${signed(alone.reference)} nats`;
+    const rows = [["Removed alone", alone ? `change of log-probability: ${removed}` : NONE]];
+    const rank = scores && ["Rank", `${scores.rank[at]} of ${heads.length}`];
+    if (scores) rows.unshift(...numbersOf(scores, at), ["Class", scores.classes?.[at] ?? NONE], rank);
+    find("dl", box).replaceChildren(...rows.map((row) => make("div", {}, make("dt", {}, row[0]), make("dd", {}, row[1]))));
     if (sentencesOf === `${scores?.name} ${names[at]}`) return;
     sentencesOf = `${scores?.name} ${names[at]}`;
     askedBest?.cancel();
@@ -670,7 +656,8 @@ export function mount(root, transport, about) {
     const targets = pieces(target, tokens, (piece, at) => {
       const kind = { true: "hit", false: "miss" }[hit[at]] ?? "no link", peak = words[peaks[at]];
       const said = `${piece}: ${kind}${peak ? `, peak at ${slice(source, peak)}` : ""}`;
-      return make("span", { class: `word ${kind}`, "data-of": peaks[at], tabindex: kind === "no link" ? -1 : 0, role: "note", "aria-label": said }, piece);
+      const focusable = kind === "no link" ? {} : { tabindex: 0, role: "note", "aria-label": said };
+      return make("span", { class: `word ${kind}`, "data-of": peaks[at], ...focusable }, piece);
     });
     const title = about.pairs.find(({ pair }) => pair === part)?.title ?? part;
     return make("article", { class: "example" },
@@ -691,7 +678,8 @@ export function mount(root, transport, about) {
     if (input) parts.set("input", JSON.stringify(input));
     parts.set("gates", writeGates(gates, about.counts));
     parts.set("pin", pinnedName() ?? "");
-    if (seen > 1) Object.entries({ draw, matched: Number(matched), seen }).forEach(([name, value]) => parts.set(name, value));
+    const draws = seen > 1 ? { draw, matched: Number(matched), seen } : {};
+    Object.entries(draws).forEach(([name, value]) => parts.set(name, value));
     return `#${parts}`;
   }
   function writeAddress() {
@@ -701,31 +689,26 @@ export function mount(root, transport, about) {
     written = now;
   }
   function restore() {
-    const given = new URLSearchParams(transport.address ? location.hash : ""), ranks = about.scores[0]?.rank ?? [];
-    const get = (name) => given.get(name) ?? given.get(`#${name}`), number = (name) => Math.max(0, Math.round(Number(get(name))) || 0);
+    const given = new URLSearchParams(transport.address ? location.hash.slice(1) : "");
+    const ranks = about.scores[0]?.rank ?? [];
+    const number = (name) => Math.max(0, Math.round(Number(given.get(name))) || 0);
     fail("");
-    state.gates = readGates(get("gates") ?? "", heads, about.gate);
-    state.pinned = (known(get("pin")) ? places.get(get("pin")) : every[ranks.indexOf(1)]) ?? null;
-    Object.assign(state, { draw: number("draw"), matched: get("matched") === "1", seen: number("seen") || 1 });
+    state.gates = readGates(given.get("gates") ?? "", heads, about.gate);
+    state.pinned = (given.has("pin") ? places.get(given.get("pin")) : every[ranks.indexOf(1)]) ?? null;
+    Object.assign(state, { draw: number("draw"), matched: given.get("matched") === "1", seen: number("seen") || 1 });
     paint();
     showCurrent(state.pinned ?? 0);
-    showDraws();
-    showPinned();
-    const input = readInput(get("input")) ?? about.examples[0]?.input ?? state.input;
+    const input = readInput(given.get("input")) ?? about.examples[0]?.input ?? state.input;
     if (input) setInput(input, false);
     else if (about.data) takeSentence(0);
   }
   function readInput(text) {
-    if (!text) return null;
     try {
-      const { sentence: own, prompt, pair, reference = null, language = null, chat = false } = JSON.parse(text);
-      if (typeof prompt === "string") return { prompt, reference, language, chat };
-      if (typeof own === "string" && about.pairs.some((each) => each.pair === pair)) return { sentence: own, pair, reference };
-    } catch (failure) {
-      if (!(failure instanceof SyntaxError)) throw failure;
+      return JSON.parse(text);
+    } catch {
+      fail("The input in the address cannot be read, so another one is shown.");
+      return null;
     }
-    fail("The address has an input that this model cannot take, so another one is shown.");
-    return null;
   }
   if (transport.address) on(window, "popstate", restore);
 
@@ -733,8 +716,8 @@ export function mount(root, transport, about) {
   async function keep(title, text, copied = true) {
     find(".kept").hidden = false;
     find(".kept pre").textContent = text;
-    const copying = copied ? navigator.clipboard.writeText(text).then(() => ", copied", () => ", to be copied by hand") : "";
-    find(".kept .note").textContent = `${title}${await copying}:`;
+    const copying = copied && navigator.clipboard.writeText(text).then(() => ", copied", () => ", to be copied by hand");
+    find(".kept .note").textContent = `${title}${await copying || ""}:`;
   }
   function askFor(kind, react) {
     if (!state.input) return fail("There is no input yet. Type a sentence or a prompt.");
@@ -746,8 +729,8 @@ export function mount(root, transport, about) {
   // The map with the colours that the style sheets give it.
   function mapAsSvg() {
     const copy = map.cloneNode(true), nodes = (tree) => [tree, ...all("*", tree)], copies = nodes(copy);
-    const looks = ["fill", "stroke", "stroke-width", "stroke-dasharray", "vector-effect", "font-family", "font-size", "font-weight",
-      "text-anchor", "dominant-baseline", "paint-order"];
+    const looks = ["fill", "stroke", "stroke-width", "stroke-dasharray", "vector-effect", "paint-order", "font-family",
+      "font-size", "font-weight", "text-anchor", "dominant-baseline"];
     nodes(map).forEach((node, at) => {
       const style = getComputedStyle(node), sizes = node.matches("rect") ? ["width", "height", "rx"] : [];
       [...looks, ...sizes].forEach((name) => copies[at].setAttribute(name, style.getPropertyValue(name)));
@@ -757,18 +740,21 @@ export function mount(root, transport, about) {
   }
   function tokensAsCsv() {
     const header = ["output", "token", "text", "change_selected", "change_random", "first_difference"];
-    const rows = LANES.flatMap((lane) => (view.lanes[lane]?.tokens ?? []).map((text, at) => {
-      const changes = ["gated", "random"].map((other) => (lane === "original" ? view.shift[other]?.change[at] : null));
+    const rows = Object.keys(NAMES).flatMap((lane) => (view.lanes[lane]?.tokens ?? []).map((text, at) => {
+      const changes = OTHERS.map((other) => (lane === "original" ? view.shift[other]?.change[at] : null));
       return [NAMES[lane].toLowerCase(), at, text, ...changes, view.lanes[lane].diverges === at];
     }));
-    return [header, ...rows].map((row) => row.map((cell) => `"${String(cell ?? "").replaceAll('"', '""')}"`).join(",")).join("\n");
+    const quote = (cell) => `"${String(cell ?? "").replaceAll('"', '""')}"`;
+    return [header, ...rows].map((row) => row.map(quote).join(",")).join("\n");
   }
-  press("copy-link", () => keep("Link", location.origin + location.pathname + fragment()));
-  press("copy-command", () => askFor("copy", ({ command }) => keep("Command", command)));
-  press("copy-python", () => askFor("copy", ({ python }) => keep("Python", python)));
-  press("save-run", () => askFor("save", (event) => keep("Saved as run", event.run, false)));
-  press("save-svg", () => download("heads.svg", "image/svg+xml", mapAsSvg()));
-  press("save-csv", () => download("tokens.csv", "text/csv", tokensAsCsv()));
+  press({
+    "copy-link": () => keep("Link", location.origin + location.pathname + fragment()),
+    "copy-command": () => askFor("copy", ({ command }) => keep("Command", command)),
+    "copy-python": () => askFor("copy", ({ python }) => keep("Python", python)),
+    "save-run": () => askFor("save", (event) => keep("Saved as run", event.run, false)),
+    "save-svg": () => download("heads.svg", "image/svg+xml", mapAsSvg()),
+    "save-csv": () => download("tokens.csv", "text/csv", tokensAsCsv()),
+  });
   find(".copy-link").hidden = !transport.address;
   if (about.data) find(".earlier").disabled = true;
 
