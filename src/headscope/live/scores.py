@@ -87,7 +87,8 @@ def described(source: Source) -> dict[str, Any]:
     """All that scores say of every head, by layer, then head."""
     scores, geometry = source.scores, source.scores.geometry
     used, chance = scores.rank_used(), scores.extra.get("chance")
-    titles = {"score": "TS" if scores.method == TRANSLATION_SCORE else "score"}
+    titles = {"identical": "same form", "different": "other form"}
+    titles |= {"score": "TS" if scores.method == TRANSLATION_SCORE else "score"}
     arrays: dict[str, NDArray[Any] | None] = {"score": scores.values}
     if chance is not None:
         titles["above_chance"] = f"{titles['score']} \u2212 chance"
