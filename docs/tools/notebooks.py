@@ -89,6 +89,8 @@ def _kept(outputs: list[Any]) -> list[Any]:
             if kept and kept[-1].output_type == "stream":
                 kept[-1].text += output.text
                 continue
+        elif "text/html" not in output.data:
+            continue  # a widget, such as a bar of progress, which is nothing without its kernel
         else:
             output.data.pop("text/plain", None)
             output.metadata = {}

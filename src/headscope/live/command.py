@@ -77,7 +77,7 @@ def explore(config: Explore, tell: Callable[[str], None]) -> str:
     explorer = explorer_of(config, config.model.load())
 
     def ready(address: str) -> None:
-        print(f"headscope explore: {address} (Ctrl-C ends it)", flush=True)
+        print(f"{address} (Ctrl-C ends it)", flush=True)
         if config.browser:
             webbrowser.open(address)
 
