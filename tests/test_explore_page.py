@@ -327,13 +327,24 @@ def test_errors_are_shown_and_the_page_goes_on(browser: Any) -> None:
         "5.3": {"event": "displaced"},
     }
 
+    def broken(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield next(run(body))
+        raise ConnectionResetError
+
     def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         gates = list(body.get("gates", ()))
+        if gates == ["5.4"]:
+            yield from broken(body)
         yield from [answers_of[gates[0]]] if gates else answer(kind, body)
 
     with explorer(browser, answers) as (seen, _):
         alert = seen.page.get_by_role("alert")
-        said = ("Head 5.1 is out of memory.", "The engine is busy.", "Another window")
+        said = (
+            "Head 5.1 is out of memory.",
+            "The engine is busy.",
+            "Another window",
+            "The answer b",
+        )
         for at, words in enumerate(said, 1):
             cell(seen, f"5.{at}").click()
             done(seen, 2 * at, "failed")

@@ -72,12 +72,16 @@ export function pageTransport() {
     });
     if (!answer.ok) throw new Error((await answer.json()).error);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let waiting = "";
+    let waiting = "", last = {};
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
       const messages = (waiting + part.value).split("\n\n");
       waiting = messages.pop();
-      messages.filter((text) => text.startsWith("data: ")).forEach((text) => onEvent(JSON.parse(text.slice(6))));
+      messages.filter((text) => text.startsWith("data: ")).forEach((text) => {
+        last = JSON.parse(text.slice(6));
+        onEvent(last);
+      });
     }
+    if (last.event !== "end") throw new Error("The answer broke off. Is headscope explore still running?");
   }
   function ask(kind, body, onEvent) {
     const controller = new AbortController();
@@ -338,9 +342,10 @@ export function mount(root, transport, about) {
     const rest = [...list];
     return Array.from({ length: size }, () => rest.splice(Math.floor(Math.random() * rest.length), 1)[0]);
   }
-  // As many heads of each layer as are selected or, where none is, as the highest k have.
+  // As many heads of each layer as are selected or, where none is, as the highest k (or any k) have.
   function sampleLayers() {
-    const model = changed().length ? every.filter((at) => state.gates[at] !== 1) : best();
+    const highest = about.scores.length ? best() : sample(every, wanted());
+    const model = changed().length ? every.filter((at) => state.gates[at] !== 1) : highest;
     const of = (list, layer) => list.filter((at) => heads[at][0] === layer);
     return about.counts.flatMap((_, layer) => sample(of(every, layer), of(model, layer).length));
   }
