@@ -68,6 +68,7 @@ def about(**changed: Any) -> dict[str, Any]:
                  "directions": [{"pair": "en-de", "title": "English \u2192 German",
                                  "sentences": 3}]},
         "pairs": [{"pair": "en-de", "title": "English \u2192 German"}],
+        "sets": [{"title": "runs/mask", "gates": {"1.1": 0, "3.2": 2}}], "pinned": None,
         "chat": False, "draws": 20, **changed,
     }  # fmt: skip
 

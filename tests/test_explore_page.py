@@ -147,6 +147,8 @@ def test_presets_choose_heads_of_the_run_and_random_ones(browser: Any) -> None:
         assert len(served.runs()[-1]["gates"]) == 80
         press(seen, "redo", 9)
         assert served.runs()[-1]["gates"] == {}
+        press(seen, "given-set", 10)
+        assert served.runs()[-1]["gates"] == about()["sets"][0]["gates"]
 
 
 def test_undo_keeps_a_hundred_steps(browser: Any) -> None:

@@ -169,6 +169,8 @@ def _heads(about: Mapping[str, Any]) -> Html:
              if scores else None,
              _button("random", "random"), _button("random-layers", "random, same layers"),
              _button("everything", "all"), _button("nothing", "none")),
+        _row("Given", [_button("given-set", given["title"]) for given in about["sets"]])
+        if about["sets"] else None,
         _row(None, _button("undo", "Undo"), _button("redo", "Redo"),
              tag("span", class_="note selected-count")),
         _row(None, _choice("Random control", "matched", matched), _button("draw", "Next draw"),

@@ -365,6 +365,9 @@ export function mount(root, transport, about) {
     random: () => remove(sample(every, wanted()), 1), "random-layers": () => remove(sampleLayers(), 1),
     pin: () => pin(state.current), draw: () => see({ draw: state.draw + 1 }),
   });
+  all(".given-set").forEach((button, at) => on(button, "click", () => {
+    setGates(names.map((name) => about.sets[at].gates[name] ?? 1));
+  }));
   on(find(".matched"), "change", () => see({ matched: find(".matched").value === "1" }));
   // A drag is one step of undo.
   on(find(".slider"), "input", () => {
@@ -695,11 +698,11 @@ export function mount(root, transport, about) {
   }
   function restore() {
     const given = new URLSearchParams(transport.address ? location.hash.slice(1) : "");
-    const ranks = about.scores[0]?.rank ?? [];
+    const first = about.pinned ?? names[about.scores[0]?.rank.indexOf(1)];
     const number = (name) => Math.max(0, Math.round(Number(given.get(name))) || 0);
     fail("");
     state.gates = readGates(given.get("gates") ?? "", heads, about.gate);
-    state.pinned = (given.has("pin") ? places.get(given.get("pin")) : every[ranks.indexOf(1)]) ?? null;
+    state.pinned = places.get(given.has("pin") ? given.get("pin") : first) ?? null;
     Object.assign(state, { draw: number("draw"), matched: given.get("matched") === "1", seen: number("seen") || 1 });
     paint();
     showCurrent(state.pinned ?? 0);
