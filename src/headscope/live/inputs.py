@@ -247,29 +247,32 @@ def _reference_row(
 
 
 class Growing:
-    """An output as it grows: what each new token adds to its text.
+    """An output as it grows: what each new token adds to its text, up to a newline if `one_line`.
 
     A character that several tokens make is added by the last of them.
     """
 
-    def __init__(self, lm: LanguageModel) -> None:
-        self._decode = lm.tokenizer.decode
+    def __init__(self, lm: LanguageModel, one_line: bool) -> None:
+        self._decode, self._one_line = lm.tokenizer.decode, one_line
         self._ids: list[int] = []
         self._shown = 0
 
-    def add(self, token: int) -> str:
-        """What this token adds, without white space before the whole output."""
+    def add(self, token: int, last: bool = False) -> str:
+        """What this token adds, without white space before the whole output.
+
+        The `last` one adds what there is of a character that is not whole.
+        """
         self._ids.append(token)
-        text: str = self._decode(
-            self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        ).lstrip()
-        if text.endswith("\ufffd"):
+        text: str = self._decode(self._ids, skip_special_tokens=True).lstrip()
+        if self._one_line:
+            text = text.split("\n", 1)[0]
+        if text.endswith("\ufffd") and not last:
             return ""
         added, self._shown = text[self._shown :], len(text)
         return added
 
 
-def pieces(lm: LanguageModel, ids: Sequence[int]) -> list[str]:
-    """What each token of an output adds to its text."""
-    growing = Growing(lm)
-    return [growing.add(token) for token in ids]
+def pieces(lm: LanguageModel, ids: Sequence[int], one_line: bool) -> list[str]:
+    """What each token of an output adds to its text; together they are the text."""
+    growing = Growing(lm, one_line)
+    return [growing.add(token, at == len(ids)) for at, token in enumerate(ids, 1)]
