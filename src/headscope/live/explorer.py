@@ -297,7 +297,7 @@ class Explorer:
         outputs = self._outputs(asked, prepared, changed, original.output_ids, emit)
         for lane, output in outputs.items():
             self._lane(lane, prepared, output, original, after[lane], emit)
-        if RANDOM in gates:
+        if RANDOM in gates and reading is not None:
             emit({"event": "place", **self._place(asked, prepared, reading)})
 
     def _pinned(
@@ -357,12 +357,13 @@ class Explorer:
         changed = asked.gate.changed_heads()
         drawn = draw_heads(changed, draws, layer_matched=asked.matched)
         controls = []
+        values = [asked.gate[head] for head in changed]
         for number, draw in enumerate(drawn):
-            # Heads of both are by layer; free draws have no order, so their numbers are shuffled.
-            values = [asked.gate[head] for head in changed]
-            if not asked.matched:
-                random.Random(f"gates {number}").shuffle(values)
-            factors_of = dict(zip(draw.heads, values, strict=True))
+            # Which of the heads gets which number is random too, for a matched draw in each layer.
+            heads = random.Random(f"gates {number}").sample(draw.heads.heads, len(draw.heads))
+            if asked.matched:
+                heads.sort(key=lambda head: head.layer)
+            factors_of = dict(zip(heads, values, strict=True))
             controls.append(Gate.of(self.lm.geometry, factors_of))
         return controls
 
@@ -445,15 +446,16 @@ class Explorer:
             ),
         )
 
-    def _place(self, asked: Asked, prepared: Prepared, reading: Reading | None) -> dict[str, Any]:
-        """Where the selected gate stands among random draws, by log-probability."""
+    def _place(self, asked: Asked, prepared: Prepared, reading: Reading) -> dict[str, Any]:
+        """Where the selected gate stands among random draws, by log-probability.
+
+        Draws of the same value come before it: its place by their number is `p_draws`.
+        """
         of = "total" if prepared.reference_row is None else "reference"
 
         def totals() -> list[float]:
-            controls = self._controls(asked, DRAWS)
-            if reading is None:
-                return []
-            return [float(rows[-1].sum()) for rows in reading.under(controls)]
+            changes = reading.under(self._controls(asked, DRAWS))
+            return [float(rows[-1].sum()) for rows in changes]
 
         key = "place", asked.wanted, asked.new_tokens, asked.gate, asked.matched
         drawn = self._once(key, totals)
@@ -462,7 +464,7 @@ class Explorer:
             "of": "reference" if of == "reference" else "original output",
             "selected": selected,
             "random": drawn,
-            "place": 1 + sum(value < selected for value in drawn),
+            "place": 1 + sum(value <= selected for value in drawn),
             "among": 1 + len(drawn),
             "matched": asked.matched,
         }
