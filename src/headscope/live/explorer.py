@@ -459,6 +459,7 @@ class Explorer:
 
         key = "place", asked.wanted, asked.new_tokens, asked.gate, asked.matched
         drawn = self._once(key, totals)
+        filling = draw_heads(asked.gate.changed_heads(), 1, layer_matched=asked.matched)[0]
         selected = self._change(asked, prepared, reading, asked.gate)[of]
         return {
             "of": "reference" if of == "reference" else "original output",
@@ -467,6 +468,7 @@ class Explorer:
             "place": 1 + sum(value <= selected for value in drawn),
             "among": 1 + len(drawn),
             "matched": asked.matched,
+            "filled_up": filling.filled_up,
         }
 
     def _lane(
