@@ -297,7 +297,7 @@ class Explorer:
         outputs = self._outputs(asked, prepared, changed, original.output_ids, emit)
         for lane, output in outputs.items():
             self._lane(lane, prepared, output, original, after[lane], emit)
-        if RANDOM in gates:
+        if RANDOM in gates and reading is not None:
             emit({"event": "place", **self._place(asked, prepared, reading)})
 
     def _pinned(
@@ -357,12 +357,13 @@ class Explorer:
         changed = asked.gate.changed_heads()
         drawn = draw_heads(changed, draws, layer_matched=asked.matched)
         controls = []
+        values = [asked.gate[head] for head in changed]
         for number, draw in enumerate(drawn):
-            # Heads of both are by layer; free draws have no order, so their numbers are shuffled.
-            values = [asked.gate[head] for head in changed]
-            if not asked.matched:
-                random.Random(f"gates {number}").shuffle(values)
-            factors_of = dict(zip(draw.heads, values, strict=True))
+            # Which of the heads gets which number is random too, for a matched draw in each layer.
+            heads = random.Random(f"gates {number}").sample(draw.heads.heads, len(draw.heads))
+            if asked.matched:
+                heads.sort(key=lambda head: head.layer)
+            factors_of = dict(zip(heads, values, strict=True))
             controls.append(Gate.of(self.lm.geometry, factors_of))
         return controls
 
@@ -376,11 +377,11 @@ class Explorer:
     ) -> dict[str, Generation]:
         """The output of every lane; those that are not known yet are written, token by token."""
 
-        def key(gate: Gate) -> Hashable:
-            return "output", asked.wanted, asked.new_tokens, gate
-
-        lanes = [lane for lane, gate in gates.items() if key(gate) not in self._kept]
-        grown = [(Growing(self.lm), [True], [0]) for _ in lanes]
+        wanted, most = asked.wanted, asked.new_tokens
+        keys = {lane: ("output", wanted, most, gate) for lane, gate in gates.items()}
+        outputs = {lane: self._kept[key] for lane, key in keys.items() if key in self._kept}
+        lanes = [lane for lane in gates if lane not in outputs]
+        grown = [(Growing(self.lm, prepared.one_line), [True], [0]) for _ in lanes]
 
         def on_token(number: int, token: int) -> None:
             growing, alike, count = grown[number]
@@ -394,12 +395,11 @@ class Explorer:
         if lanes:
             own = [gates[lane] for lane in lanes]
             room = self.lm.context_length - len(prepared.ids)
-            made = written(
-                self.lm, prepared.text, prepared.special, own, min(asked.new_tokens, room), on_token
-            )
-            for gate, output in zip(own, made, strict=True):
-                self._keep(self._kept, KEPT, key(gate), output)
-        return {lane: self._kept[key(gate)] for lane, gate in gates.items()}
+            made = written(self.lm, prepared.text, prepared.special, own, min(most, room), on_token)
+            outputs.update(zip(lanes, made, strict=True))
+        for lane, key in keys.items():
+            self._keep(self._kept, KEPT, key, outputs[lane])
+        return {lane: outputs[lane] for lane in gates}
 
     def _reading(self, asked: Asked, prepared: Prepared, original: Generation) -> Reading | None:
         """Prompt with original output, and with the reference, read without a gate."""
@@ -411,8 +411,10 @@ class Explorer:
             if prepared.reference_row is not None:
                 rows.append(prepared.reference_row)
             made = Reading(self.lm, rows, self._shares) if rows else None
-            self._keep(self._readings, KEPT_READINGS, key, made)
-        return self._readings[key]
+        else:
+            made = self._readings[key]
+        self._keep(self._readings, KEPT_READINGS, key, made)
+        return made
 
     def _change(
         self, asked: Asked, prepared: Prepared, reading: Reading | None, gate: Gate
@@ -444,26 +446,29 @@ class Explorer:
             ),
         )
 
-    def _place(self, asked: Asked, prepared: Prepared, reading: Reading | None) -> dict[str, Any]:
-        """Where the selected gate stands among random draws, by log-probability."""
+    def _place(self, asked: Asked, prepared: Prepared, reading: Reading) -> dict[str, Any]:
+        """Where the selected gate stands among random draws, by log-probability.
+
+        Draws of the same value come before it: its place by their number is `p_draws`.
+        """
         of = "total" if prepared.reference_row is None else "reference"
 
         def totals() -> list[float]:
-            controls = self._controls(asked, DRAWS)
-            if reading is None:
-                return []
-            return [float(rows[-1].sum()) for rows in reading.under(controls)]
+            changes = reading.under(self._controls(asked, DRAWS))
+            return [float(rows[-1].sum()) for rows in changes]
 
         key = "place", asked.wanted, asked.new_tokens, asked.gate, asked.matched
         drawn = self._once(key, totals)
+        filling = draw_heads(asked.gate.changed_heads(), 1, layer_matched=asked.matched)[0]
         selected = self._change(asked, prepared, reading, asked.gate)[of]
         return {
             "of": "reference" if of == "reference" else "original output",
             "selected": selected,
             "random": drawn,
-            "place": 1 + sum(value < selected for value in drawn),
+            "place": 1 + sum(value <= selected for value in drawn),
             "among": 1 + len(drawn),
             "matched": asked.matched,
+            "filled_up": filling.filled_up,
         }
 
     def _lane(
@@ -481,9 +486,6 @@ class Explorer:
         diverges = alike.index(False) if False in alike else min(len(ids), len(before))
         several = len(plain_words(output.text)) >= TELLING
         code = identify([output.text])[0] if several else None
-        tokens = pieces(self.lm, ids)
-        if output.stop == "newline":
-            tokens[-1] = tokens[-1].partition("\n")[0]
         spoken = None if code is None else {"code": code, "name": language_name(code)}
         wanted = code is not None and same_language(code, prepared.language or "")
         chrf = None
@@ -494,7 +496,7 @@ class Explorer:
                 "event": "lane",
                 "lane": lane,
                 "text": output.text,
-                "tokens": tokens,
+                "tokens": pieces(self.lm, ids, prepared.one_line),
                 "diverges": None if ids == before else diverges,
                 "ended": {"length": "limit"}.get(output.stop, output.stop),
                 "language": spoken,
@@ -506,15 +508,14 @@ class Explorer:
         )
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._kept:
-            self._keep(self._kept, KEPT, key, make())
-        self._kept.move_to_end(key)
-        value: T = self._kept[key]
+        value: T = self._kept[key] if key in self._kept else make()
+        self._keep(self._kept, KEPT, key, value)
         return value
 
     @staticmethod
     def _keep(kept: OrderedDict[Hashable, Any], most: int, key: Hashable, value: Any) -> None:
         kept[key] = value
+        kept.move_to_end(key)
         while len(kept) > most:
             kept.popitem(last=False)
 

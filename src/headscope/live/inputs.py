@@ -12,7 +12,7 @@ from headscope.data.words import Word, split_words
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head
 from headscope.lm.prompting import encode_answer, encode_answers, wrap_prompts
-from headscope.lm.tokens import encode
+from headscope.lm.tokens import agreement, encode
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Prompt
@@ -246,30 +246,43 @@ def _reference_row(
     return row.ids, row.start
 
 
+def output_text(lm: LanguageModel, ids: Sequence[int], one_line: bool) -> str:
+    """An output's text, without white space before it, up to its first newline if `one_line`."""
+    text: str = lm.tokenizer.decode(ids, skip_special_tokens=True).lstrip()
+    return text.split("\n", 1)[0] if one_line else text
+
+
 class Growing:
-    """An output as it grows: what each new token adds to its text.
+    """An output as it grows: what each new token adds to its `output_text`.
 
     A character that several tokens make is added by the last of them.
     """
 
-    def __init__(self, lm: LanguageModel) -> None:
-        self._decode = lm.tokenizer.decode
+    def __init__(self, lm: LanguageModel, one_line: bool) -> None:
+        self._lm, self._one_line = lm, one_line
         self._ids: list[int] = []
         self._shown = 0
 
     def add(self, token: int) -> str:
-        """What this token adds, without white space before the whole output."""
+        """What this token adds."""
         self._ids.append(token)
-        text: str = self._decode(
-            self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        ).lstrip()
+        text = output_text(self._lm, self._ids, self._one_line)
         if text.endswith("\ufffd"):
             return ""
         added, self._shown = text[self._shown :], len(text)
         return added
 
 
-def pieces(lm: LanguageModel, ids: Sequence[int]) -> list[str]:
-    """What each token of an output adds to its text."""
-    growing = Growing(lm)
-    return [growing.add(token) for token in ids]
+def pieces(lm: LanguageModel, ids: Sequence[int], one_line: bool) -> list[str]:
+    """What each token of an output adds to its `output_text`; together they are that text.
+
+    A token that takes back what was there before, as the first byte of a character may, adds
+    nothing.
+    """
+    grown = [output_text(lm, ids[:count], one_line) for count in range(1, len(ids) + 1)]
+    added, settled = [], 0
+    for text in grown:
+        end = max(settled, agreement(text, grown[-1]))
+        added.append(grown[-1][settled:end])
+        settled = end
+    return added

@@ -25,7 +25,7 @@ from headscope.lm.gates import gate_tensor
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating
-from headscope.lm.losses import answer_batch, losses_at
+from headscope.lm.losses import answer_batch, applies_apart, losses_at
 from headscope.lm.prefix import Prefix, replay_prefix
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Reading:
     ) -> None:
         self._lm, self._rows, self._shares = lm, rows, shares
         self._batch, self._learned = answer_batch(lm, rows)
+        # Tried out here: later passes have other shapes than a replayed layer could take.
+        applies_apart(lm, self._batch)
         self._layers: list[Any] = [None] * lm.geometry.layers
         kept = functools.partial(functools.partial, self._keep)
         layers = enumerate(lm.decoder_layers)

@@ -51,13 +51,16 @@ def written(
     tokens in its turn, the one that ends a text excepted.
     """
     outputs: list[list[int]] = [[] for _ in gates]
+    told = [0 for _ in gates]
 
     def add(number: int, token: int) -> None:
         ids = outputs[number]
         if len(ids) >= new_tokens or lm.stop_table.cut(ids, special)[1] != "length":
             return  # this output has ended; the batch goes on for others
         ids.append(token)
-        if lm.stop_table.cut(ids, special)[0] == len(ids):
+        # An output that begins again, because memory ran out, has its first tokens again.
+        if told[number] < len(ids) == lm.stop_table.cut(ids, special)[0]:
+            told[number] = len(ids)
             on_token(number, token)
 
     @contextlib.contextmanager

@@ -124,7 +124,7 @@ def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
             spans.append((end, end))
             continue
         start = settled
-        settled = max(settled, _agreement(part, text))
+        settled = max(settled, agreement(part, text))
         # What else the part ends with stands for a character whose last byte has not come yet.
         end = settled + (len(part) > settled and settled < len(text))
         while start < end and text[start].isspace():
@@ -137,7 +137,7 @@ def _counts(char: str) -> bool:
     return not char.isspace() and not unicodedata.category(char).startswith("M")
 
 
-def _agreement(a: str, b: str) -> int:
+def agreement(a: str, b: str) -> int:
     """How many characters two texts have in common at their beginning."""
     unlike = (at for at, (first, other) in enumerate(zip(a, b, strict=False)) if first != other)
     return next(unlike, min(len(a), len(b)))

@@ -553,7 +553,7 @@ export function mount(root, transport, about) {
     });
     within(lane, ".total").textContent = `(sum ${signed(total)})`;
   }
-  function showPlace({ of, selected, random, place, among, matched }) {
+  function showPlace({ of, selected, random, place, among, matched, filled_up: filled }) {
     const box = find(".place"), values = [0, selected, ...random].filter(known), low = Math.min(...values);
     const share = (value) => (value - low) / (Math.max(...values) - low || 1);
     const mean = random.reduce((sum, value) => sum + value, 0) / random.length;
@@ -564,7 +564,8 @@ export function mount(root, transport, about) {
       bar.replaceChildren(...Array.from(bar.children).slice(0, 2), ...rings);
       bar.nextSibling.textContent = signed(value);
     });
-    const draws = `${count(random.length, "random draw")}${matched ? " of the same layers" : ""}`;
+    const draws = `${count(random.length, "random draw")}${matched ? " of the same layers" : ""}` +
+      (filled ? ` (${count(filled, "head")} of each from the nearest other layers)` : "");
     find("h3", box).textContent = `Change of the log-probability of the ${of}, in nats`;
     const rank = place === 1 ? "the lowest" : `number ${place} from the lowest`;
     find(".note", box).textContent = `The selected change is ${rank} of ${among}: itself and ${draws}. ` +
