@@ -35,6 +35,8 @@ def test_the_token_is_worth_a_cookie_and_leaves_the_address(server: Served) -> N
     path = server.address[server.address.index("/?") :]
     status, headers, _ = server.request("GET", path, Cookie="")
     assert status == 303 and headers["location"] == "/"
+    elsewhere = server.request("GET", f"//evil.example{path}", Cookie="")
+    assert elsewhere[0] == 303 and elsewhere[1]["location"] == "/"
     cookie = headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie
     assert path.partition("=")[2] not in cookie
@@ -63,6 +65,7 @@ def test_without_the_secret_nothing_is_answered(server: Served, path: str) -> No
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "http://[::1"}, 403),
     ],
 )
 def test_foreign_hosts_and_origins_are_refused(

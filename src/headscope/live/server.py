@@ -79,13 +79,13 @@ class Guard:
         if (_host_name(host) or "").lower() not in self._hosts:
             return _error(421, "this host name is not served here; add it with --allow-host")
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             return _error(403, "requests from other pages are not answered")
         if request.method not in ("GET", "POST"):
             return _error(405, "only GET and POST are answered")
         token = request.query_params.get("token")
         if token is not None and _same(token, self.token):
-            answer = RedirectResponse(request.url.path, 303)
+            answer = RedirectResponse("/", 303)
             answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
             return answer
         if not _same(request.cookies.get(self._cookie, ""), self._secret):
