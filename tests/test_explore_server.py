@@ -16,6 +16,7 @@ from explore_process import Served, events_in, explored, one
 from headscope.heads import Gate
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import KEPT, Explorer
+from headscope.live.server import application
 from headscope.live.worker import END, Job, Worker
 from headscope.live.writing import Stopped
 from headscope.lm import LanguageModel
@@ -105,6 +106,7 @@ def test_other_methods_and_paths_have_a_sentence(server: Served, method: str, pa
         ({"input": {"prompt": "a"}, "gates": {"4.3": -1.01}}, 400, "from -1 to 5"),
         ({"input": {"prompt": "a"}, "gates": {"44.3": 0}}, 400, "no head 44.3"),
         ({"input": {"prompt": "a"}, "gates": {"x": 0}}, 400, "not a head"),
+        ({"input": {"prompt": "a"}, "gates": {"9" * 5000 + ".1": 0}}, 400, "not a head"),
         ({"input": {"prompt": " "}}, 400, "empty"),
         ({"input": {"prompt": "\ud800"}}, 400, "surrogate"),
         ({"input": {"prompt": "a " * 3000}}, 400, "context"),
@@ -123,7 +125,7 @@ def test_what_makes_no_sense_gets_a_sentence(
     server: Served, body: Any, status: int, words: str
 ) -> None:
     answer = server.refused("run", body)
-    assert answer[0] == status and words in answer[1], answer
+    assert answer[0] == status and words in answer[1] and len(answer[1]) < 300, answer
     assert one(server.ask("run", **RUN), "lane", lane="gated")["text"]
 
 
@@ -291,6 +293,22 @@ def test_an_error_of_ours_is_told_and_the_next_question_answered(
     assert ended.wait(60)
     assert answers[-2]["event"] == "done"
     worker.close()
+
+
+def test_an_error_of_ours_in_a_look_up_has_a_sentence(
+    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    explorer = explorer_of(Explore(), pocket)
+    worker = Worker(explorer)
+    guard = application(explorer, worker, ["localhost"], 1)
+    client = TestClient(guard, "http://localhost", raise_server_exceptions=False)
+    assert client.get(f"/?token={guard.token}").status_code == 200
+    monkeypatch.setattr(Explorer, "look_up", lambda *_: 1 / 0)
+    answer = client.post("/ask/copy", json=RUN)
+    worker.close()
+    assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]
 
 
 # ---- the command ---------------------------------------------------------------------------------

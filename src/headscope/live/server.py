@@ -126,7 +126,7 @@ def application(explorer: Explorer, worker: Worker, hosts: Sequence[str], port: 
         Route("/ask/{kind}", answer, methods=["POST"]),
     ]
     missing: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-        404: _missing, 405: _missing,
+        404: _missing, 405: _missing, 500: _failed,
     }  # fmt: skip
     return Guard(Starlette(routes=routes, exception_handlers=missing), hosts, port)
 
@@ -197,6 +197,13 @@ def _error(status: int, sentence: str) -> Response:
 async def _missing(request: Request, error: Exception) -> Response:
     status: int = cast(Any, error).status_code
     return _error(status, "there is nothing here; the page is at /")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _error(
+        500,
+        f"the answer failed ({type(error).__name__}); the terminal of headscope explore has more",
+    )
 
 
 def _same(given: str, known: str) -> bool:
