@@ -86,7 +86,9 @@ class Guard:
         token = request.query_params.get("token")
         if token is not None and _same(token, self.token):
             answer = RedirectResponse("/", 303)
-            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
+            # Not strict: of a link in a page, as a terminal in a browser is one, the redirection
+            # would come without the cookie. Lax ones come with no POST from elsewhere either.
+            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="lax")
             return answer
         if not _same(request.cookies.get(self._cookie, ""), self._secret):
             return _error(403, "open the address that headscope explore has printed")
