@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -81,6 +82,13 @@ def test_foreign_hosts_and_origins_are_refused(
 def test_the_pages_own_origin_is_answered(server: Served) -> None:
     origin = f"http://127.0.0.1:{server.port}"
     assert server.request("POST", "/ask/about", "{}", Origin=origin)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.2"])
+@pytest.mark.skipif(sys.platform != "linux", reason="has one loopback address alone")
+def test_the_printed_address_is_served_at_other_addresses_too(tmp_path: Path, host: str) -> None:
+    with explored(tmp_path, "--host", host) as served:
+        assert served.request("GET", "/")[0] == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/"), ("OPTIONS", "/ask/run"), ("GET", "/x")])

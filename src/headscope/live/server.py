@@ -241,11 +241,13 @@ def serve(
         ) from error
     port = listening.getsockname()[1]
     worker = Worker(explorer)
-    guard = application(explorer, worker, [*LOOPBACK, *allowed], port)
+    guard = application(explorer, worker, [*LOOPBACK, host, *allowed], port)
     config = uvicorn.Config(
         guard, log_level="warning", access_log=False, lifespan="off", server_header=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
+    # All addresses of this machine: the one that works on it.
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     ready(f"http://{shown}:{port}/?token={guard.token}")
     try:
