@@ -319,6 +319,77 @@ def test_an_error_of_ours_in_a_look_up_has_a_sentence(
     assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]
 
 
+def gathered() -> tuple[list[dict[str, Any]], threading.Event, Any]:
+    """Events of an answer, whether it has ended, and what takes them."""
+    events: list[dict[str, Any]] = []
+    ended = threading.Event()
+
+    def emit(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event == END:
+            ended.set()
+
+    return events, ended, emit
+
+
+def test_saving_displaces_nothing_and_is_not_displaced(
+    pocket: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    worker = Worker(explorer_of(Explore(), pocket))
+    answers = [gathered() for _ in range(4)]
+    long, short = {**RUN, "new_tokens": 20}, {**RUN, "new_tokens": 2}
+    for kind, body, (_, _, emit) in zip(
+        ("run", "save", "save", "run"), (long, short, short, short), answers, strict=True
+    ):
+        worker.submit(Job(kind, body, emit))
+    for _, ended, _ in answers:
+        assert ended.wait(60)
+    worker.close()
+    names = [events[-2]["event"] for events, _, _ in answers]
+    assert names == ["displaced", "saved", "saved", "done"]
+    assert answers[1][0][0]["run"] == answers[2][0][0]["run"]
+
+    worker = Worker(explorer_of(Explore(), pocket))
+    first, second = gathered(), gathered()
+    worker.submit(Job("run", long, first[2]))
+    worker.submit(Job("save", short, second[2]))
+    assert first[1].wait(60) and second[1].wait(60)
+    worker.close()
+    assert first[0][-2]["event"] == "done" and second[0][0]["event"] == "saved"
+
+
+def test_questions_after_the_end_and_those_that_wait_have_an_end(pocket: LanguageModel) -> None:
+    worker = Worker(explorer_of(Explore(), pocket))
+    running, waiting, late = gathered(), gathered(), gathered()
+    worker.submit(Job("run", {**RUN, "new_tokens": 500}, running[2]))
+    worker.submit(Job("save", {**RUN, "new_tokens": 500}, waiting[2]))
+    worker.close()
+    worker.close()
+    worker.submit(Job("run", RUN, late[2]))
+    for events, ended, _ in (running, waiting, late):
+        assert ended.is_set() and events[-2]["event"] == "displaced"
+
+
+def test_the_end_of_the_server_cuts_no_answer(tmp_path: Path) -> None:
+    """`explored` says that Ctrl-C leaves no traceback, and the exit code 0."""
+    long = {"input": {"prompt": "The king " * 100}, "gates": {"0.0": 0}, "new_tokens": 512}
+    body = json.dumps(long).encode()
+    with explored(tmp_path) as served:
+        connection = socket.create_connection(("127.0.0.1", served.port))
+        connection.sendall(
+            f"POST /ask/run HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {served.cookie}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        seen = b""
+        while b'"token"' not in seen:
+            seen += connection.recv(4096)
+    with connection:
+        seen += b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b"displaced" in seen and b'"end"' in seen
+
+
 # ---- the command ---------------------------------------------------------------------------------
 def test_a_port_in_use_and_wrong_heads_are_said(server: Served, command: Any) -> None:
     said = command("explore", "--no-browser", "--port", server.port)

@@ -219,6 +219,18 @@ def _host_name(host: str) -> str | None:
         return None
 
 
+class _Server(uvicorn.Server):
+    """A server whose answers end before it does, so that none of them is cut."""
+
+    def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
+        super().__init__(config)
+        self._worker = worker
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._worker.stop()
+        await super().shutdown(sockets)
+
+
 def serve(
     explorer: Explorer,
     host: str,
@@ -251,7 +263,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     ready(f"http://{shown}:{port}/?token={guard.token}")
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, worker).run(sockets=[listening])
     except KeyboardInterrupt:  # how the user ends it
         pass
     finally:
