@@ -319,6 +319,21 @@ def test_an_error_of_ours_in_a_look_up_has_a_sentence(
     assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]
 
 
+def test_an_output_without_tokens_has_no_place_among_draws(pocket: LanguageModel) -> None:
+    """Without a reference there is nothing whose log-probability could change."""
+
+    def end(_: Any, args: tuple[Any, ...], output: Any) -> Any:
+        output.logits[..., pocket.eos_token_ids[0]] = 1e4
+        return output
+
+    events: list[dict[str, Any]] = []
+    with pocket.model.register_forward_hook(end, prepend=True):
+        explorer_of(Explore(), pocket).compute("run", RUN, events.append, bool)
+    assert not one(events, "lane", lane="gated")["tokens"]
+    names = [event["event"] for event in events]
+    assert "place" not in names and names[-1] == "done"
+
+
 def gathered() -> tuple[list[dict[str, Any]], threading.Event, Any]:
     """Events of an answer, whether it has ended, and what takes them."""
     events: list[dict[str, Any]] = []

@@ -297,7 +297,7 @@ class Explorer:
         outputs = self._outputs(asked, prepared, changed, original.output_ids, emit)
         for lane, output in outputs.items():
             self._lane(lane, prepared, output, original, after[lane], emit)
-        if RANDOM in gates:
+        if RANDOM in gates and reading is not None:
             emit({"event": "place", **self._place(asked, prepared, reading)})
 
     def _pinned(
