@@ -36,7 +36,8 @@ class Served:
         self, method: str, path: str, body: str | bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
         """Status, headers and text of one request; the cookie goes along unless it is given."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        host = urlsplit(self.address).hostname or ""
+        connection = http.client.HTTPConnection(host, self.port, timeout=60)
         given = {"Cookie": self.cookie, **{k.replace("_", "-"): v for k, v in headers.items()}}
         connection.request(method, path, body, {k: v for k, v in given.items() if v})
         answer = connection.getresponse()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from explore_process import Served, events_in, explored, one
 from headscope.heads import Gate
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import KEPT, Explorer
+from headscope.live.server import application
 from headscope.live.worker import END, Job, Worker
 from headscope.live.writing import Stopped
 from headscope.lm import LanguageModel
@@ -35,8 +37,10 @@ def test_the_token_is_worth_a_cookie_and_leaves_the_address(server: Served) -> N
     path = server.address[server.address.index("/?") :]
     status, headers, _ = server.request("GET", path, Cookie="")
     assert status == 303 and headers["location"] == "/"
+    elsewhere = server.request("GET", f"//evil.example{path}", Cookie="")
+    assert elsewhere[0] == 303 and elsewhere[1]["location"] == "/"
     cookie = headers["set-cookie"].lower()
-    assert "httponly" in cookie and "samesite=strict" in cookie
+    assert "httponly" in cookie and "samesite=lax" in cookie
     assert path.partition("=")[2] not in cookie
     status, headers, text = server.request("GET", "/")
     assert status == 200 and "token=" not in text
@@ -63,6 +67,7 @@ def test_without_the_secret_nothing_is_answered(server: Served, path: str) -> No
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "http://[::1"}, 403),
     ],
 )
 def test_foreign_hosts_and_origins_are_refused(
@@ -77,6 +82,13 @@ def test_foreign_hosts_and_origins_are_refused(
 def test_the_pages_own_origin_is_answered(server: Served) -> None:
     origin = f"http://127.0.0.1:{server.port}"
     assert server.request("POST", "/ask/about", "{}", Origin=origin)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.2"])
+@pytest.mark.skipif(sys.platform != "linux", reason="has one loopback address alone")
+def test_the_printed_address_is_served_at_other_addresses_too(tmp_path: Path, host: str) -> None:
+    with explored(tmp_path, "--host", host) as served:
+        assert served.request("GET", "/")[0] == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/"), ("OPTIONS", "/ask/run"), ("GET", "/x")])
@@ -102,6 +114,7 @@ def test_other_methods_and_paths_have_a_sentence(server: Served, method: str, pa
         ({"input": {"prompt": "a"}, "gates": {"4.3": -1.01}}, 400, "from -1 to 5"),
         ({"input": {"prompt": "a"}, "gates": {"44.3": 0}}, 400, "no head 44.3"),
         ({"input": {"prompt": "a"}, "gates": {"x": 0}}, 400, "not a head"),
+        ({"input": {"prompt": "a"}, "gates": {"9" * 5000 + ".1": 0}}, 400, "not a head"),
         ({"input": {"prompt": " "}}, 400, "empty"),
         ({"input": {"prompt": "\ud800"}}, 400, "surrogate"),
         ({"input": {"prompt": "a " * 3000}}, 400, "context"),
@@ -120,7 +133,7 @@ def test_what_makes_no_sense_gets_a_sentence(
     server: Served, body: Any, status: int, words: str
 ) -> None:
     answer = server.refused("run", body)
-    assert answer[0] == status and words in answer[1], answer
+    assert answer[0] == status and words in answer[1] and len(answer[1]) < 300, answer
     assert one(server.ask("run", **RUN), "lane", lane="gated")["text"]
 
 
@@ -288,6 +301,108 @@ def test_an_error_of_ours_is_told_and_the_next_question_answered(
     assert ended.wait(60)
     assert answers[-2]["event"] == "done"
     worker.close()
+
+
+def test_an_error_of_ours_in_a_look_up_has_a_sentence(
+    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    explorer = explorer_of(Explore(), pocket)
+    worker = Worker(explorer)
+    guard = application(explorer, worker, ["localhost"], 1)
+    client = TestClient(guard, "http://localhost", raise_server_exceptions=False)
+    assert client.get(f"/?token={guard.token}").status_code == 200
+    monkeypatch.setattr(Explorer, "look_up", lambda *_: 1 / 0)
+    answer = client.post("/ask/copy", json=RUN)
+    worker.close()
+    assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]
+
+
+def test_an_output_without_tokens_has_no_place_among_draws(pocket: LanguageModel) -> None:
+    """Without a reference there is nothing whose log-probability could change."""
+
+    def end(_: Any, args: tuple[Any, ...], output: Any) -> Any:
+        output.logits[..., pocket.eos_token_ids[0]] = 1e4
+        return output
+
+    events: list[dict[str, Any]] = []
+    with pocket.model.register_forward_hook(end, prepend=True):
+        explorer_of(Explore(), pocket).compute("run", RUN, events.append, bool)
+    assert not one(events, "lane", lane="gated")["tokens"]
+    names = [event["event"] for event in events]
+    assert "place" not in names and names[-1] == "done"
+
+
+def gathered() -> tuple[list[dict[str, Any]], threading.Event, Any]:
+    """Events of an answer, whether it has ended, and what takes them."""
+    events: list[dict[str, Any]] = []
+    ended = threading.Event()
+
+    def emit(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event == END:
+            ended.set()
+
+    return events, ended, emit
+
+
+def test_saving_displaces_nothing_and_is_not_displaced(
+    pocket: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    worker = Worker(explorer_of(Explore(), pocket))
+    answers = [gathered() for _ in range(4)]
+    long, short = {**RUN, "new_tokens": 20}, {**RUN, "new_tokens": 2}
+    for kind, body, (_, _, emit) in zip(
+        ("run", "save", "save", "run"), (long, short, short, short), answers, strict=True
+    ):
+        worker.submit(Job(kind, body, emit))
+    for _, ended, _ in answers:
+        assert ended.wait(60)
+    worker.close()
+    names = [events[-2]["event"] for events, _, _ in answers]
+    assert names == ["displaced", "saved", "saved", "done"]
+    assert answers[1][0][0]["run"] == answers[2][0][0]["run"]
+
+    worker = Worker(explorer_of(Explore(), pocket))
+    first, second = gathered(), gathered()
+    worker.submit(Job("run", long, first[2]))
+    worker.submit(Job("save", short, second[2]))
+    assert first[1].wait(60) and second[1].wait(60)
+    worker.close()
+    assert first[0][-2]["event"] == "done" and second[0][0]["event"] == "saved"
+
+
+def test_questions_after_the_end_and_those_that_wait_have_an_end(pocket: LanguageModel) -> None:
+    worker = Worker(explorer_of(Explore(), pocket))
+    running, waiting, late = gathered(), gathered(), gathered()
+    worker.submit(Job("run", {**RUN, "new_tokens": 500}, running[2]))
+    worker.submit(Job("save", {**RUN, "new_tokens": 500}, waiting[2]))
+    worker.close()
+    worker.close()
+    worker.submit(Job("run", RUN, late[2]))
+    for events, ended, _ in (running, waiting, late):
+        assert ended.is_set() and events[-2]["event"] == "displaced"
+
+
+def test_the_end_of_the_server_cuts_no_answer(tmp_path: Path) -> None:
+    """`explored` says that Ctrl-C leaves no traceback, and the exit code 0."""
+    long = {"input": {"prompt": "The king " * 100}, "gates": {"0.0": 0}, "new_tokens": 512}
+    body = json.dumps(long).encode()
+    with explored(tmp_path) as served:
+        connection = socket.create_connection(("127.0.0.1", served.port))
+        connection.sendall(
+            f"POST /ask/run HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {served.cookie}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        seen = b""
+        while b'"token"' not in seen:
+            seen += connection.recv(4096)
+    with connection:
+        seen += b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b"displaced" in seen and b'"end"' in seen
 
 
 # ---- the command ---------------------------------------------------------------------------------

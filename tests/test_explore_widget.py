@@ -135,3 +135,26 @@ def test_heads_in_memory_are_shown(pocket: LanguageModel) -> None:
         headscope.explore(pocket, such_option=1)
     with pytest.raises(InputError, match=r"no head 9\.9"):
         headscope.explore(pocket, "9.9")
+
+
+def test_a_widget_changes_no_pass_of_the_kernel_and_of_no_other_widget(
+    pocket: LanguageModel,
+) -> None:
+    """Each has modules of its own, over the same weights: gates are hooks of modules."""
+    import headscope
+
+    widgets = [headscope.explore(pocket, pair=["en-de"]) for _ in range(2)]
+    models = [pocket.model, *(widget.explorer.lm.model for widget in widgets)]
+    ids = [{id(module) for module in model.modules()} for model in models]
+    assert len(set.union(*ids)) == sum(map(len, ids))
+    places = [[weight.data_ptr() for weight in model.state_dict().values()] for model in models]
+    assert places[0] == places[1] == places[2]
+    row = [pocket.encode("Word: Kuh")]
+    logits = pocket.next_logits(row)
+    own = widgets[0].explorer.lm
+    with own.gated(HeadSet(own.geometry, tuple(own.geometry.heads())).removed()):
+        assert not (own.next_logits(row) == logits).all()
+        assert (pocket.next_logits(row) == logits).all()
+        assert (widgets[1].explorer.lm.next_logits(row) == logits).all()
+    for widget in widgets:
+        widget.close()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.options import Amount
 
-_HEAD = re.compile(r"\s*([0-9]+)\.([0-9]+)\s*")
+_HEAD = re.compile(r"\s*([0-9]{1,9})\.([0-9]{1,9})\s*")
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +44,7 @@ class Head:
         """Read `5.3`, layer 5 and head 3."""
         match = _HEAD.fullmatch(text)
         if match is None:
-            raise InputError(f"{text!r} is not a head; write LAYER.HEAD, for example 5.3")
+            raise InputError(f"{text[:40]!r} is not a head; write LAYER.HEAD, for example 5.3")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:

@@ -213,12 +213,12 @@ class Explorer:
         """
         began = time.monotonic()
         asked = read_asked(body, self.lm.geometry)
-        if kind == "save":
-            emit({"event": "saved", "run": self._saved(asked)})
-            return
-        if kind != "run":
+        if kind not in ("run", "save"):
             raise InputError(f"there is nothing called {kind!r} to ask")
         with stoppable(self.lm, stop):
+            if kind == "save":
+                emit({"event": "saved", "run": self._saved(asked)})
+                return
             self._run(asked, emit)
         emit({"event": "done", "seconds": time.monotonic() - began})
 

@@ -79,14 +79,16 @@ class Guard:
         if (_host_name(host) or "").lower() not in self._hosts:
             return _error(421, "this host name is not served here; add it with --allow-host")
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             return _error(403, "requests from other pages are not answered")
         if request.method not in ("GET", "POST"):
             return _error(405, "only GET and POST are answered")
         token = request.query_params.get("token")
         if token is not None and _same(token, self.token):
-            answer = RedirectResponse(request.url.path, 303)
-            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
+            answer = RedirectResponse("/", 303)
+            # Not strict: of a link in a page, as a terminal in a browser is one, the redirection
+            # would come without the cookie. Lax ones come with no POST from elsewhere either.
+            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="lax")
             return answer
         if not _same(request.cookies.get(self._cookie, ""), self._secret):
             return _error(403, "open the address that headscope explore has printed")
@@ -126,7 +128,7 @@ def application(explorer: Explorer, worker: Worker, hosts: Sequence[str], port: 
         Route("/ask/{kind}", answer, methods=["POST"]),
     ]
     missing: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-        404: _missing, 405: _missing,
+        404: _missing, 405: _missing, 500: _failed,
     }  # fmt: skip
     return Guard(Starlette(routes=routes, exception_handlers=missing), hosts, port)
 
@@ -199,6 +201,13 @@ async def _missing(request: Request, error: Exception) -> Response:
     return _error(status, "there is nothing here; the page is at /")
 
 
+async def _failed(request: Request, error: Exception) -> Response:
+    return _error(
+        500,
+        f"the answer failed ({type(error).__name__}); the terminal of headscope explore has more",
+    )
+
+
 def _same(given: str, known: str) -> bool:
     return compare_digest(given.encode("utf-8", "replace"), known.encode())
 
@@ -208,6 +217,18 @@ def _host_name(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
+
+
+class _Server(uvicorn.Server):
+    """A server whose answers end before it does, so that none of them is cut."""
+
+    def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
+        super().__init__(config)
+        self._worker = worker
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._worker.stop()
+        await super().shutdown(sockets)
 
 
 def serve(
@@ -232,15 +253,17 @@ def serve(
         ) from error
     port = listening.getsockname()[1]
     worker = Worker(explorer)
-    guard = application(explorer, worker, [*LOOPBACK, *allowed], port)
+    guard = application(explorer, worker, [*LOOPBACK, host, *allowed], port)
     config = uvicorn.Config(
         guard, log_level="warning", access_log=False, lifespan="off", server_header=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
+    # All addresses of this machine: the one that works on it.
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     ready(f"http://{shown}:{port}/?token={guard.token}")
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, worker).run(sockets=[listening])
     except KeyboardInterrupt:  # how the user ends it
         pass
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,13 @@ from headscope.live.command import Explore, explorer_of
 from headscope.live.page import assets, skeleton, static, widget_css
 from headscope.live.scores import of_value
 from headscope.live.worker import END, Job, Worker
+from headscope.lm import LanguageModel
 from headscope.runs import Result
 from headscope.runs.plain import plain
 from headscope.settings import build, options_in
 
 if TYPE_CHECKING:
     from headscope.live.explorer import Explorer
-    from headscope.lm import LanguageModel
 
 
 class ExplorerWidget(anywidget.AnyWidget):
@@ -75,6 +76,18 @@ class ExplorerWidget(anywidget.AnyWidget):
         return {**(bundle or {}), "text/html": str(static(self.about))}, more
 
 
+def _apart(lm: LanguageModel) -> LanguageModel:
+    """The same model in modules of its own, which share the weights.
+
+    Gates of the widget's thread are hooks, and would change what a cell computes at that moment.
+    """
+    shared = {id(tensor): tensor for tensor in (*lm.model.parameters(), *lm.model.buffers())}
+    model, sites = copy.deepcopy((lm.model, lm.sites), shared)
+    return LanguageModel(
+        model, lm.tokenizer, lm.geometry, sites, lm.name, lm.revision, lm.folder, lm.noise
+    )
+
+
 def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> ExplorerWidget:
     """The widget of a model; see `headscope.explore`."""
     values = heads if isinstance(heads, list | tuple) else [heads]
@@ -93,7 +106,7 @@ def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> Expl
     config: Explore = build(
         Explore, {**given, **options, **several, "heads": named, "model": lm.name}
     )
-    explorer = explorer_of(config, lm)
+    explorer = explorer_of(config, _apart(lm))
     sets = dict(explorer.gates)
     for number, value in enumerate(held, 1):
         shown = of_value(value, lm.geometry)

@@ -1,4 +1,7 @@
-"""One computation at a time: a newer question ends the running one and displaces a waiting one."""
+"""One computation at a time: a newer question ends the running one and displaces a waiting one.
+
+What is to be saved displaces nothing and is not displaced.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ _log = logging.getLogger(__name__)
 
 #: The last event of every answer, after errors too.
 END = {"event": "end"}
+SAVE = "save"
 
 
 class Job:
@@ -38,44 +42,58 @@ class Worker:
     def __init__(self, explorer: Explorer) -> None:
         self._explorer = explorer
         self._changed = threading.Condition()
-        self._waiting: Job | None = None
+        self._waiting: list[Job] = []
         self._running: Job | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="headscope explorer", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Answer this question next; the running one ends, and one that waits is displaced."""
+        """Answer this question next; the running one ends, and one that waits is displaced.
+
+        After `close` it ends at once.
+        """
+        displaced: list[Job] = []
         with self._changed:
-            displaced, self._waiting = self._waiting, job
+            if self._closed:
+                displaced = [job]
+            elif job.kind == SAVE:
+                self._waiting.append(job)
+            else:
+                displaced = [each for each in self._waiting if each.kind != SAVE]
+                self._waiting = [each for each in self._waiting if each.kind == SAVE] + [job]
+                if self._running is not None and self._running.kind != SAVE:
+                    self._running.cancel()
+            self._changed.notify()
+        for each in displaced:
+            each.end("displaced")
+
+    def close(self) -> None:
+        """End the running computation, what waits, and the thread."""
+        self.stop()
+        self._thread.join()
+
+    def stop(self) -> None:
+        """End what runs and what waits; nothing is answered any more."""
+        with self._changed:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
             if self._running is not None:
                 self._running.cancel()
             self._changed.notify()
-        if displaced is not None:
-            displaced.end("displaced")
-
-    def close(self) -> None:
-        """End the running computation and the thread."""
-        with self._changed:
-            self._closed = True
-            for job in (self._running, self._waiting):
-                if job is not None:
-                    job.cancel()
-            self._changed.notify()
-        self._thread.join()
+        for job in waiting:
+            job.end("displaced")
 
     def _work(self) -> None:
         self._explorer.warm()
         while True:
             with self._changed:
                 self._running = None
-                self._changed.wait_for(lambda: self._waiting is not None or self._closed)
+                self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     return
-                job, self._waiting = self._waiting, None
-                self._running = job
-            if job is not None:
-                self._answer(job)
+                self._running = job = self._waiting.pop(0)
+            self._answer(job)
 
     def _answer(self, job: Job) -> None:
         try:

@@ -536,7 +536,7 @@ export function mount(root, transport, about) {
   function showShift(event) {
     view.shift[event.lane] = event;
     const shifts = Object.values(view.shift), bar = find(".scale .rampbar");
-    const most = Math.max(...shifts.flatMap(({ change }) => change.map(Math.abs)));
+    const most = Math.max(0, ...shifts.flatMap(({ change }) => change.map(Math.abs)));
     const end = 2 ** Math.max(-2, Math.ceil(Math.log2(most)));
     shifts.forEach((each) => colour(each, end));
     bar.firstChild.textContent = fixed(-end, end < 1 ? 2 : 0);
