@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 import webbrowser
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
@@ -15,6 +16,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, 
 from headscope.errors import need
 from headscope.heads import Head
 from headscope.live.inputs import Wanted
+from headscope.report.html import tag
 from headscope.settings import Nested, Option, Settings
 from headscope.studies.models import MODEL_ARGUMENT, POCKET, ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
@@ -68,21 +70,26 @@ class Explore(Settings):
     ] = True
 
 
-def explore(config: Explore, tell: Callable[[str], None]) -> str:
+def explore(config: Explore) -> str:
     """Serve the page until Ctrl-C; `MissingExtra` without the extra `live`."""
     need("starlette", "the explorer", "live")
     need("uvicorn", "the explorer", "live")
     from headscope.live.server import serve
 
     explorer = explorer_of(config, config.model.load())
+    with tempfile.TemporaryDirectory() as folder:
 
-    def ready(address: str) -> None:
-        print(f"{address} (Ctrl-C ends it)", flush=True)
-        if config.browser:
-            webbrowser.open(address)
+        def ready(address: str) -> None:
+            print(f"{address} (Ctrl-C ends it)", flush=True)
+            if config.browser:
+                # By a file that only its owner can read: others see what programs are called with.
+                file = Path(folder, "explore.html")
+                onward = tag("meta", http_equiv="refresh", content=f"0;url={address}")
+                file.write_text(onward, encoding="utf-8")
+                webbrowser.open(file.as_uri())
 
-    serve(explorer, config.host, config.port, config.allow_host, ready)
-    return "ended"
+        serve(explorer, config.host, config.port, config.allow_host, ready)
+    return "The page has ended."
 
 
 def explorer_of(config: Explore, lm: LanguageModel) -> Explorer:

@@ -189,16 +189,18 @@ class Explorer:
         else:
             row = shlex.quote(json.dumps({"heads": applied}))
             before, gate = f"echo {row} > gates.jsonl && ", "--gates gates.jsonl"
-        model = f"--model {shlex.quote(name)} "
+        revision = self.lm.revision
+        model = f"--model {shlex.quote(name)} " + (f"--revision {revision} " if revision else "")
         command = f"{before}headscope use adapt {model}{gate} --prompt {shlex.quote(typed)}{more}"
         heads = ", ".join(
             f"headscope.Head({head.layer}, {head.head}): {asked.gate[head]:g}"
             for head in asked.gate.changed_heads()
         )
+        loaded = (name, revision) if revision else (name,)
         special = "" if prepared.special else ", special=False"
         write = f"lm.generate([prompt], max_new_tokens={asked.new_tokens}{special})"
         python = (
-            f"import headscope\n\nlm = headscope.load({name!r})\n"
+            f"import headscope\n\nlm = headscope.load({', '.join(map(repr, loaded))})\n"
             f"gate = headscope.Gate.of(lm.geometry, {{{heads}}})\n"
             f"prompt = {prepared.text!r}\nwith lm.gated(gate):\n    print({write}[0].text)\n"
         )

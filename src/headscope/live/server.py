@@ -21,7 +21,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -48,6 +48,7 @@ HEADERS = {
 }
 #: The types of what a browser loads beside the page.
 TYPES = {".css": "text/css", ".js": "text/javascript"}
+ONWARD = '<!DOCTYPE html><meta http-equiv="refresh" content="0;url=/"><title>headscope</title>'
 #: Answered without a computation, also while one runs.
 LOOKED_UP = ("about", "sentence", "best", "copy")
 
@@ -85,10 +86,10 @@ class Guard:
             return _error(405, "only GET and POST are answered")
         token = request.query_params.get("token")
         if token is not None and _same(token, self.token):
-            answer = RedirectResponse("/", 303)
-            # Not strict: of a link in a page, as a terminal in a browser is one, the redirection
-            # would come without the cookie. Lax ones come with no POST from elsewhere either.
-            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="lax")
+            # A page of this server that goes on to the other one: after a redirection, a link in a
+            # terminal that is itself a page would come there without a strict cookie.
+            answer = Response(ONWARD, media_type="text/html; charset=utf-8")
+            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
             return answer
         if not _same(request.cookies.get(self._cookie, ""), self._secret):
             return _error(403, "open the address that headscope explore has printed")

@@ -102,6 +102,9 @@ class Worker:
             job.end("displaced")
         except InputError as error:
             job.end("error", error=str(error), status=400)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            job.end("error", error=f"{place}{error.strerror}; nothing was saved", status=500)
         except Exception as error:
             # Whatever went wrong is told where it can be mended, and the next question answered.
             _log.exception("an answer of the explorer failed")
