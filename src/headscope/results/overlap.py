@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.options import Amount
 from headscope.results.common import Ranking
-from headscope.runs import Result
+from headscope.runs import Result, entry
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,10 @@ class GroupOverlap:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSet(Ranking):
-    """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`."""
+    """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`.
+
+    `note` says how scores of a file were read, where that is not plain.
+    """
 
     name: str
     place: str
@@ -94,6 +97,7 @@ class ComparedSet(Ranking):
     ranked: bool = False
     size: int
     heads: tuple[str, ...]
+    note: str | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)
