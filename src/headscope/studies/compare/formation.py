@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from headscope import options
-from headscope.compare.artifacts import Artifact, check_one_geometry
+from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
 from headscope.compare.sets import class_shares, overlaps
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, MissingExtra, naming
@@ -42,7 +42,8 @@ from headscope.heads import (
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Checked, Ranking
+from headscope.results.classes import Classes
+from headscope.results.common import Checked, Ranking, ScoredHead
 from headscope.results.formation import (
     CheckpointRow,
     FormationResult,
@@ -103,6 +104,11 @@ class Formation(Settings):
         check_thresholds(self.threshold, self.inactive)
         super().__post_init__()
 
+    @property
+    def of_scores(self) -> bool:
+        """Whether the checkpoints are scores alone, so that no model is loaded."""
+        return all(checkpoint.scores for checkpoint in self.checkpoints)
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -146,6 +152,8 @@ def formation(
     from headscope.find.translation_config import check_aligner
 
     began = time.monotonic()
+    if config.of_scores:
+        return _from_scores(config, out, began)
     # The sentences of the pocket model's world are for a series of its checkpoints alone.
     foreign = next(
         (checkpoint.model.model for checkpoint in config.checkpoints if not checkpoint.bundled),
@@ -225,6 +233,72 @@ def formation(
                 )
                 for pair, pairs in found_on.items()
             },
+        )
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
+
+
+def _from_scores(config: Formation, out: Path | None, began: float) -> FormationResult:
+    """The series of scores that files hold: no classes, no translations."""
+    if config.pairs.data:
+        raise InputError(
+            "--scores reads scores, so there is nothing to do with --data; leave it out"
+        )
+    checkpoints = config.checkpoints
+    artifacts = read_artifacts([each.scores for each in checkpoints], mean_only=True)
+    geometry = check_one_geometry((each.place, each.geometry) for each in artifacts)
+    means = [each.scores for each in artifacts if each.scores is not None]
+    if len(means) < len(artifacts):
+        place = next(each.place for each in artifacts if each.scores is None)
+        raise InputError(
+            f"{place}: has no score for every head, which a series needs; leave it out"
+        )
+    if len(methods := sorted({scores.method for scores in means})) > 1:
+        raise InputError(
+            f"the files hold scores of several methods ({', '.join(methods)}), and a series is of "
+            "one; name one list of each, as in FILE#LIST"
+        )
+    k = config.k if config.k is not None else default_amount(geometry)
+    settings = {
+        **{name: getattr(config, name) for name in ("threshold", "k", "rank")},
+        "checkpoints": [each.name for each in checkpoints],
+    }
+    inputs = {each.name: own.digest for each, own in zip(checkpoints, artifacts, strict=True)}
+    about = {"models": [each.label for each in checkpoints]}
+
+    def compute(run: Run) -> FormationResult:
+        ranking, near = beside_last(means, k, config.rank, config.threshold)
+        rows = tuple(
+            CheckpointRow(
+                name=each.name,
+                model=each.label,
+                step=each.step,
+                stage=each.stage,
+                digest=own.digest,
+                shares=Classes(),
+                counts=Classes(),
+                above_chance=None,
+                above_threshold=len(row["heads"]) / geometry.total,
+                mean_score=float(np.nanmean(scores.values)),
+                highest=ScoredHead.all_of(scores)[0],
+                chrf=Estimate(),
+                **row,
+            )
+            for each, own, scores, row in zip(checkpoints, artifacts, means, near, strict=True)
+        )
+        return FormationResult(
+            rank=ranking.rank,
+            rank_note=ranking.rank_note,
+            geometry=geometry.as_dict(),
+            threshold=config.threshold,
+            inactive=config.inactive,
+            method=methods[0],
+            k=count_of(k, geometry.total),
+            last=checkpoints[-1].name,
+            checkpoints=rows,
+            skipped=(),
+            same_tokenizer=True,
+            data={},
         )
 
     return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
@@ -340,21 +414,13 @@ def series(
 ) -> tuple[Ranking, tuple[CheckpointRow, ...]]:
     """What the top sets are ranked by, and the checkpoints, each beside the last one."""
     threshold, score = config.threshold, config.score
-    # All by the same: a set by score says little beside one by score minus chance.
-    ranking = about_rank(*(checkpoint.mean.top(k, config.rank) for checkpoint in measured))
-    rank: Rank = "score" if ranking["rank_note"] else config.rank
-    tops = [checkpoint.mean.top(k, rank) for checkpoint in measured]
-    last = measured[-1]
-    final, final_top = last.mean.select(threshold), tops[-1]
+    ranking, near = beside_last([row.mean for row in measured], k, config.rank, threshold)
     rows = []
-    for row, top in zip(measured, tops, strict=True):
+    for row, beside in zip(measured, near, strict=True):
         name = row.opened.checkpoint.name
         shares = class_shares(
             Artifact(name, name, row.mean.geometry, row.mean), threshold, config.inactive
         )
-        aligned = row.mean.select(threshold)
-        (near,) = overlaps({"a": aligned, "b": final}, {"a": row.mean, "b": last.mean})
-        (near_top,) = overlaps({"a": top, "b": final_top})
         directions = {
             pair: Quality(chrf=quality([pairs], [made], score))
             for (pair, pairs), made in zip(checked_on.items(), row.outputs, strict=True)
@@ -374,18 +440,43 @@ def series(
                 counts_above_chance=shares.counts_above_chance,
                 mean_score=shares.mean_score,
                 highest=shares.highest,
-                overlap_with_last=near.recall,
-                overlap_with_last_expected=len(aligned) / shares.total,
-                top_overlap_with_last=near_top.recall,
-                top_overlap_with_last_expected=len(top) / shares.total,
-                p_value=near.p_value,
-                rank_correlation_with_last=near.rank_correlation,
-                heads=tuple(map(str, aligned)),
                 chrf=quality(list(checked_on.values()), row.outputs, score),
                 directions=directions,
+                **beside,
             )
         )
-    return Ranking(rank, ranking["rank_note"]), tuple(rows)
+    return ranking, tuple(rows)
+
+
+def beside_last(
+    scores: Sequence[HeadScores], k: Amount, by: Rank, threshold: float
+) -> tuple[Ranking, list[dict[str, Any]]]:
+    """What the top sets are ranked by, and how near each checkpoint's heads are to the last one's.
+
+    The latter by the names of `CheckpointRow`.
+    """
+    # All by the same: a set by score says little beside one by score minus chance.
+    ranking = about_rank(*(each.top(k, by) for each in scores))
+    rank: Rank = "score" if ranking["rank_note"] else by
+    tops, last = [each.top(k, rank) for each in scores], scores[-1]
+    final, final_top, total = last.select(threshold), tops[-1], last.geometry.total
+    rows: list[dict[str, Any]] = []
+    for each, top in zip(scores, tops, strict=True):
+        above = each.select(threshold)
+        (near,) = overlaps({"a": above, "b": final}, {"a": each, "b": last})
+        (near_top,) = overlaps({"a": top, "b": final_top})
+        rows.append(
+            {
+                "overlap_with_last": near.recall,
+                "overlap_with_last_expected": len(above) / total,
+                "top_overlap_with_last": near_top.recall,
+                "top_overlap_with_last_expected": len(top) / total,
+                "p_value": near.p_value,
+                "rank_correlation_with_last": near.rank_correlation,
+                "heads": tuple(map(str, above)),
+            }
+        )
+    return Ranking(rank, ranking["rank_note"]), rows
 
 
 def quality(
@@ -441,4 +532,10 @@ def _copy_links(source: RunPart, target: RunPart) -> None:
         target.keep_record("alignment", links)
 
 
-command = Study(Formation, formation, result=FormationResult, show=show_formation)
+command = Study(
+    Formation,
+    formation,
+    result=FormationResult,
+    show=show_formation,
+    loads=lambda config: not config.of_scores,
+)
