@@ -126,8 +126,9 @@ def retrieval_text(scores: Iterable[tuple[Head, float]]) -> str:
 def yaml_text(heads: Iterable[Head], model: str | None = None) -> str:
     """The configuration of QRHead: `attn_head_set: "5-3,7-11"`, and the model's name if known."""
     listed = ",".join(f"{head.layer}-{head.head}" for head in heads)
-    # A JSON string is a YAML string as well, whatever it holds.
-    named = "" if model is None else f"model_name_or_path: {json.dumps(model)}\n"
+    written = (sign if sign.isprintable() and sign not in '"\\' else f"\\U{ord(sign):08x}"
+               for sign in model or "")  # fmt: skip
+    named = "" if model is None else 'model_name_or_path: "' + "".join(written) + '"\n'
     return f'attn_head_set: "{listed}"\n{named}'
 
 
