@@ -187,7 +187,7 @@ def test_key_value_heads_are_widened_and_values_below_zero_kept(tmp_path: Path) 
         ('attn_head_set: "1-2\n', r"line 1: '\"1-2' is no text on this line; write"),
         ("attn_head_set: !!python/object/apply:os.system ['id']", "line 1: .* write attn_head_set"),
         ("attn_head_set: \n- 1-2\n", "lists no heads; add at least one"),
-        ('attn_head_set: "1-2"\nattn_head_set: "1-3"', "line 2: .* already on line 1"),
+        ('attn_head_set: "1-2"\nattn_head_set: "1-3"', "line 1: .* on line 2 too; delete"),
         ("layer,head,score\n0,1,0.5\n0,2,high\n", r"line 3: the score of head 0\.2 is"),
         ("layer,head\n0," + "9" * 5000, "line 2: head must be a whole number"),
         ("heads of layer 3", "line 1: there is no column 'layer'.* one of the other formats"),

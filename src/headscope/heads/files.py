@@ -11,10 +11,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite
+from math import fsum, isfinite
 from os import PathLike
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from headscope.errors import InputError
@@ -30,8 +29,9 @@ FORMATS = (
 )
 _WRITE = 'write a list such as [{"layer": 5, "head": 3}]'
 _YAML = re.compile(r"\s*(['\"]?)attn_head_set\1\s*:(?P<value>.*)")
-_QUOTED = re.compile(r"\s*(?:\"(?P<a>[^\"]*)\"|'(?P<b>[^']*)'|(?P<c>[^#\"']*?))\s*(?:\s#.*)?")
+_QUOTED = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([^#\"']*?))\s*(?:\s#.*)?")
 _DASHED = re.compile(r"\s*([0-9]{1,9})-([0-9]{1,9})\s*")
+_IMPORTANT = re.compile(r'"important_heads"\s*:\s*(?=\[)')
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -126,26 +126,6 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
     return HeadsFile(str(spec), kind, tuple(entries))
 
 
-def read_csv(path: str | PathLike[str], geometry: Geometry) -> tuple[Head, ...]:
-    """Read a table whose first line names the columns `layer` and `head`, in the file's order.
-
-    Commas separate cells, or tabs where the first line has some.
-    """
-    file = Path(path)
-    return HeadsFile(str(file), "csv", tuple(_csv_entries(file, _read_text(file)))).heads(geometry)
-
-
-def read_json(path: str | PathLike[str], geometry: Geometry) -> tuple[Head, ...]:
-    """Read a list of heads, each `{"layer": 5, "head": 3}`, `[5, 3]` or `"5.3"`.
-
-    The list may also be the value of `heads` in an object, as the command line prints it; then
-    entries with `"selected": false` are left out. The order is the file's.
-    """
-    file = Path(path)
-    _, entries = _of_json(file, _read_text(file), "")
-    return HeadsFile(str(file), "json", tuple(entries)).heads(geometry)
-
-
 def _csv_entries(file: Path, text: str) -> Iterator[Entry]:
     delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -209,10 +189,8 @@ def _yaml_entries(file: Path, text: str) -> Iterator[Entry]:
     (line, written), *others = named
     where, fix = f"{file}, line {line}", 'write attn_head_set: "14-22,13-16"'
     if others:
-        raise InputError(f"{file}, line {others[0][0]}: attn_head_set is already on line {line}; "
-                         "delete one of the two")  # fmt: skip
-    value = _QUOTED.fullmatch(written)
-    if value is None:
+        raise InputError(f"{where}: attn_head_set stands on line {others[0][0]} too; delete one")
+    if (value := _QUOTED.fullmatch(written)) is None:
         raise InputError(f"{where}: {written.strip()!r} is no text on this line; {fix}")
     listed = next(part for part in value.groups() if part is not None)
     for part in listed.split(",") if listed.strip() else ():
@@ -250,8 +228,8 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
         # As commands print them: all heads in the order of their ranking, or those selected.
         listed = _list_entries(file, _items(text, at["heads"]))
         return "json", (entry._replace(score=None) for entry in listed)
-    if (position := _important(text, at)) is not None:
-        return "important_heads", _list_entries(file, _items(text, position))
+    if important := _IMPORTANT.search(text):  # at any depth; no text of JSON looks like it
+        return "important_heads", _list_entries(file, _items(text, important.end()))
     if at and all(map(_DASHED.fullmatch, at)):
         return "retrieval", _retrieval_entries(file, text, members)
     raise InputError(
@@ -280,18 +258,6 @@ def _named_list(
     return name, _list_entries(file, items)
 
 
-def _important(text: str, at: dict[str, int]) -> int | None:
-    """Where the list `important_heads` begins, at any depth of an object."""
-    if "important_heads" in at and text[at["important_heads"]] == "[":
-        return at["important_heads"]
-    inner = (
-        _important(text, {key: place for _, key, place in _members(text, position)})
-        for position in at.values()
-        if text[position] == "{"
-    )
-    return next((position for position in inner if position is not None), None)
-
-
 def _retrieval_entries(
     file: Path, text: str, members: Iterable[tuple[int, str, int]]
 ) -> Iterator[Entry]:
@@ -304,7 +270,8 @@ def _retrieval_entries(
                 f'numbers; write "{key}": [0.5, 0.25]'
             )
         layer, _, head = key.partition("-")
-        yield Entry(line, int(layer), int(head), fmean(scores), len(scores))
+        mean = fsum(score / len(scores) for score in scores)
+        yield Entry(line, int(layer), int(head), mean, len(scores))
 
 
 def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entry]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads.files import read_csv, read_json
+from headscope.heads.files import read_heads_file
 from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin, Saved
@@ -69,12 +69,12 @@ class HeadSet(Artifact):
     @classmethod
     def from_csv(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
         """Read a table with columns `layer` and `head`, in file order."""
-        return cls(geometry, read_csv(path, geometry))
+        return cls(geometry, read_heads_file(path).heads(geometry))
 
     @classmethod
     def from_json(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
-        """Read a JSON list of `{"layer": 5, "head": 3}`."""
-        return cls(geometry, read_json(path, geometry))
+        """Read a JSON list of `{"layer": 5, "head": 3}`, in file order."""
+        return cls(geometry, read_heads_file(path).heads(geometry))
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -98,17 +98,6 @@ def _show_scores(result: FormationResult) -> Shown:
         f"Of last set: the share of the last checkpoint\u2019s heads above {threshold} that are "
         "above it here; of last top: the same for its highest heads",
     )
-    lines = Lines(
-        "Scores over training",
-        (
-            _line(f"{above}, % of heads", rows, [row.above_threshold for row in rows]),
-            *_overlaps(result),
-        ),
-        _x(rows),
-        "%",
-        _steps(rows),
-        labels=_places(rows)[1],
-    )
     return Shown(
         "Formation of heads",
         "When do the heads that score high at the end of training form?",
@@ -121,7 +110,7 @@ def _show_scores(result: FormationResult) -> Shown:
             ("checkpoints", str(len(rows))),
             ("heads", str(Geometry.from_dict(result.geometry).total)),
         ],
-        [Section("Checkpoints", [table], brief=True), Section("Over training", [lines])],
+        [Section("Checkpoints", [table], brief=True), Section("Over training", _lines(result))],
     )
 
 
@@ -227,42 +216,36 @@ def _lines(result: FormationResult) -> list[Lines]:
     rows = result.checkpoints
     places, labels = _places(rows)
     steps = _steps(rows)
-    x = _x(rows)
+    x = "training step" if steps else "checkpoint"
+
+    def line(name: str, values: Iterable[float | None]) -> Series:
+        known = zip(places, values, strict=True)
+        return Series(name, tuple((at, 100 * value) for at, value in known if value is not None))
+
+    overlap = (
+        line("of the last set, %", [row.overlap_with_last for row in rows]),
+        line(f"of the last top {result.k} (selected), %",
+             [row.top_overlap_with_last for row in rows]),
+        line(f"random, k = {result.k}, %", [row.top_overlap_with_last_expected for row in rows]),
+    )  # fmt: skip
+    if result.method is not None:
+        above_it = line("above the threshold, % of heads", [row.above_threshold for row in rows])
+        series = (above_it, *overlap)
+        return [Lines("Scores over training", series, x, "%", steps, labels=labels)]
     shares = [
-        _line("token alignment", rows, [row.shares.token_alignment for row in rows]),
-        _line("low activity", rows, [row.shares.low_activity for row in rows]),
-        _line("inactive", rows, [row.shares.inactive for row in rows]),
+        line("token alignment", [row.shares.token_alignment for row in rows]),
+        line("low activity", [row.shares.low_activity for row in rows]),
+        line("inactive", [row.shares.inactive for row in rows]),
     ]
     above = [row.above_chance.token_alignment for row in rows if row.above_chance]
     if len(above) == len(rows):
-        shares.append(_line("token alignment, corrected for chance", rows, above))
+        shares.append(line("token alignment, corrected for chance", above))
     chrf = Series.of("chrF++", zip(places, (row.chrf for row in rows), strict=True))
     return [
         Lines("Classes of heads", tuple(shares), x, "% of heads", steps, labels=labels),
-        Lines("Heads of the last checkpoint, and chrF++", (*_overlaps(result), chrf), x,
-              "% or chrF++", steps, labels=labels,
-              band="95\u00a0% intervals of chrF++ over sentences"),
+        Lines("Heads of the last checkpoint, and chrF++", (*overlap, chrf), x, "% or chrF++",
+              steps, labels=labels, band="95\u00a0% intervals of chrF++ over sentences"),
     ]  # fmt: skip
-
-
-def _overlaps(result: FormationResult) -> tuple[Series, ...]:
-    rows, k = result.checkpoints, result.k
-    return (
-        _line("of the last set, %", rows, [row.overlap_with_last for row in rows]),
-        _line(f"of the last top {k} (selected), %", rows,
-              [row.top_overlap_with_last for row in rows]),
-        _line(f"random, k = {k}, %", rows, [row.top_overlap_with_last_expected for row in rows]),
-    )  # fmt: skip
-
-
-def _line(name: str, rows: Rows, values: Iterable[float | None]) -> Series:
-    """Shares over the checkpoints in per cent, where they are known."""
-    known = zip(_places(rows)[0], values, strict=True)
-    return Series(name, tuple((at, 100 * value) for at, value in known if value is not None))
-
-
-def _x(rows: Rows) -> str:
-    return "training step" if _steps(rows) else "checkpoint"
 
 
 def _steps(rows: Rows) -> bool:
