@@ -350,6 +350,12 @@ def test_overlap_of_two_published_files_needs_no_model(
     assert "2 key-value heads a layer" in json.loads(out)["artifacts"][1]["note"]
     assert command("report", tmp_path / "d").code == 0
     assert "2 key-value heads a layer" in (tmp_path / "d" / "report.html").read_text("utf-8")
+    # Two key-value heads are 1 and 0.75: their four query heads come before a top set of three.
+    tied = ("compare", "overlap", duo, first, "--k", 3, "--out", tmp_path / "t")
+    assert "last of the 3 heads of d ties with 1 head outside the set" in command(
+        *tied
+    ).out.replace("\n", " ")
+    assert json.loads(command(*tied, "--json").out)["artifacts"][0]["ties"] == 1
     classes = command("compare", "classes", first, "--json", "--out", tmp_path / "c").out
     counts = json.loads(classes)["models"][0]["counts"]
     assert counts["token_alignment"] == sum(value > 0.1 for value in VALUES.values())

@@ -85,7 +85,8 @@ class GroupOverlap:
 class ComparedSet(Ranking):
     """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`.
 
-    `note` says how scores of a file were read, where that is not plain.
+    `note` says how scores of a file were read, where that is not plain. `ties`: so many heads
+    outside the set score as much as its last one, None where there are none.
     """
 
     name: str
@@ -98,6 +99,7 @@ class ComparedSet(Ranking):
     size: int
     heads: tuple[str, ...]
     note: str | None = entry(absent=True)
+    ties: int | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,7 +133,16 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
         size=len(heads),
         heads=tuple(map(str, heads)),
         note=origin.config.get("note"),
+        ties=_ties(artifact, heads),
     )
+
+
+def _ties(artifact: Artifact, heads: HeadSet) -> int | None:
+    """How many heads outside a top set score as much as its last one; None for none."""
+    if artifact.scores is None or not len(heads) or about_rank(heads)["rank"] != "score":
+        return None
+    last = artifact.scores[heads.heads[-1]]
+    return int(((artifact.scores.values == last) & ~heads.mask()).sum()) or None
 
 
 def _show(result: OverlapResult, run: Path) -> Shown:
@@ -157,6 +166,12 @@ def _show(result: OverlapResult, run: Path) -> Shown:
             f"{arrow(heads.name)} is empty: it overlaps with nothing."
             for heads in sets
             if heads.size == 0
+        ]
+        + [
+            f"The last of the {heads.size} heads of {arrow(heads.name)} ties with "
+            f"{count(heads.ties, 'head')} outside the set: which are compared follows their place."
+            for heads in sets
+            if heads.ties
         ],
         [
             ("sets", str(len(sets))),
