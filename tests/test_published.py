@@ -240,13 +240,23 @@ def tuples_text(rows: list[tuple[Head, float]]) -> str:
     return repr([(head.layer, head.head, score) for head, score in rows])
 
 
+def routes_text(rows: list[tuple[Head, float]]) -> str:
+    listed = [{"layer": h.layer, "head_idx": h.head, "score": score} for h, score in rows]
+    return json.dumps({"next_tok_attn": listed, "end_tok_attn": []}, indent=1)
+
+
+def important_text(heads: HeadSet) -> str:
+    listed = [[head.layer, head.head] for head in heads]
+    return json.dumps({"a": [{}], "params": {"important_heads": listed}, "b": 1})
+
+
 def trimmed(geometry: Geometry) -> Geometry:
     """Without the layers after the last one with heads, of which scores say nothing."""
     last = max(layer for layer, count in enumerate(geometry.counts) if count)
     return Geometry(geometry.counts[: last + 1])
 
 
-@pytest.mark.parametrize("text_of", [csv_text, json_text, retrieval_text, tuples_text])
+@pytest.mark.parametrize("text_of", [csv_text, json_text, retrieval_text, tuples_text, routes_text])
 @given(scores=scored())
 def test_scores_come_back_bit_for_bit(
     text_of: Callable[[Any], str], scores: HeadScores, folder: Path
@@ -276,8 +286,10 @@ def listed(draw: st.DrawFn) -> HeadSet:
         lambda heads: retrieval_text((head, -at) for at, head in enumerate(heads)),
         yaml_text,
         lambda heads: yaml_text(heads, 'a "model"\n: #1'),
+        important_text,
+        lambda heads: tuples_text([(head, -at) for at, head in enumerate(heads)]),
     ],
-    ids=["csv", "json", "csv-scored", "retrieval", "yaml", "yaml-model"],
+    ids=["csv", "json", "csv-scored", "retrieval", "yaml", "yaml-model", "important", "tuples"],
 )
 @given(heads=listed())
 def test_sets_come_back_in_their_order(
@@ -328,6 +340,26 @@ def test_a_table_of_full_attention_heads_is_read_again(tmp_path: Path) -> None:
     back = named_scores(write(tmp_path / "t", text), GEOMETRY)
     assert back is not None and set(np.unique(back.values)) == {0, 1} and back.values.sum() == 6
     np.testing.assert_array_equal(back.values[:, ::2], back.values[:, 1::2])
+
+
+WHOLE = [RETRIEVAL, ROUTES, TUPLES, DUO, YAML, IMPORTANT, csv_text([(Head(0, 1), 0.5)])]
+
+
+@given(text=st.sampled_from(WHOLE), data=st.data())
+def test_a_damaged_file_is_read_or_refused_in_one_sentence(
+    text: str, data: st.DataObject, folder: Path
+) -> None:
+    """Never a traceback, whatever is cut out of a file or put in."""
+    at = data.draw(st.integers(0, len(text)))
+    cut = data.draw(st.integers(0, 9))
+    put = data.draw(st.text(alphabet='[]{}(),:"-.#\t\n 09ex\0', max_size=3))
+    place = write(folder / "damaged", text[:at] + put + text[at + cut :])
+    said = place
+    try:
+        assert heads_of(read_heads_file(place), GEOMETRY).geometry == GEOMETRY
+    except InputError as error:
+        said = str(error)
+    assert said.startswith(place) and "\n" not in said
 
 
 # Commands

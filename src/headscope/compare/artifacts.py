@@ -21,7 +21,7 @@ from headscope.heads import (
     resolve_heads,
 )
 from headscope.heads.files import HeadsFile, read_heads_file, split_part
-from headscope.heads.published import DUO_ATTENTION, geometry_of, heads_of
+from headscope.heads.published import geometry_of, heads_of, unknown_geometry
 from headscope.heads.resolve import LIST, MEAN
 from headscope.heads.store import Origin, check_finished, held
 from headscope.settings import Option
@@ -116,8 +116,7 @@ def read_artifacts(
             items.append(spec)
         elif split_part(spec)[0].is_file():
             file = read_heads_file(spec)
-            own = geometry_of(file)
-            items.append(file if own is None else _of_file(file, own))
+            items.append(_of_file(file) if geometry_of(file) else file)
         else:
             items += _read_folder(spec, mean_only)
     known = geometry or next((item.geometry for item in items if isinstance(item, Artifact)), None)
@@ -125,28 +124,18 @@ def read_artifacts(
     for item in items:
         if isinstance(item, Artifact):
             read.append(item)
-            continue
-        place = item if isinstance(item, str) else item.place
-        if known is None:
-            heads = isinstance(item, str) or item.format != DUO_ATTENTION
-            raise InputError(
-                f"{place}: "
-                + ("a list of heads does not say how many heads its model has, and the largest "
-                   "index + 1 would give a wrong chance" if heads else "scores of key-value heads "
-                   "do not say how many query heads share each")
-                + "; name a run or scores of all heads of that model beside it, or give --geometry "
-                "LAYERSxHEADS"
-            )  # fmt: skip
-        if isinstance(item, str):
-            grouped = known.geometry if isinstance(known, GroupedGeometry) else known
-            heads_in_list = resolve_heads(item, None, grouped)
-            read.append(Artifact(item, item, grouped, heads=heads_in_list))
-        else:
+        elif isinstance(item, HeadsFile):
             read.append(_of_file(item, known))
+        elif known is None:
+            raise unknown_geometry(item)
+        else:
+            own = known.geometry if isinstance(known, GroupedGeometry) else known
+            listed = resolve_heads(item, None, own)
+            read.append(Artifact(item, item, own, heads=listed))
     return _with_own_names(read, by_direction=not mean_only)
 
 
-def _of_file(file: HeadsFile, known: Geometry | GroupedGeometry) -> Artifact:
+def _of_file(file: HeadsFile, known: Geometry | GroupedGeometry | None = None) -> Artifact:
     path, part = split_part(file.place)
     name = f"{path.stem}#{part}" if part else path.stem
     named = heads_of(file, known)

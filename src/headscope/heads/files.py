@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry, Head
+from headscope.heads.hub import exists
 
 #: The lists of scores in the files of dual-route induction; the first is read unless one is named.
 NEXT_TOKEN = "next_tok_attn"
@@ -94,7 +95,7 @@ class HeadsFile:
 def split_part(spec: str | PathLike[str]) -> tuple[Path, str]:
     """The file that `FILE` or `FILE#PART` names, and the part; empty where none is named."""
     path, part = Path(spec), ""
-    if "#" in str(spec) and not path.is_file():
+    if "#" in str(spec) and not exists(path):
         place, _, part = str(spec).rpartition("#")
         path = Path(place)
     return path, part

@@ -41,14 +41,33 @@ def geometry_of(file: HeadsFile) -> Geometry | None:
     return Geometry.uniform(layers, width) if filled else None
 
 
-def heads_of(file: HeadsFile, known: Geometry | GroupedGeometry) -> HeadScores | HeadSet:
+def unknown_geometry(place: str, key_value: bool = False) -> InputError:
+    """The error for heads, or scores of key-value heads, of a model of unknown size."""
+    why = (
+        "scores of key-value heads do not say how many query heads share each"
+        if key_value
+        else "a list of heads does not say how many heads its model has, and the largest index + 1 "
+        "would give a wrong chance"
+    )
+    return InputError(
+        f"{place}: {why}; name a run or scores of all heads of that model beside it, or give "
+        "--geometry LAYERSxHEADS"
+    )
+
+
+def heads_of(
+    file: HeadsFile, known: Geometry | GroupedGeometry | None = None
+) -> HeadScores | HeadSet:
     """The scores in a file, if it has one for every head of the model, else its heads as a set.
 
     Scores of some heads are a set with the highest first; `csv` and `json` keep their order. Of
     scores that are means of several `extra["measured"]` says how many. Scores of key-value heads
     are those of each query head that shares one, which a `Caution` says. InputError for a file
-    of another model.
+    of another model than `known`, or, without it, one that does not say how many heads there are.
     """
+    known = known or geometry_of(file)
+    if known is None:
+        raise unknown_geometry(file.place, file.format == DUO_ATTENTION)
     grouped = known if isinstance(known, GroupedGeometry) else GroupedGeometry(known)
     if file.format == DUO_ATTENTION:
         return _widened(file, grouped)
