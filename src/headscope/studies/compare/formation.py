@@ -43,7 +43,7 @@ from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.classes import Classes
-from headscope.results.common import Checked, Ranking, ScoredHead
+from headscope.results.common import Checked, Ranking
 from headscope.results.formation import (
     CheckpointRow,
     FormationResult,
@@ -259,6 +259,7 @@ def _from_scores(config: Formation, out: Path | None, began: float) -> Formation
             "one; name one list of each, as in FILE#LIST"
         )
     k = config.k if config.k is not None else default_amount(geometry)
+    size = count_of(k, geometry.total)
     settings = {
         **{name: getattr(config, name) for name in ("threshold", "k", "rank")},
         "checkpoints": [each.name for each in checkpoints],
@@ -267,25 +268,13 @@ def _from_scores(config: Formation, out: Path | None, began: float) -> Formation
     about = {"models": [each.label for each in checkpoints]}
 
     def compute(run: Run) -> FormationResult:
-        ranking, near = beside_last(means, k, config.rank, config.threshold)
-        rows = tuple(
-            CheckpointRow(
-                name=each.name,
-                model=each.label,
-                step=each.step,
-                stage=each.stage,
-                digest=own.digest,
-                shares=Classes(),
-                counts=Classes(),
-                above_chance=None,
-                above_threshold=len(row["heads"]) / geometry.total,
-                mean_score=float(np.nanmean(scores.values)),
-                highest=ScoredHead.all_of(scores)[0],
-                chrf=Estimate(),
-                **row,
+        measured = [
+            MeasuredCheckpoint(
+                Opened(each, geometry, {"model": digest}, ""), {}, {"mean": mean}, ()
             )
-            for each, own, scores, row in zip(checkpoints, artifacts, means, near, strict=True)
-        )
+            for each, digest, mean in zip(checkpoints, inputs.values(), means, strict=True)
+        ]
+        ranking, rows = series(measured, {}, k, config)
         return FormationResult(
             rank=ranking.rank,
             rank_note=ranking.rank_note,
@@ -293,7 +282,7 @@ def _from_scores(config: Formation, out: Path | None, began: float) -> Formation
             threshold=config.threshold,
             inactive=config.inactive,
             method=methods[0],
-            k=count_of(k, geometry.total),
+            k=size,
             last=checkpoints[-1].name,
             checkpoints=rows,
             skipped=(),
@@ -412,15 +401,26 @@ def series(
     k: Amount,
     config: Formation,
 ) -> tuple[Ranking, tuple[CheckpointRow, ...]]:
-    """What the top sets are ranked by, and the checkpoints, each beside the last one."""
+    """What the top sets are ranked by, and the checkpoints, each beside the last one.
+
+    Scores alone have no classes and no chrF++.
+    """
     threshold, score = config.threshold, config.score
-    ranking, near = beside_last([row.mean for row in measured], k, config.rank, threshold)
+    # All by the same: a set by score says little beside one by score minus chance.
+    ranking = about_rank(*(checkpoint.mean.top(k, config.rank) for checkpoint in measured))
+    rank: Rank = "score" if ranking["rank_note"] else config.rank
+    tops = [checkpoint.mean.top(k, rank) for checkpoint in measured]
+    last = measured[-1]
+    final, final_top = last.mean.select(threshold), tops[-1]
     rows = []
-    for row, beside in zip(measured, near, strict=True):
-        name = row.opened.checkpoint.name
+    for row, top in zip(measured, tops, strict=True):
+        name, alone = row.opened.checkpoint.name, bool(row.opened.checkpoint.scores)
         shares = class_shares(
             Artifact(name, name, row.mean.geometry, row.mean), threshold, config.inactive
         )
+        aligned = row.mean.select(threshold)
+        (near,) = overlaps({"a": aligned, "b": final}, {"a": row.mean, "b": last.mean})
+        (near_top,) = overlaps({"a": top, "b": final_top})
         directions = {
             pair: Quality(chrf=quality([pairs], [made], score))
             for (pair, pairs), made in zip(checked_on.items(), row.outputs, strict=True)
@@ -433,50 +433,28 @@ def series(
                 step=row.opened.checkpoint.step,
                 stage=row.opened.checkpoint.stage,
                 digest=row.opened.inputs["model"],
-                shares=shares.shares,
+                shares=Classes() if alone else shares.shares,
                 counted_over=shares.counted_over,
-                counts=shares.counts,
-                above_chance=shares.shares_above_chance,
-                counts_above_chance=shares.counts_above_chance,
+                counts=Classes() if alone else shares.counts,
+                above_chance=None if alone else shares.shares_above_chance,
+                counts_above_chance=None if alone else shares.counts_above_chance,
+                above_threshold=len(aligned) / shares.total if alone else None,
                 mean_score=shares.mean_score,
                 highest=shares.highest,
-                chrf=quality(list(checked_on.values()), row.outputs, score),
+                overlap_with_last=near.recall,
+                overlap_with_last_expected=len(aligned) / shares.total,
+                top_overlap_with_last=near_top.recall,
+                top_overlap_with_last_expected=len(top) / shares.total,
+                p_value=near.p_value,
+                rank_correlation_with_last=near.rank_correlation,
+                heads=tuple(map(str, aligned)),
+                chrf=Estimate()
+                if alone
+                else quality(list(checked_on.values()), row.outputs, score),
                 directions=directions,
-                **beside,
             )
         )
-    return ranking, tuple(rows)
-
-
-def beside_last(
-    scores: Sequence[HeadScores], k: Amount, by: Rank, threshold: float
-) -> tuple[Ranking, list[dict[str, Any]]]:
-    """What the top sets are ranked by, and how near each checkpoint's heads are to the last one's.
-
-    The latter by the names of `CheckpointRow`.
-    """
-    # All by the same: a set by score says little beside one by score minus chance.
-    ranking = about_rank(*(each.top(k, by) for each in scores))
-    rank: Rank = "score" if ranking["rank_note"] else by
-    tops, last = [each.top(k, rank) for each in scores], scores[-1]
-    final, final_top, total = last.select(threshold), tops[-1], last.geometry.total
-    rows: list[dict[str, Any]] = []
-    for each, top in zip(scores, tops, strict=True):
-        above = each.select(threshold)
-        (near,) = overlaps({"a": above, "b": final}, {"a": each, "b": last})
-        (near_top,) = overlaps({"a": top, "b": final_top})
-        rows.append(
-            {
-                "overlap_with_last": near.recall,
-                "overlap_with_last_expected": len(above) / total,
-                "top_overlap_with_last": near_top.recall,
-                "top_overlap_with_last_expected": len(top) / total,
-                "p_value": near.p_value,
-                "rank_correlation_with_last": near.rank_correlation,
-                "heads": tuple(map(str, above)),
-            }
-        )
-    return Ranking(rank, ranking["rank_note"]), rows
+    return Ranking(rank, ranking["rank_note"]), tuple(rows)
 
 
 def quality(
