@@ -267,7 +267,7 @@ def _places(rows: Rows) -> tuple[list[float], tuple[tuple[float, str], ...]]:
     labels = [(place, f"{place:.0f}") for place in places]
     if rows[-1].step is None:
         places.append(max(places[-1], 1.0) * 1.8)
-        labels.append((places[-1], rows[-1].name))
+        labels.append((places[-1], rows[-1].name if len(rows[-1].name) < 8 else "last"))
     return places, tuple(labels)
 
 
