@@ -222,7 +222,7 @@ def test_tables_keep_the_order_of_the_file(name: str, content: str, tmp_path: Pa
         ("h.json", '{"scores": []}', "neither a list of heads nor"),
         ("h.json", "3", "neither a list of heads nor"),
         ("h.json", "[]", "lists no heads"),
-        ("h.txt", "0.0", r"files named \.csv"),
+        ("h.txt", "0.0", r"line 1: there is no column .layer.*one of the other formats"),
     ],
 )
 def test_bad_tables_name_file_line_and_fix(

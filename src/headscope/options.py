@@ -97,7 +97,10 @@ Confidence = Annotated[
 ]
 
 # Sets of heads
-HEADS = Option("A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.")
+HEADS = Option(
+    "A run folder, a saved set, a file of heads or scores (CSV, JSON, published formats), or a "
+    "list: 5.3,7.11."
+)
 Heads = Annotated[str, HEADS]
 Masks = Annotated[
     tuple[str, ...],

@@ -12,6 +12,7 @@ from headscope.heads import (
     Amount,
     Gate,
     Geometry,
+    GroupedGeometry,
     HeadScores,
     HeadSet,
     Rank,
@@ -19,10 +20,19 @@ from headscope.heads import (
     read_scores,
     resolve_heads,
 )
+from headscope.heads.files import HeadsFile, read_heads_file, split_part
+from headscope.heads.published import geometry_of, heads_of, unknown_geometry
 from headscope.heads.resolve import LIST, MEAN
 from headscope.heads.store import Origin, check_finished, held
+from headscope.settings import Option
 
-_FILES = (".csv", ".tsv", ".json")
+GEOMETRY = Option(
+    "The model's layers, query heads and key-value heads a layer, such as 28x16 or 28x16:8, where "
+    "no run or scores of all heads are named.",
+    metavar="LAYERSxHEADS[:KV]",
+    typed=str,
+    read=GroupedGeometry.parse,
+)
 
 
 @dataclass(frozen=True)
@@ -86,34 +96,52 @@ class Artifact:
 
 
 def read_artifacts(
-    specs: Sequence[str], mean_only: bool = False, geometry: Geometry | None = None
+    specs: Sequence[str],
+    mean_only: bool = False,
+    geometry: Geometry | GroupedGeometry | None = None,
 ) -> list[Artifact]:
     """What `specs` name, in that order, under names of their own.
 
     A spec is the folder of a finished run, a folder of saved scores, heads or a gate (the heads
-    whose gate is not 1), a CSV, TSV or JSON file of layer and head, or a list such as `5.3,7.11`. A
-    run of several directions gives one artifact a direction, with `mean_only` their mean alone;
-    `RUN:en-de` picks one, `RUN:mean` the mean. Files and lists do not say how many heads their
-    model has: they take the geometry of the others, or else `geometry`. Raises `InputError` if a
-    spec names nothing that can be compared, or a list comes without any artifact that tells a
-    geometry.
+    whose gate is not 1), a file of heads or scores (see `read_heads_file`), or a list such as
+    `5.3,7.11`. A run of several directions gives one artifact a direction, with `mean_only` their
+    mean alone; `RUN:en-de` picks one, `RUN:mean` the mean. Lists, and files without a score for
+    every query head, do not say how many heads their model has: they take `geometry`, or that of
+    the others. Raises `InputError` if a spec names nothing that can be compared, or a list comes
+    without any artifact that tells a geometry.
     """
-    items: list[Artifact | str] = []
+    items: list[Artifact | HeadsFile | str] = []
     for spec in specs:
-        items += _read_folder(spec, mean_only) if not _is_list(spec) else [spec]
-    known = next((item.geometry for item in items if isinstance(item, Artifact)), geometry)
+        if LIST.fullmatch(spec):
+            items.append(spec)
+        elif split_part(spec)[0].is_file():
+            file = read_heads_file(spec)
+            items.append(_of_file(file) if geometry_of(file) else file)
+        else:
+            items += _read_folder(spec, mean_only)
+    known = geometry or next((item.geometry for item in items if isinstance(item, Artifact)), None)
     read: list[Artifact] = []
     for item in items:
         if isinstance(item, Artifact):
             read.append(item)
+        elif isinstance(item, HeadsFile):
+            read.append(_of_file(item, known))
         elif known is None:
-            raise InputError(
-                f"{item}: a list of heads does not say how many heads its model has; name a run or "
-                "saved scores of that model beside it, or give --geometry LAYERSxHEADS"
-            )
+            raise unknown_geometry(item)
         else:
-            read.append(_read_list(item, known))
+            own = known.geometry if isinstance(known, GroupedGeometry) else known
+            listed = resolve_heads(item, None, own)
+            read.append(Artifact(item, item, own, heads=listed))
     return _with_own_names(read, by_direction=not mean_only)
+
+
+def _of_file(file: HeadsFile, known: Geometry | GroupedGeometry | None = None) -> Artifact:
+    path, part = split_part(file.place)
+    name = f"{path.stem}#{part}" if part else path.stem
+    named = heads_of(file, known)
+    if isinstance(named, HeadScores):
+        return Artifact(name, file.place, named.geometry, named)
+    return Artifact(name, file.place, named.geometry, heads=named)
 
 
 def check_one_geometry(
@@ -131,15 +159,6 @@ def check_one_geometry(
     return geometry
 
 
-def _is_list(spec: str) -> bool:
-    return bool(LIST.fullmatch(spec)) or (Path(spec).suffix in _FILES and Path(spec).is_file())
-
-
-def _read_list(spec: str, geometry: Geometry) -> Artifact:
-    name = spec if LIST.fullmatch(spec) else Path(spec).stem
-    return Artifact(name, spec, geometry, heads=resolve_heads(spec, None, geometry))
-
-
 def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
     path, wanted = Path(spec), None
     if not path.exists() and ":" in spec:
@@ -147,8 +166,8 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
         path = Path(place)
     if not path.is_dir():
         raise InputError(
-            f"{spec!r} names nothing to compare: it is neither a folder that exists nor a .csv, "
-            ".tsv or .json file nor a list such as 5.3,7.11"
+            f"{spec!r} names nothing to compare: it is neither a folder nor a file that "
+            "exists nor a list such as 5.3,7.11"
         )
     check_finished(path)
     name = path.resolve().name

@@ -6,13 +6,21 @@ with a config.json and a model card.
 
 from headscope.heads.geometry import (
     Geometry,
+    GroupedGeometry,
     Head,
     check_geometry,
     count_of,
     count_words,
     default_amount,
 )
-from headscope.heads.resolve import about_rank, rank_words, read_scores, resolve_heads, save_scores
+from headscope.heads.resolve import (
+    about_rank,
+    named_scores,
+    rank_words,
+    read_scores,
+    resolve_heads,
+    save_scores,
+)
 from headscope.heads.scores import HeadScores, LayerProfile, Rank, check_thresholds
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import Origin
@@ -22,6 +30,7 @@ __all__ = [
     "Amount",
     "Gate",
     "Geometry",
+    "GroupedGeometry",
     "Head",
     "HeadScores",
     "HeadSet",
@@ -34,6 +43,7 @@ __all__ = [
     "count_of",
     "count_words",
     "default_amount",
+    "named_scores",
     "rank_words",
     "read_scores",
     "resolve_heads",

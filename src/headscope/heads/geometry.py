@@ -147,6 +147,46 @@ class Geometry:
         return f"{self.layers} layers with {'/'.join(map(str, self.counts))} heads"
 
 
+@dataclass(frozen=True)
+class GroupedGeometry:
+    """A geometry with the number of key-value heads of each layer, None where it is not known.
+
+    Query head h of a layer with H query and G key-value heads reads key-value head h // (H / G).
+    """
+
+    geometry: Geometry
+    key_value_heads: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> GroupedGeometry:
+        """Read `28x16` or `28x16:8`: layers, query heads a layer and key-value heads a layer."""
+        match = re.fullmatch(r"([0-9]{1,6})[x×]([0-9]{1,6})(?::([0-9]{1,6}))?", text.strip())
+        layers, heads, groups = (int(n) if n else 0 for n in match.groups()) if match else (0, 0, 0)
+        if match is None or not layers * heads or (match[3] and not groups):
+            raise InputError(
+                f"--geometry {text} is not LAYERSxHEADS[:KEY_VALUE_HEADS]; write it like 28x16 or "
+                "28x16:8"
+            )
+        made = cls(Geometry.uniform(layers, heads), groups or None)
+        made.group(groups or heads)
+        return made
+
+    def group(self, key_value_heads: int) -> int:
+        """How many query heads share one of so many key-value heads a layer.
+
+        InputError where they do not divide evenly, layers differ, or another number is known.
+        """
+        distinct = set(self.geometry.counts)
+        known = self.key_value_heads in (None, key_value_heads)
+        if not known or len(distinct) > 1 or self.geometry.width % key_value_heads:
+            of = "" if known else f" and {self.key_value_heads} key-value heads"
+            raise InputError(
+                f"{key_value_heads} key-value heads a layer do not fit {self.geometry}{of}; name "
+                "the model that they are of"
+            )
+        return self.geometry.width // key_value_heads
+
+
 class _HasGeometry(Protocol):
     @property
     def geometry(self) -> Geometry: ...

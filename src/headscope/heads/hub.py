@@ -29,7 +29,7 @@ _ADDRESS = re.compile(
     re.ASCII,
 )
 # Nobody is asked over the network for what is called like a file.
-_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".safetensors")
+_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".yaml", ".yml", ".safetensors")
 
 
 class Artifact(ABC):

@@ -11,8 +11,10 @@ from typing import Any, TypedDict, get_args
 
 from headscope.errors import InputError
 from headscope.heads import store
+from headscope.heads.files import read_heads_file, split_part
 from headscope.heads.geometry import Geometry, check_geometry, default_amount
 from headscope.heads.hub import Repository, exists
+from headscope.heads.published import heads_of
 from headscope.heads.scores import NO_TRANSLATION_SCORES, HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import check_finished
@@ -73,6 +75,7 @@ def read_parts(folder: str | PathLike[str]) -> dict[str, HeadScores]:
 def place_of(spec: str | PathLike[str]) -> Path | None:
     """The file or folder that `--heads` names; None if it is a list of heads, or nothing there.
 
+    Of `FILE#PART` (see `read_heads_file`) it is the file.
     A long list is no file name that could be asked for: systems refuse names over 255 bytes. A
     text that is nothing here but a possible repository of the Hub (`owner/name`, or
     `hf://owner/name@revision/subfolder`) is fetched; InputError if the Hub does not give it.
@@ -82,6 +85,8 @@ def place_of(spec: str | PathLike[str]) -> Path | None:
     path = Path(spec)
     if exists(path):
         return path
+    if (file := split_part(spec)[0]) != path and exists(file):
+        return file
     repository = Repository.parse(spec) if isinstance(spec, str) else None
     return None if repository is None else _fetched(str(spec), repository)
 
@@ -104,6 +109,18 @@ def _fetched(spec: str, repository: Repository) -> Path:
     return folder
 
 
+def named_scores(spec: str | PathLike[str], geometry: Geometry) -> HeadScores | None:
+    """The scores that `spec` names: of a run, of several directions their mean, or of a file.
+
+    None where it names something else. InputError for a file of another geometry.
+    """
+    place = place_of(spec)
+    if place is None or place.is_dir():
+        return None if place is None else read_scores(place).get(MEAN)
+    named = heads_of(read_heads_file(spec), geometry)
+    return named if isinstance(named, HeadScores) else None
+
+
 def resolve_heads(
     spec: str | PathLike[str],
     k: Amount | None,
@@ -114,13 +131,14 @@ def resolve_heads(
 ) -> HeadSet:
     """The heads that `spec` names, for a model of `geometry`.
 
-    `spec` is a list such as `5.3,7.11`; a CSV, TSV or JSON file of layer and head; a folder of
-    saved heads, scores or a gate (then the heads whose gate is not 1); the folder of a finished
-    run; or a repository of the Hub that holds these (see `place_of`). With `k` (a number or a
-    share of all heads) the first k are taken. Without it, a list, a file, a saved set and a gate
-    are used whole, and of scores, ranked `by` (see `HeadScores.top`), the top `default` (or
-    `default_amount(geometry)`). A run that holds both a set and scores gives the set, or, with
-    `k`, the top k scores. InputError if it is none of these, or made for another geometry.
+    `spec` is a list such as `5.3,7.11`; a file of heads or scores, also as others publish them
+    (see `read_heads_file`); a folder of saved heads, scores or a gate (then the heads whose gate is
+    not 1); the folder of a finished run; or a repository of the Hub that holds these (see
+    `place_of`). With `k` (a number or a share of all heads) the first k are taken. Without it, a
+    list, a saved set and a gate are used whole, and of scores, ranked `by` (see `HeadScores.top`),
+    the top `default` (or `default_amount(geometry)`). A run that holds both a set and scores gives
+    the set, or, with `k`, the top k scores. InputError if it is none of these, or made for another
+    geometry.
     """
     text = str(spec)
     if isinstance(spec, str) and LIST.fullmatch(spec):
@@ -131,11 +149,10 @@ def resolve_heads(
     if path is not None and path.is_dir():
         return _from_folder(path, k, geometry, default, by)
     if path is not None and path.is_file():
-        if path.suffix in (".csv", ".tsv"):
-            return _cut(HeadSet.from_csv(path, geometry), k)
-        if path.suffix == ".json":
-            return _cut(HeadSet.from_json(path, geometry), k)
-        raise InputError(f"{text}: heads are read from files named .csv, .tsv or .json")
+        named = heads_of(read_heads_file(spec), geometry)
+        if isinstance(named, HeadScores):
+            return _top(named, k, default, by)
+        return _cut(named, k)
     raise InputError(
         f"{text!r} names no heads: it is neither a folder nor a file that exists nor a list such "
         "as 5.3,7.11"
@@ -202,10 +219,13 @@ def _from_folder(
         )
     check_geometry(artifact, geometry, str(path))
     if isinstance(artifact, HeadScores):
-        return artifact.top(
-            next(a for a in (k, default, default_amount(geometry)) if a is not None), by
-        )
+        return _top(artifact, k, default, by)
     return _cut(artifact.changed_heads() if isinstance(artifact, Gate) else artifact, k)
+
+
+def _top(scores: HeadScores, k: Amount | None, default: Amount | None, by: Rank) -> HeadSet:
+    amounts = (k, default, default_amount(scores.geometry))
+    return scores.top(next(amount for amount in amounts if amount is not None), by)
 
 
 def _cut(heads: HeadSet, k: Amount | None) -> HeadSet:

@@ -42,8 +42,8 @@ class Explore(Settings):
     heads: Annotated[
         tuple[str, ...],
         Option(
-            "A run folder whose scores or gate the map shows, a saved set, a CSV or JSON of layer "
-            "and head, or a list: 5.3,7.11; repeatable.",
+            "A run folder whose scores or gate the map shows, a saved set, a file of heads or "
+            "scores, or a list: 5.3,7.11; repeatable.",
             metavar="RUN",
         ),
     ] = ()

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.heads import Gate, Geometry, HeadScores, HeadSet, check_geometry, resolve_heads
+from headscope.heads import (
+    Gate,
+    Geometry,
+    HeadScores,
+    HeadSet,
+    check_geometry,
+    named_scores,
+    resolve_heads,
+)
 from headscope.heads.geometry import count_of, default_amount
 from headscope.heads.resolve import MEAN, place_of, read_scores
 from headscope.heads.scores import TRANSLATION_SCORE
@@ -50,6 +58,9 @@ def read_sources(specs: Iterable[str], geometry: Geometry) -> tuple[list[Source]
         if place is not None and scores:
             check_finished(place)
             sources += scored(scores, spec, geometry, place)
+            continue
+        if (published := named_scores(spec, geometry)) is not None:
+            sources += scored({MEAN: published}, spec, geometry)
             continue
         saved = held(place, "gate") if place is not None and place.is_dir() else None
         if saved is not None and place is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
 from headscope.results.common import ScoredHead
 from headscope.runs import Result
@@ -10,11 +11,14 @@ from headscope.runs import Result
 
 @dataclass(frozen=True)
 class Classes:
-    """Heads in each class: numbers (which need not be whole in a mean), or shares of all heads."""
+    """Heads in each class: numbers (which need not be whole in a mean), or shares of all heads.
 
-    token_alignment: float
-    low_activity: float
-    inactive: float
+    NaN, in JSON null, of scores that have no classes.
+    """
+
+    token_alignment: float = nan
+    low_activity: float = nan
+    inactive: float = nan
 
     @property
     def each(self) -> tuple[float, float, float]:

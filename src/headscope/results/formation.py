@@ -21,7 +21,7 @@ class Quality(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRow(Quality):
-    """One checkpoint, compared with the last.
+    """One checkpoint, compared with the last. Of scores from files it has no classes and no chrF++.
 
     Attributes:
         name, model, revision, digest: what was loaded.
@@ -29,13 +29,14 @@ class CheckpointRow(Quality):
         shares, above_chance: of all heads, the latter by score − chance, None where chance is not
             known at every head; `counts` and `counts_above_chance` are their numbers, in
             `counted_over` directions the mean.
+        above_threshold: of scores from files, the share of heads above the threshold.
         mean_score: over all heads; `highest` is the first of them.
-        overlap_with_last: the share of the last checkpoint's token alignment heads that are here
-            too, None if that has none; with what a random set of this size would hold. `top_…`: of
-            the top heads likewise.
+        overlap_with_last: the share of the last checkpoint's heads above the threshold (token
+            alignment heads) that are here too, None if that has none; with what a random set of
+            this size would hold. `top_…`: of the top heads likewise.
         p_value: of as large an overlap under random sets.
         rank_correlation_with_last: Spearman's over all heads.
-        heads: the token alignment heads, `LAYER.HEAD`.
+        heads: those above the threshold, `LAYER.HEAD`.
         directions: chrF++ of each direction.
     """
 
@@ -50,6 +51,7 @@ class CheckpointRow(Quality):
     counts: Classes
     above_chance: Classes | None
     counts_above_chance: Classes | None = None
+    above_threshold: float | None = entry(absent=True)
     mean_score: float
     highest: ScoredHead
     overlap_with_last: float | None
@@ -83,11 +85,15 @@ class SeriesData(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FormationResult(Ranking, Checked, Result):
-    """The checkpoints in training order; `last` is the one that others are compared with."""
+    """The checkpoints in training order; `last` is the one that others are compared with.
+
+    `method` is that of scores from files, None where the checkpoints were scored.
+    """
 
     geometry: Mapping[str, Any]
     threshold: float
     inactive: float = 0.0
+    method: str | None = entry(absent=True)
     k: int
     last: str = ""
     checkpoints: tuple[CheckpointRow, ...]

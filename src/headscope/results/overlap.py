@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.options import Amount
 from headscope.results.common import Ranking
-from headscope.runs import Result
+from headscope.runs import Result, entry
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,11 @@ class GroupOverlap:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSet(Ranking):
-    """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`."""
+    """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`.
+
+    `note` says how scores of a file were read, where that is not plain. `ties`: so many heads
+    outside the set score as much as its last one, None where there are none.
+    """
 
     name: str
     place: str
@@ -94,6 +98,8 @@ class ComparedSet(Ranking):
     ranked: bool = False
     size: int
     heads: tuple[str, ...]
+    note: str | None = entry(absent=True)
+    ties: int | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

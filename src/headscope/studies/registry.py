@@ -59,6 +59,7 @@ COMMANDS = {
     "reproduce": "headscope.papers.command",
     "methods": "headscope.studies.methods",
     "report": "headscope.studies.report",
+    "heads": "headscope.studies.heads",
     "check": "headscope.studies.check",
     "costs": "headscope.studies.costs.costs",
     "architectures": "headscope.studies.architectures",

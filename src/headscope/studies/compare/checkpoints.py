@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope.errors import InputError
+from headscope.heads.files import split_part
 from headscope.settings import Nested, Option
 from headscope.studies.models import POCKET, ModelChoice
 
@@ -27,7 +28,8 @@ class Checkpoint:
     """One checkpoint: its name in results, how it is loaded, and what its name tells.
 
     `step` is the optimiser step and `stage` the stage of training, None where the name has none.
-    `bundled`: one of the checkpoints of the pocket model.
+    `bundled`: one of the checkpoints of the pocket model. `scores` names its scores where these are
+    all that is known of it, so that no model is loaded.
     """
 
     name: str
@@ -35,11 +37,12 @@ class Checkpoint:
     step: int | None = None
     stage: int | None = None
     bundled: bool = False
+    scores: str = ""
 
     @property
     def label(self) -> str:
         """What results call the model: a bundled checkpoint has a name, not a place."""
-        return f"{POCKET}:{self.name}" if self.bundled else self.model.model
+        return f"{POCKET}:{self.name}" if self.bundled else self.scores or self.model.model
 
     @property
     def is_last(self) -> bool:
@@ -87,12 +90,34 @@ def checkpoint_series(
     return tuple(_in_order(_with_own_names(series)))
 
 
+def score_series(specs: Sequence[str]) -> tuple[Checkpoint, ...]:
+    """Checkpoints of which there are scores alone: files (see `read_heads_file`), runs, folders.
+
+    Where every name but one at most tells its step they are sorted by it, the other one last: the
+    end of a training has the model's own name. Otherwise they stay in the order given. InputError
+    for fewer than two, or one named twice.
+    """
+    if len(set(specs)) < max(len(specs), 2):
+        raise InputError("--scores needs files of two checkpoints or more; name each once")
+    places = [split_part(spec) for spec in specs]
+    names = [(path.name if path.is_dir() else path.stem) + (f"#{part}" if part else "")
+             for path, part in places]  # fmt: skip
+    own = names if len(set(names)) == len(names) else specs
+    steps = map(step_of, names)
+    series = [
+        Checkpoint(name, ModelChoice(), step, stage, scores=spec)
+        for name, spec, (stage, step) in zip(own, specs, steps, strict=True)
+    ]
+    last = sum(checkpoint.step is None for checkpoint in series) < 2
+    return tuple(sorted(series, key=_by_step) if last else series)
+
+
 def named_checkpoints(
     checkpoints: Annotated[
         tuple[str, ...],
         Option(
             "pocket (all its checkpoints), folders, a pattern such as 'ckpt/step-*', or "
-            "NAME@REVISION on the Hub.",
+            "NAME@REVISION on the Hub; with --scores files of scores.",
             metavar="CHECKPOINT...",
             argument=True,
         ),
@@ -102,9 +127,22 @@ def named_checkpoints(
         tuple[str, ...],
         Option("Revision of --model; repeatable.", flag="--revision", metavar="STEP"),
     ] = (),
+    scores: Annotated[
+        bool,
+        Option(
+            "The checkpoints are files with scores of all heads, or runs: no model is loaded, so "
+            "there are no classes and no chrF++."
+        ),
+    ] = False,
     loading: Annotated[ModelChoice | None, Nested(without=("model", "revision"))] = None,
 ) -> tuple[Checkpoint, ...]:
-    """The series from what is typed (see `checkpoint_series`)."""
+    """The series from what is typed (see `checkpoint_series` and `score_series`)."""
+    if scores and not (model or revisions):
+        return score_series(checkpoints)
+    if scores:
+        raise InputError(
+            "--scores takes files, which need no --model and --revision; leave one out"
+        )
     if bool(revisions) != bool(model):
         raise InputError(
             "--model and --revision belong together: name the Hub model and each of its revisions"
@@ -188,8 +226,8 @@ def _with_own_names(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 def _in_order(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     if any(artifact.step is None and not artifact.is_last for artifact in checkpoints):
         return list(checkpoints)
+    return sorted(checkpoints, key=_by_step)
 
-    def key(checkpoint: Checkpoint) -> tuple[bool, int, int]:
-        return checkpoint.step is None, checkpoint.stage or 0, checkpoint.step or 0
 
-    return sorted(checkpoints, key=key)
+def _by_step(checkpoint: Checkpoint) -> tuple[bool, int, int]:
+    return checkpoint.step is None, checkpoint.stage or 0, checkpoint.step or 0

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from headscope import options
-from headscope.compare.artifacts import Artifact, check_one_geometry
+from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
 from headscope.compare.sets import class_shares, overlaps
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, MissingExtra, naming
@@ -42,6 +42,7 @@ from headscope.heads import (
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
+from headscope.results.classes import Classes
 from headscope.results.common import Checked, Ranking
 from headscope.results.formation import (
     CheckpointRow,
@@ -103,6 +104,11 @@ class Formation(Settings):
         check_thresholds(self.threshold, self.inactive)
         super().__post_init__()
 
+    @property
+    def of_scores(self) -> bool:
+        """Whether the checkpoints are scores alone, so that no model is loaded."""
+        return all(checkpoint.scores for checkpoint in self.checkpoints)
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -146,6 +152,8 @@ def formation(
     from headscope.find.translation_config import check_aligner
 
     began = time.monotonic()
+    if config.of_scores:
+        return _from_scores(config, out, began)
     # The sentences of the pocket model's world are for a series of its checkpoints alone.
     foreign = next(
         (checkpoint.model.model for checkpoint in config.checkpoints if not checkpoint.bundled),
@@ -225,6 +233,61 @@ def formation(
                 )
                 for pair, pairs in found_on.items()
             },
+        )
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
+
+
+def _from_scores(config: Formation, out: Path | None, began: float) -> FormationResult:
+    """The series of scores that files hold: no classes, no translations."""
+    if config.pairs.data:
+        raise InputError(
+            "--scores reads scores, so there is nothing to do with --data; leave it out"
+        )
+    checkpoints = config.checkpoints
+    artifacts = read_artifacts([each.scores for each in checkpoints], mean_only=True)
+    geometry = check_one_geometry((each.place, each.geometry) for each in artifacts)
+    means = [each.scores for each in artifacts if each.scores is not None]
+    if len(means) < len(artifacts):
+        place = next(each.place for each in artifacts if each.scores is None)
+        raise InputError(
+            f"{place}: has no score for every head, which a series needs; leave it out"
+        )
+    if len(methods := sorted({scores.method for scores in means})) > 1:
+        raise InputError(
+            f"the files hold scores of several methods ({', '.join(methods)}), and a series is of "
+            "one; name one list of each, as in FILE#LIST"
+        )
+    k = config.k if config.k is not None else default_amount(geometry)
+    size = count_of(k, geometry.total)
+    settings = {
+        **{name: getattr(config, name) for name in ("threshold", "k", "rank")},
+        "checkpoints": [each.name for each in checkpoints],
+    }
+    inputs = {each.name: own.digest for each, own in zip(checkpoints, artifacts, strict=True)}
+    about = {"models": [each.label for each in checkpoints]}
+
+    def compute(run: Run) -> FormationResult:
+        measured = [
+            MeasuredCheckpoint(
+                Opened(each, geometry, {"model": digest}, ""), {}, {"mean": mean}, ()
+            )
+            for each, digest, mean in zip(checkpoints, inputs.values(), means, strict=True)
+        ]
+        ranking, rows = series(measured, {}, k, config)
+        return FormationResult(
+            rank=ranking.rank,
+            rank_note=ranking.rank_note,
+            geometry=geometry.as_dict(),
+            threshold=config.threshold,
+            inactive=config.inactive,
+            method=methods[0],
+            k=size,
+            last=checkpoints[-1].name,
+            checkpoints=rows,
+            skipped=(),
+            same_tokenizer=True,
+            data={},
         )
 
     return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
@@ -338,7 +401,10 @@ def series(
     k: Amount,
     config: Formation,
 ) -> tuple[Ranking, tuple[CheckpointRow, ...]]:
-    """What the top sets are ranked by, and the checkpoints, each beside the last one."""
+    """What the top sets are ranked by, and the checkpoints, each beside the last one.
+
+    Scores alone have no classes and no chrF++.
+    """
     threshold, score = config.threshold, config.score
     # All by the same: a set by score says little beside one by score minus chance.
     ranking = about_rank(*(checkpoint.mean.top(k, config.rank) for checkpoint in measured))
@@ -348,7 +414,7 @@ def series(
     final, final_top = last.mean.select(threshold), tops[-1]
     rows = []
     for row, top in zip(measured, tops, strict=True):
-        name = row.opened.checkpoint.name
+        name, alone = row.opened.checkpoint.name, bool(row.opened.checkpoint.scores)
         shares = class_shares(
             Artifact(name, name, row.mean.geometry, row.mean), threshold, config.inactive
         )
@@ -367,11 +433,12 @@ def series(
                 step=row.opened.checkpoint.step,
                 stage=row.opened.checkpoint.stage,
                 digest=row.opened.inputs["model"],
-                shares=shares.shares,
+                shares=Classes() if alone else shares.shares,
                 counted_over=shares.counted_over,
-                counts=shares.counts,
-                above_chance=shares.shares_above_chance,
-                counts_above_chance=shares.counts_above_chance,
+                counts=Classes() if alone else shares.counts,
+                above_chance=None if alone else shares.shares_above_chance,
+                counts_above_chance=None if alone else shares.counts_above_chance,
+                above_threshold=len(aligned) / shares.total if alone else None,
                 mean_score=shares.mean_score,
                 highest=shares.highest,
                 overlap_with_last=near.recall,
@@ -381,7 +448,9 @@ def series(
                 p_value=near.p_value,
                 rank_correlation_with_last=near.rank_correlation,
                 heads=tuple(map(str, aligned)),
-                chrf=quality(list(checked_on.values()), row.outputs, score),
+                chrf=Estimate()
+                if alone
+                else quality(list(checked_on.values()), row.outputs, score),
                 directions=directions,
             )
         )
@@ -441,4 +510,10 @@ def _copy_links(source: RunPart, target: RunPart) -> None:
         target.keep_record("alignment", links)
 
 
-command = Study(Formation, formation, result=FormationResult, show=show_formation)
+command = Study(
+    Formation,
+    formation,
+    result=FormationResult,
+    show=show_formation,
+    loads=lambda config: not config.of_scores,
+)

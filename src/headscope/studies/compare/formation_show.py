@@ -29,6 +29,8 @@ Rows = Sequence[CheckpointRow]
 
 def show_formation(result: FormationResult, run: Path) -> Shown:
     """The checkpoints in a table, classes and overlap over training, what was skipped."""
+    if result.method is not None:
+        return _show_scores(result)
     rows, data = result.checkpoints, result.data.values()
     checked = min(series.verified_on for series in data)
     cautions = []
@@ -68,6 +70,50 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
     )
 
 
+def _show_scores(result: FormationResult) -> Shown:
+    """A series of scores from files: the share above the threshold, overlap with the last."""
+    rows, threshold = result.checkpoints, fixed(result.threshold, 2)
+    above = f"above {threshold}"
+    first, last = rows[0], rows[-1]
+    finding = [
+        f"The share of heads that score above {threshold} is "
+        f"{percent(first.above_threshold, 1)} at {first.name} and "
+        f"{percent(last.above_threshold, 1)} at {last.name}."
+    ]
+    half = _settled(rows, lambda row: row.top_overlap_with_last, 0.5)
+    if half is not None:
+        finding.append(f"{_half(result, half)}).")
+    table = table_of(
+        "Every checkpoint",
+        ((row.name, row) for row in rows),
+        {
+            above: lambda row: Cell.share(row.above_threshold),
+            "of last set": lambda row: Cell.share(row.overlap_with_last),
+            f"of last top {result.k}": lambda row: Cell.share(row.top_overlap_with_last),
+            "rank correlation with last": lambda row: row.rank_correlation_with_last,
+            "mean score": lambda row: row.mean_score,
+            "highest head": lambda row: str(row.highest.place),
+            "its score": lambda row: row.highest.score,
+        },
+        f"Of last set: the share of the last checkpoint\u2019s heads above {threshold} that are "
+        "above it here; of last top: the same for its highest heads",
+    )
+    return Shown(
+        "Formation of heads",
+        "When do the heads that score high at the end of training form?",
+        finding,
+        "One training run, and scores without intervals: another run can differ.",
+        "",
+        [],
+        [
+            ("scores", result.method or ""),
+            ("checkpoints", str(len(rows))),
+            ("heads", str(Geometry.from_dict(result.geometry).total)),
+        ],
+        [Section("Checkpoints", [table], brief=True), Section("Over training", _lines(result))],
+    )
+
+
 def _models(run: Path) -> str:
     """The model that the checkpoints are of: its name, or the folder that they lie in."""
     labels = list(map(str, read_object(run / "provenance.json").get("models") or ()))
@@ -94,12 +140,18 @@ def _finding(result: FormationResult) -> list[str]:
     good = _settled(rows, lambda row: row.chrf.value, last.chrf.value / 2)
     if half is not None and good is not None and last.chrf.value > 0:
         words.append(
-            f"From {half.name} on, half of the last checkpoint\u2019s top {result.k} heads are in "
-            f"the top {result.k} (random sets share "
-            f"{percent(half.top_overlap_with_last_expected, 1)}; chrF++ there "
-            f"{fixed(half.chrf.value, 1)}). Half of the last chrF++ is reached from {good.name} on."
+            f"{_half(result, half)}; chrF++ there {fixed(half.chrf.value, 1)}). Half of the last "
+            f"chrF++ is reached from {good.name} on."
         )
     return words
+
+
+def _half(result: FormationResult, half: CheckpointRow) -> str:
+    """Where half of the last top set is there; the parenthesis at its end is left open."""
+    return (
+        f"From {half.name} on, half of the last checkpoint\u2019s top {result.k} heads are in "
+        f"the top {result.k} (random sets share {percent(half.top_overlap_with_last_expected, 1)}"
+    )
 
 
 def _chrf(row: CheckpointRow) -> str:
@@ -170,6 +222,16 @@ def _lines(result: FormationResult) -> list[Lines]:
         known = zip(places, values, strict=True)
         return Series(name, tuple((at, 100 * value) for at, value in known if value is not None))
 
+    overlap = (
+        line("of the last set, %", [row.overlap_with_last for row in rows]),
+        line(f"of the last top {result.k} (selected), %",
+             [row.top_overlap_with_last for row in rows]),
+        line(f"random, k = {result.k}, %", [row.top_overlap_with_last_expected for row in rows]),
+    )  # fmt: skip
+    if result.method is not None:
+        above_it = line("above the threshold, % of heads", [row.above_threshold for row in rows])
+        series = (above_it, *overlap)
+        return [Lines("Scores over training", series, x, "%", steps, labels=labels)]
     shares = [
         line("token alignment", [row.shares.token_alignment for row in rows]),
         line("low activity", [row.shares.low_activity for row in rows]),
@@ -178,12 +240,6 @@ def _lines(result: FormationResult) -> list[Lines]:
     above = [row.above_chance.token_alignment for row in rows if row.above_chance]
     if len(above) == len(rows):
         shares.append(line("token alignment, corrected for chance", above))
-    overlap = (
-        line("of the last set, %", [row.overlap_with_last for row in rows]),
-        line(f"of the last top {result.k} (selected), %",
-             [row.top_overlap_with_last for row in rows]),
-        line(f"random, k = {result.k}, %", [row.top_overlap_with_last_expected for row in rows]),
-    )  # fmt: skip
     chrf = Series.of("chrF++", zip(places, (row.chrf for row in rows), strict=True))
     return [
         Lines("Classes of heads", tuple(shares), x, "% of heads", steps, labels=labels),
@@ -211,7 +267,7 @@ def _places(rows: Rows) -> tuple[list[float], tuple[tuple[float, str], ...]]:
     labels = [(place, f"{place:.0f}") for place in places]
     if rows[-1].step is None:
         places.append(max(places[-1], 1.0) * 1.8)
-        labels.append((places[-1], rows[-1].name))
+        labels.append((places[-1], rows[-1].name if len(rows[-1].name) < 8 else "last"))
     return places, tuple(labels)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +11,18 @@ from typing import Annotated, Any
 
 from headscope import options
 from headscope.compare.agreement import importance_agreement
-from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
+from headscope.compare.artifacts import GEOMETRY, Artifact, check_one_geometry, read_artifacts
 from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, read_scores
+from headscope.heads import (
+    Amount,
+    Geometry,
+    GroupedGeometry,
+    Head,
+    HeadSet,
+    about_rank,
+    read_scores,
+)
 from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
 from headscope.runs import Result, Run, carry_out
 from headscope.runs.reading import result_of
@@ -29,13 +36,6 @@ from headscope.studies.verify.perplexity import paired_loss
 COMMAND = "compare overlap"
 
 
-def _geometry(text: str) -> Geometry:
-    match = re.fullmatch(r"([0-9]{1,6})[x×]([0-9]{1,6})", text.strip())
-    if match is None or 0 in (int(match[1]), int(match[2])):
-        raise InputError(f"--geometry {text} is not LAYERSxHEADS; write it like 28x16")
-    return Geometry.uniform(int(match[1]), int(match[2]))
-
-
 @dataclass(frozen=True)
 class CompareOverlap(Settings):
     """Compare sets of heads of one geometry: directions, methods, models, base and instruct."""
@@ -43,8 +43,8 @@ class CompareOverlap(Settings):
     artifacts: Annotated[
         tuple[str, ...],
         Option(
-            "Runs (RUN:en-de is one direction), saved scores, sets or gates, CSV or JSON "
-            "files, lists such as 5.3,7.11.",
+            "Runs (RUN:en-de is one direction), saved scores, sets or gates, files of heads or "
+            "scores (CSV, JSON, published formats; FILE#PART), lists such as 5.3,7.11.",
             metavar="A B...",
             argument=True,
         ),
@@ -65,15 +65,7 @@ class CompareOverlap(Settings):
     mean_only: Annotated[
         bool, Option("Of runs with several directions only their mean.", flag="--mean")
     ] = False
-    geometry: Annotated[
-        Geometry | None,
-        Option(
-            "The model's, such as 28x16, where only lists of heads are compared.",
-            metavar="LAYERSxHEADS",
-            typed=str,
-            read=_geometry,
-        ),
-    ] = None
+    geometry: Annotated[Geometry | GroupedGeometry | None, GEOMETRY] = None
 
 
 def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapResult:
@@ -140,7 +132,17 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
         **about_rank(heads),
         size=len(heads),
         heads=tuple(map(str, heads)),
+        note=origin.config.get("note"),
+        ties=_ties(artifact, heads),
     )
+
+
+def _ties(artifact: Artifact, heads: HeadSet) -> int | None:
+    """How many heads outside a top set score as much as its last one; None for none."""
+    if artifact.scores is None or not len(heads) or about_rank(heads)["rank"] != "score":
+        return None
+    last = artifact.scores[heads.heads[-1]]
+    return int(((artifact.scores.values == last) & ~heads.mask()).sum()) or None
 
 
 def _show(result: OverlapResult, run: Path) -> Shown:
@@ -164,6 +166,12 @@ def _show(result: OverlapResult, run: Path) -> Shown:
             f"{arrow(heads.name)} is empty: it overlaps with nothing."
             for heads in sets
             if heads.size == 0
+        ]
+        + [
+            f"The last of the {heads.size} heads of {arrow(heads.name)} ties with "
+            f"{count(heads.ties, 'head')} outside the set: which are compared follows their place."
+            for heads in sets
+            if heads.ties
         ],
         [
             ("sets", str(len(sets))),
@@ -228,6 +236,7 @@ def _sets(result: OverlapResult) -> Table:
             "model": lambda compared: compared.model,
             "read from": lambda compared: compared.place,
         },
+        "; ".join(compared.note for compared in result.artifacts if compared.note),
     )
 
 

@@ -20,8 +20,7 @@ from headscope.data.prompts import (
 )
 from headscope.errors import InputError
 from headscope.executors import Execution
-from headscope.heads import Amount, Head, HeadSet, about_rank, read_scores, resolve_heads
-from headscope.heads.resolve import place_of
+from headscope.heads import Amount, Head, HeadSet, about_rank, named_scores, resolve_heads
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress, further
 from headscope.results.common import Checked
@@ -241,8 +240,7 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
         raise InputError(f"{config.heads}: holds no heads, so there is nothing to remove")
     if config.order == "given":
         return given
-    place = place_of(config.heads)
-    scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
+    scores = named_scores(config.heads, lm.geometry)
     if scores is None:
         if config.order in ("pass", "alone"):
             return given

@@ -1,0 +1,390 @@
+"""The files in which people and other tools keep heads, recognised by what they hold.
+
+Reading needs no geometry: an entry is what a line says. `published` makes scores or a set of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import fsum, isfinite
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headscope.errors import InputError
+from headscope.heads.geometry import Geometry, Head
+from headscope.heads.hub import exists
+
+#: The lists of scores in the files of dual-route induction; the first is read unless one is named.
+NEXT_TOKEN = "next_tok_attn"
+#: What a file may hold, for whoever named another.
+FORMATS = (
+    'a table with the columns layer and head, a JSON list of heads, {"LAYER-HEAD": [scores]}, '
+    f"an object with {NEXT_TOKEN} or important_heads, numbers separated by tabs (layers by "
+    "key-value heads), a line attn_head_set: in YAML, or tuples (layer, head, score)"
+)
+_WRITE = 'write a list such as [{"layer": 5, "head": 3}]'
+_YAML = re.compile(r"\s*(['\"]?)attn_head_set\1\s*:(?P<value>.*)")
+_QUOTED = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([^#\"']*?))\s*(?:\s#.*)?")
+_DASHED = re.compile(r"\s*([0-9]{1,9})-([0-9]{1,9})\s*")
+_IMPORTANT = re.compile(r'"important_heads"\s*:\s*(?=\[)')
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class Entry(NamedTuple):
+    """What a file says of one head, and on which line.
+
+    `score` is None where the file gives none, and the mean where it gives several, `measured` of
+    them. `layer` and `head` are as they were read, so that they may be no heads at all.
+    """
+
+    line: int
+    layer: Any
+    head: Any
+    score: float | None = None
+    measured: int = 1
+
+
+@dataclass(frozen=True)
+class HeadsFile:
+    """A file of heads, in the order of its lines.
+
+    Attributes:
+        place: the file as it was named, with `#PART` where one was.
+        format: `csv`, `json`, `tuples`, `retrieval`, `duo-attention`, `yaml`, `important_heads` or
+            the name of a list of scores such as `next_tok_attn`.
+        entries: the heads; of `duo-attention` key-value heads.
+    """
+
+    place: str
+    format: str
+    entries: tuple[Entry, ...]
+
+    def heads(self, geometry: Geometry | None = None) -> tuple[Head, ...]:
+        """The heads in the file's order; InputError with the line for what is no head (with
+        `geometry`, of such a model), for a head that is listed twice, and for none at all."""
+        lines: dict[Head, int] = {}
+        for entry in self.entries:
+            where = f"{self.place}, line {entry.line}"
+            try:
+                head = Head(_whole(entry.layer), _whole(entry.head))
+                if geometry is not None:
+                    geometry.check(head)
+            except InputError as error:
+                raise InputError(f"{where}: {error}; correct or delete the line") from error
+            if head in lines:
+                raise InputError(
+                    f"{where}: head {head} is already on line {lines[head]}; delete one of the two"
+                )
+            lines[head] = entry.line
+        if not lines:
+            raise InputError(f"{self.place}: lists no heads; add at least one")
+        return tuple(lines)
+
+    @property
+    def scored(self) -> bool:
+        """Whether every head has a score."""
+        return all(entry.score is not None for entry in self.entries)
+
+
+def split_part(spec: str | PathLike[str]) -> tuple[Path, str]:
+    """The file that `FILE` or `FILE#PART` names, and the part; empty where none is named."""
+    path, part = Path(spec), ""
+    if "#" in str(spec) and not exists(path):
+        place, _, part = str(spec).rpartition("#")
+        path = Path(place)
+    return path, part
+
+
+def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
+    """The heads in a file, of whatever format (see `FORMATS`).
+
+    `FILE#PART` names one of several lists of scores in it, such as `end_tok_attn`. Raises
+    `InputError` with the line for a file that cannot be read or has none of the formats.
+    """
+    path, part = split_part(spec)
+    text = _read_text(path)
+    start = text.lstrip()[:1]
+    if part and start != "{":
+        raise InputError(f"{path}: holds a single list, so there is no {part!r}; leave #{part} out")
+    if start in ("{", "["):
+        kind, entries = _of_json(path, text, part)
+    elif start == "(":
+        kind, entries = _of_json(path, f"[{text}]", "")
+    elif any(map(_YAML.fullmatch, text.split("\n"))):
+        kind, entries = "yaml", _yaml_entries(path, text)
+    elif _is_numbers(text):
+        kind, entries = "duo-attention", _number_entries(path, text)
+    elif path.suffix == ".json":
+        kind, entries = _of_json(path, text, part)
+    else:
+        kind, entries = "csv", _csv_entries(path, text)
+    return HeadsFile(str(spec), kind, tuple(entries))
+
+
+def _csv_entries(file: Path, text: str) -> Iterator[Entry]:
+    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        for name in ("layer", "head"):
+            if name not in header:
+                raise InputError(
+                    f"{file}, line 1: there is no column '{name}'; let the first line name the "
+                    f"columns layer and head, or write one of the other formats: {FORMATS}"
+                )
+        layer, head = header.index("layer"), header.index("head")
+        score = header.index("score") if "score" in header else None
+        for row in reader:
+            if not row:
+                continue
+            if len(row) <= max(layer, head):
+                raise InputError(
+                    f"{file}, line {reader.line_num}: has {len(row)} cells, but the header "
+                    f"names {len(header)}; give every line a layer and a head"
+                )
+            value = row[score].strip() if score is not None and score < len(row) else ""
+            yield _entry(file, reader.line_num, row[layer], row[head], value or None)
+    except csv.Error as error:
+        raise InputError(
+            f"{file}, line {reader.line_num}: is no line of a table ({error}); correct it"
+        ) from error
+
+
+def _is_numbers(text: str) -> bool:
+    """Whether the first line that is not empty holds numbers separated by tabs, or one of many."""
+    first, *more = [line for line in text.split("\n") if line.strip()] or [""]
+    cells = first.split("\t")
+    return len(cells) + len(more) > 1 and any(_number(cell) is not None for cell in cells)
+
+
+def _number_entries(file: Path, text: str) -> Iterator[Entry]:
+    width = layer = 0
+    for line, row in enumerate(text.split("\n"), 1):
+        if not row.strip():
+            continue
+        cells = row.rstrip("\r").split("\t")
+        width = width or len(cells)
+        if len(cells) != width:
+            raise InputError(
+                f"{file}, line {line}: has {len(cells)} numbers and the first line {width}; give "
+                "every layer one number a key-value head"
+            )
+        for head, cell in enumerate(cells):
+            yield _entry(file, line, layer, head, cell)
+        layer += 1
+
+
+def _yaml_entries(file: Path, text: str) -> Iterator[Entry]:
+    """The heads on the one line that counts: no YAML beyond it is read, so none is carried out."""
+    named = [
+        (line, match["value"])
+        for line, row in enumerate(text.split("\n"), 1)
+        if (match := _YAML.fullmatch(row))
+    ]
+    (line, written), *others = named
+    where, fix = f"{file}, line {line}", 'write attn_head_set: "14-22,13-16"'
+    if others:
+        raise InputError(f"{where}: attn_head_set stands on line {others[0][0]} too; delete one")
+    if (value := _QUOTED.fullmatch(written)) is None:
+        raise InputError(f"{where}: {written.strip()!r} is no text on this line; {fix}")
+    listed = next(part for part in value.groups() if part is not None)
+    for part in listed.split(",") if listed.strip() else ():
+        if (head := _DASHED.fullmatch(part)) is None:
+            raise InputError(f"{where}: {part!r} is not a head LAYER-HEAD; {fix}")
+        yield _entry(file, line, int(head[1]), int(head[2]), None)
+
+
+def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
+    """The format of a JSON text, or of Python's lists of tuples, and its entries."""
+    tuples = re.match(r"[\s\[]*\(", text) is not None
+    if tuples:  # the same but for parentheses and a comma at the end
+        text = re.sub(r"\)(\s*)\(", r"),\1(", text).translate({ord("("): "[", ord(")"): "]"})
+        text = re.sub(r",(\s*\])", r"\1", text)
+    fix = "write tuples such as [(5, 3, 0.7), (7, 11, 0.6)]" if tuples else _WRITE
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{file}, line {error.lineno}: is not valid JSON ({error.msg}); {fix}"
+        ) from error
+    except ValueError as error:  # a whole number of thousands of digits
+        raise InputError(f"{file}: is not valid JSON ({error}); {fix}") from error
+    except RecursionError as error:
+        raise InputError(f"{file}: is nested too deeply to be a list of heads") from error
+    if text[_skip(text, 0)] == "[":
+        items = list(_items(text, _skip(text, 0)))
+        triples = bool(items) and all(isinstance(i, list) and len(i) == 3 for _, i in items)
+        return "tuples" if tuples or triples else "json", _list_entries(file, items)
+    members = list(_members(text, _skip(text, 0))) if text[_skip(text, 0)] == "{" else []
+    at = {key: position for _, key, position in members}
+    if part or (NEXT_TOKEN in at and "heads" not in at):
+        return _named_list(file, text, at, part or NEXT_TOKEN)
+    if "heads" in at and text[at["heads"]] == "[":
+        # As commands print them: all heads in the order of their ranking, or those selected.
+        listed = _list_entries(file, _items(text, at["heads"]))
+        return "json", (entry._replace(score=None) for entry in listed)
+    if important := _IMPORTANT.search(text):  # at any depth; no text of JSON looks like it
+        return "important_heads", _list_entries(file, _items(text, important.end()))
+    if at and all(map(_DASHED.fullmatch, at)):
+        return "retrieval", _retrieval_entries(file, text, members)
+    raise InputError(
+        f"{file}, line 1: holds neither a list of heads nor an object with the list 'heads', nor "
+        f"one of the other formats: {FORMATS}"
+    )
+
+
+def _named_list(
+    file: Path, text: str, at: dict[str, int], name: str
+) -> tuple[str, Iterable[Entry]]:
+    lists = [key for key, position in at.items() if text[position] == "["]
+    if name not in lists:
+        known = " or ".join(f"#{key}" for key in lists)
+        raise InputError(
+            f"{file}: holds no list {name!r}; "
+            + (f"name {known}" if known else f"leave #{name} out")
+        )
+    items = list(_items(text, at[name]))
+    for line, item in items:
+        if not isinstance(item, dict) or _numeric(item.get("score")) is None:
+            raise InputError(
+                f"{file}, line {line}: {_shown(item)} is not a head with a score; write "
+                '{"layer": 5, "head_idx": 3, "score": 0.7}'
+            )
+    return name, _list_entries(file, items)
+
+
+def _retrieval_entries(
+    file: Path, text: str, members: Iterable[tuple[int, str, int]]
+) -> Iterator[Entry]:
+    for line, key, position in members:
+        value, _ = _DECODE(text, position)
+        scores = value if isinstance(value, list) else [value]
+        if not scores or any(_numeric(score) is None for score in scores):
+            raise InputError(
+                f"{file}, line {line}: head {key} has {_shown(value)}, which is no list of finite "
+                f'numbers; write "{key}": [0.5, 0.25]'
+            )
+        layer, _, head = key.partition("-")
+        mean = fsum(score / len(scores) for score in scores)
+        yield Entry(line, int(layer), int(head), mean, len(scores))
+
+
+def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entry]:
+    for line, item in items:
+        match item:
+            case {"selected": False}:
+                continue
+            case {"layer": layer, "head": head} | {"layer": layer, "head_idx": head}:
+                yield _entry(file, line, layer, head, item.get("score"))
+            case [layer, head]:
+                yield _entry(file, line, layer, head, None)
+            case [layer, head, score]:
+                yield _entry(file, line, layer, head, score)
+            case str():
+                layer, _, head = item.partition(".")
+                yield _entry(file, line, layer, head, None)
+            case _:
+                raise InputError(
+                    f'{file}, line {line}: {_shown(item)} is not a head; write {{"layer": 5, '
+                    '"head": 3}'
+                )
+
+
+def _entry(file: Path, line: int, layer: Any, head: Any, score: Any) -> Entry:
+    value = _number(score) if isinstance(score, str) else _numeric(score)
+    if score is not None and value is None:
+        raise InputError(
+            f"{file}, line {line}: the score of head {layer}.{head} is {_shown(score)}, which is "
+            "no finite number; correct it"
+        )
+    return Entry(line, layer, head, value)
+
+
+def _numeric(value: Any) -> float | None:
+    """A JSON number as a float; None for anything else, and for what is not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if isfinite(number) else None
+
+
+def _number(text: str) -> float | None:
+    """A number that is written; None for anything else, and for what is not finite."""
+    try:
+        return _numeric(float(text))
+    except ValueError:
+        return None
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _whole(cell: Any) -> Any:
+    if isinstance(cell, str):
+        digits = cell.strip()
+        short = digits.isascii() and digits.isdigit() and len(digits) < 10
+        return int(digits) if short else cell
+    return cell
+
+
+def _read_text(file: Path) -> str:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{file}, line {line}: is not valid UTF-8; save the file in UTF-8"
+        ) from error
+
+
+_DECODE = json.JSONDecoder().raw_decode
+
+
+def _items(text: str, start: int) -> Iterator[tuple[int, Any]]:
+    """The items of the list that begins at `start` of a valid JSON text, each with its line."""
+    line, last = 1, 0
+    position = _skip(text, start + 1)
+    while text[position] != "]":
+        line, last = line + text.count("\n", last, position), position
+        item, position = _DECODE(text, position)
+        yield line, item
+        position = _next(text, position)
+
+
+def _members(text: str, start: int) -> Iterator[tuple[int, str, int]]:
+    """The members of the object that begins at `start`: line, key, and where the value begins."""
+    line, last = 1, 0
+    position = _skip(text, start + 1)
+    while text[position] != "}":
+        line, last = line + text.count("\n", last, position), position
+        key, position = _DECODE(text, position)
+        position = _skip(text, _skip(text, position) + 1)  # over the colon
+        yield line, key, position
+        _, position = _DECODE(text, position)
+        position = _next(text, position)
+
+
+def _next(text: str, position: int) -> int:
+    """Where the next item begins, or its list or object ends, after a value."""
+    position = _skip(text, position)
+    return _skip(text, position + 1) if text[position] == "," else position
+
+
+def _skip(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()

@@ -1,0 +1,177 @@
+"""Heads and scores that others published, and ours in their formats: no model is needed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import warnings
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+
+from headscope.errors import Caution, InputError, naming
+from headscope.heads.files import HeadsFile
+from headscope.heads.geometry import Geometry, GroupedGeometry, Head, count_of
+from headscope.heads.scores import HeadScores
+from headscope.heads.sets import HeadSet
+from headscope.heads.store import Origin
+from headscope.options import Amount
+
+#: Formats that heads are written in; the last three are read by other tools.
+Format = Literal["csv", "json", "retrieval", "yaml", "duo-attention"]
+#: The format of scores of key-value heads.
+DUO_ATTENTION = "duo-attention"
+#: Formats whose order is that of the file, and which do not say what found the heads.
+_OWN = ("csv", "json")
+
+
+def geometry_of(file: HeadsFile) -> Geometry | None:
+    """The geometry that scores of all heads tell; None of anything else.
+
+    They are all if they fill layers × heads from 0.0 on without a gap, more than one of each: the
+    largest index of a list says nothing of the heads that it leaves out.
+    """
+    if file.format == DUO_ATTENTION or not file.scored:
+        return None
+    heads = file.heads()
+    layers, width = 1 + max(head.layer for head in heads), 1 + max(head.head for head in heads)
+    filled = layers > 1 and width > 1 and layers * width == len(heads)
+    return Geometry.uniform(layers, width) if filled else None
+
+
+def unknown_geometry(place: str, key_value: bool = False) -> InputError:
+    """The error for heads, or scores of key-value heads, of a model of unknown size."""
+    why = (
+        "scores of key-value heads do not say how many query heads share each"
+        if key_value
+        else "a list of heads does not say how many heads its model has, and the largest index + 1 "
+        "would give a wrong chance"
+    )
+    return InputError(
+        f"{place}: {why}; name a run or scores of all heads of that model beside it, or give "
+        "--geometry LAYERSxHEADS"
+    )
+
+
+def heads_of(
+    file: HeadsFile, known: Geometry | GroupedGeometry | None = None
+) -> HeadScores | HeadSet:
+    """The scores in a file, if it has one for every head of the model, else its heads as a set.
+
+    Scores of some heads are a set with the highest first; `csv` and `json` keep their order. Of
+    scores that are means of several `extra["measured"]` says how many. Scores of key-value heads
+    are those of each query head that shares one, which a `Caution` says. InputError for a file
+    of another model than `known`, or, without it, one that does not say how many heads there are.
+    """
+    known = known or geometry_of(file)
+    if known is None:
+        raise unknown_geometry(file.place, file.format == DUO_ATTENTION)
+    grouped = known if isinstance(known, GroupedGeometry) else GroupedGeometry(known)
+    if file.format == DUO_ATTENTION:
+        return _widened(file, grouped)
+    geometry = grouped.geometry
+    heads = file.heads(geometry)
+    if file.scored and len(heads) == geometry.total:
+        values, measured = np.full((2, *geometry.shape), np.nan)
+        for head, entry in zip(heads, file.entries, strict=True):
+            values[head.layer, head.head] = entry.score
+            measured[head.layer, head.head] = entry.measured
+        extra = {"measured": measured} if file.format == "retrieval" else {}
+        return HeadScores(geometry, values, _method(file), extra=extra)
+    if file.format in _OWN:
+        return HeadSet(geometry, heads)
+    if file.scored:
+        scored = zip(heads, file.entries, strict=True)
+        heads = tuple(head for head, _ in sorted(scored, key=lambda pair: -(pair[1].score or 0)))
+    return HeadSet(geometry, heads, Origin(_method(file)))
+
+
+def _method(file: HeadsFile) -> str:
+    return "scores of a file" if file.format in (*_OWN, "tuples") else file.format
+
+
+def _widened(file: HeadsFile, grouped: GroupedGeometry) -> HeadScores:
+    """The scores of layers × key-value heads as those of the query heads."""
+    geometry, last = grouped.geometry, file.entries[-1]
+    values = np.array([entry.score for entry in file.entries]).reshape(last.layer + 1, -1)
+    with naming(file.place):
+        if len(values) != geometry.layers:
+            raise InputError(
+                f"has {len(values)} lines, one a layer, but the model has {geometry}; name a file "
+                "of this model"
+            )
+        group = grouped.group(values.shape[1])
+    note = (
+        f"{file.place}: {values.shape[1]} key-value heads a layer; each of the {geometry.width} "
+        f"query heads has the score of its own, which {group} share"
+    )
+    warnings.warn(Caution(note), stacklevel=2)
+    config = {"key_value_heads": values.shape[1], "note": note}
+    return HeadScores(geometry, np.repeat(values, group, axis=1), file.format, config=config)
+
+
+# Writing
+
+
+def csv_text(heads: Iterable[tuple[Head, float | None]]) -> str:
+    """A table of `layer`, `head` and, where all have one, `score`, in this order."""
+    rows = list(heads)
+    scored = all(score is not None for _, score in rows)
+    file = io.StringIO(newline="")
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(("layer", "head", "score")[: 2 + scored])
+    table.writerows((head.layer, head.head, score)[: 2 + scored] for head, score in rows)
+    return file.getvalue()
+
+
+def json_text(heads: Iterable[tuple[Head, float | None]]) -> str:
+    """A JSON list of `{"layer": 5, "head": 3, "score": 0.7}`, one a line, in this order."""
+    rows = [
+        json.dumps({"layer": head.layer, "head": head.head}
+                   | ({} if score is None else {"score": score}))
+        for head, score in heads
+    ]  # fmt: skip
+    return "[\n" + ",\n".join(rows) + "\n]\n"
+
+
+def retrieval_text(scores: Iterable[tuple[Head, float]]) -> str:
+    """The format of retrieval heads: `{"5-3": [0.7]}`, one score a head."""
+    rows = [f'"{head.layer}-{head.head}": [{json.dumps(score)}]' for head, score in scores]
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def yaml_text(heads: Iterable[Head], model: str | None = None) -> str:
+    """The configuration of QRHead: `attn_head_set: "5-3,7-11"`, and the model's name if known."""
+    listed = ",".join(f"{head.layer}-{head.head}" for head in heads)
+    written = (sign if sign.isprintable() and sign not in '"\\' else f"\\U{ord(sign):08x}"
+               for sign in model or "")  # fmt: skip
+    named = "" if model is None else 'model_name_or_path: "' + "".join(written) + '"\n'
+    return f'attn_head_set: "{listed}"\n{named}'
+
+
+def duo_attention_text(
+    ranked: Iterable[tuple[Head, float]], grouped: GroupedGeometry, groups: int, k: Amount | None
+) -> tuple[str, int]:
+    """DuoAttention's table of `groups` key-value heads a layer, and how many of them are 1.
+
+       Those are the full-attention heads.
+    A key-value head takes the highest of its query heads' scores; the first `k` (a number or a
+       share of the key-value heads, None: all that are in `ranked`) are 1, the others 0. Equal ones
+       come in the order of `ranked`.
+    """
+    group = grouped.group(groups)
+    # In falling order the first query head of a key-value head has the highest score.
+    falling = sorted(ranked, key=lambda scored: -scored[1])
+    order = list(dict.fromkeys((head.layer, head.head // group) for head, _ in falling))
+    count = len(order) if k is None else count_of(k, grouped.geometry.layers * groups)
+    if count > len(order):
+        raise InputError(
+            f"k = {k} asks for {count} key-value heads, but the heads lie in {len(order)}; use a "
+            "smaller k or scores of all heads"
+        )
+    table = np.zeros((grouped.geometry.layers, groups))
+    for place in order[:count]:
+        table[place] = 1
+    return "".join("\t".join(f"{value:.18e}" for value in row) + "\n" for row in table), count
