@@ -1,8 +1,8 @@
 """The pictures of the page on the explorer, of a real server in a headless Chromium.
 
-    headscope find translation-score --pair en-de --pair de-en --limit 60 --out RUN
-    headscope explore --no-browser --heads RUN --pair en-de --pin 5.3
-    python docs/tools/explore.py ADDRESS
+headscope find translation-score --pair en-de --pair de-en --limit 60 --out RUN
+headscope explore --no-browser --heads RUN --pair en-de --pin 5.3
+python docs/tools/explore.py ADDRESS
 """
 
 from __future__ import annotations
