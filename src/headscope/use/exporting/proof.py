@@ -11,7 +11,7 @@ import gc
 import importlib.util
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Gate
 from headscope.lm.batching import collate
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.hollow import loader_of
+from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.weights import changeable_weights
+from headscope.lm.weights import changeable_weights, dequantised_weight
 from headscope.results.export import ExportProof
 from headscope.use.exporting.scaling import channel_factors
 
@@ -45,6 +47,10 @@ _MOST_TOKENS = 64
 # their dtype and of sums in another order.
 _LEAST_EXACT = 1e-1
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
+# A low-rank change is added to what the model computes: sums in another order.
+_LOW_RANK = 1e-5
+# How many times the measured noise of rounding a difference may be.
+_SLACK = 4
 # Between models with the very same numbers as weights, of sums in another order alone: in half.
 _SAME_WEIGHTS_HALF = 2e-2
 #: What a model needs, as a multiple of its weights: buffers, activations of a few tokens, logits.
@@ -69,6 +75,7 @@ class ProofReference:
     device: torch.device
     attention: str | None = None
     folded: tuple[torch.Tensor, ...] | None = None
+    added: tuple[torch.Tensor, ...] | None = None
 
     @classmethod
     def of(
@@ -78,10 +85,12 @@ class ProofReference:
         feed_forward: NDArray[np.float32] | None = None,
         texts: Sequence[str] = TEXTS,
         rounded: torch.dtype | None = None,
+        low_rank: bool = False,
     ) -> ProofReference:
         """Run a loaded model on the texts, each by itself, with and without the gate.
 
-        `rounded` is the dtype of a checkpoint's folded weights; None for an adapter.
+        `rounded` is the dtype of a checkpoint's folded weights; None for an adapter. With
+        `low_rank` the noise of a LoRA adapter is measured too.
         """
         tokens = tuple(tuple(lm.encode(text)[:_MOST_TOKENS]) for text in texts)
         tokens = tuple(ids for ids in tokens if ids)
@@ -91,31 +100,42 @@ class ProofReference:
         with lm.gated(gate), _parts_gated(lm, feed_forward):
             gated = _logits(lm.model, tokens)
         folded = None if rounded is None else _folded(lm, gate, feed_forward, rounded, tokens)
+        added = None
+        if low_rank:
+            with _change_added(lm, gate):
+                added = _logits(lm.model, tokens)
         config = lm.model.config.get_text_config(decoder=True)
         kernel = getattr(config, "_attn_implementation", None)
-        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded)
+        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded, added)
 
 
 def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> ExportProof:
     """Compare an export with the gated model.
 
     `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
-    more than rounding explains.
+    more than rounding explains: for a LoRA adapter 1e-5 of the largest logit, one rounding of it,
+    or a few times the noise that was measured.
     """
     logits = _logits(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
-    if reference.folded is not None:
-        share = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF)
+    noise = None
+    if reference.added is not None:
+        noise = _difference(reference.added, reference.gated)
+        exact = max(_LOW_RANK, torch.finfo(reference.dtype).eps)
+        allowed = max(exact * largest, _SLACK * noise)
+        off = _difference(logits, reference.gated)
+    elif reference.folded is not None:
+        allowed = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF) * largest
         off = _difference(logits, reference.folded)
     else:
-        share = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in (reference.dtype, rounded))
+        dtypes = (reference.dtype, rounded)
+        allowed = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in dtypes) * largest
         off = _difference(logits, reference.gated)
     same = [
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
         for mine, theirs in zip(logits, reference.gated, strict=True)
     ]
     positions = sum(map(len, reference.tokens))
-    allowed = share * largest
     proof = ExportProof(
         largest_difference=_difference(logits, reference.gated),
         untouched_difference=_difference(logits, reference.untouched),
@@ -125,6 +145,7 @@ def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> Expo
         dtype=str(reference.dtype).removeprefix("torch."),
         allowed=allowed,
         rounded_to=str(rounded).removeprefix("torch."),
+        noise=noise,
     )
     # Written so that NaN fails too.
     if not off <= allowed:
@@ -160,6 +181,39 @@ def read_checkpoint(folder: Path, reference: ProofReference, device_map: str | N
         if report.get(kind):
             raise InputError(f"{folder}: {kind.replace('_', ' ')} on loading: {report[kind]}")
     return model.eval() if device_map is not None else model.to(reference.device).eval()
+
+
+@contextlib.contextmanager
+def lora_loaded(base: Any, folder: Path, projections: Sequence[str]) -> Iterator[Any]:
+    """A base model under a LoRA adapter by stock PEFT, as it was before outside of the context.
+
+    Raises `InputError` unless PEFT puts the adapter on these projections, by their qualified names,
+    and leaves every weight of the base untouched.
+    """
+    before = _weights(base)
+    model = read_adapter(base, folder)
+    found = {name for name, module in base.named_modules() if hasattr(module, "lora_A")}
+    try:
+        if found != set(projections):
+            others = sorted(found.symmetric_difference(projections))
+            raise InputError(
+                f"PEFT puts the adapter on other modules than the gated ones ({others[0]}), so it "
+                "is not written; export with --as checkpoint"
+            )
+        yield model
+    finally:
+        model.unload()
+    if _weights(base) != before:
+        raise InputError(
+            "weights of the base model were changed under the adapter, so it is not written; "
+            "export with --as checkpoint"
+        )
+
+
+def _weights(model: Any) -> dict[str, tuple[int, int]]:
+    """Of every parameter which object it is, and how often it was written to."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name: (id(parameter), parameter._version) for name, parameter in parameters}
 
 
 def read_adapter(base: Any, folder: Path) -> Any:
@@ -236,6 +290,28 @@ def _folded(
         finally:
             for weight, before in held:
                 weight.copy_(before)
+
+
+@contextlib.contextmanager
+def _change_added(lm: LanguageModel, gate: Gate) -> Iterator[None]:
+    """Inside, W_O's output has W_O times (gate - 1) times its input added, computed in 32 bits."""
+
+    def hooks() -> Iterator[Any]:
+        for site in lm.sites:
+            change = channel_factors(site, gate) - 1
+            if bool((change != 0).any()):
+                yield site.projection.register_forward_hook(adding(change))
+
+    def adding(change: torch.Tensor) -> Callable[..., torch.Tensor]:
+        def add(projection: Any, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+            states = args[0].float() * change.to(args[0].device)
+            product = functional.linear(states, dequantised_weight(projection).to(states.device))
+            return (output.float() + product).to(output.dtype)
+
+        return add
+
+    with hooked(hooks()):
+        yield
 
 
 def _parts_gated(
