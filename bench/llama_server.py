@@ -174,7 +174,7 @@ def compared(
 ) -> list[dict[str, Any]]:
     """Greedy tokens of a server and of the gated model, by the scales of the adapters.
 
-    The server is given the token ids of headscope. Gates of several adapters change different heads.
+    The server gets the token ids of headscope. Gates of several adapters change different heads.
     """
     how = GenerateConfig(new_tokens, stop_at_newline=False)
     options = ["--lora", ",".join(map(str, adapters.values())), "--lora-init-without-apply"]

@@ -256,3 +256,24 @@ def test_a_file_for_llama_cpp_has_its_names_and_the_same_numbers(tmp_path: Path)
         lm.model.config.model_type = "bitnet2"
         lora_adapter(lm, drawn(lm), tmp_path / "other", gguf=True)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_table_says_of_which_architectures_an_adapter_is_the_gate() -> None:
+    from headscope.lm.registered import Trial, try_all
+    from headscope.studies.architectures import lora_markdown
+    from headscope.use.exporting.lora_check import LoraCheck, lora_check
+
+    (trial,) = try_all(["gpt2"], lora_check, ["peft"])
+    assert trial.outcome == "passes" and trial.measured.projections == ("Conv1D",)
+    assert trial.measured.equal and trial.measured.difference < 1e-5
+    model = build("llama")
+    model.model.layers[1].self_attn.o_proj = Mixing(model.model.layers[1].self_attn.o_proj)
+    refused = lora_check(LanguageModel.wrap(model, check=False))
+    assert refused.projections == ("Linear", "Mixing") and not refused.equal
+    assert "neither a Linear nor a Conv1D" in refused.reason
+    wrong = LoraCheck(("Linear",), 0.1)
+    page = lora_markdown({"one": wrong}, [trial, Trial("two", "passes", measured=refused),
+                                          Trial("three", "refused")])  # fmt: skip
+    assert "| one | Linear | 0.1 | **differs** |" in page
+    assert "Of the 3 registered architectures (below) 2 are loaded, and 1 of these" in page
+    assert "| two | Linear, Mixing | – | model.layers.1.self_attn.o_proj is a Mixing" in page

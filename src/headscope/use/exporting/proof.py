@@ -96,14 +96,14 @@ class ProofReference:
         tokens = tuple(ids for ids in tokens if ids)
         if not tokens:
             raise InputError(f"the tokenizer of {lm.name} makes no tokens of any text")
-        untouched = _logits(lm.model, tokens)
+        untouched = logits_of(lm.model, tokens)
         with lm.gated(gate), _parts_gated(lm, feed_forward):
-            gated = _logits(lm.model, tokens)
+            gated = logits_of(lm.model, tokens)
         folded = None if rounded is None else _folded(lm, gate, feed_forward, rounded, tokens)
         added = None
         if low_rank:
             with _change_added(lm, gate):
-                added = _logits(lm.model, tokens)
+                added = logits_of(lm.model, tokens)
         config = lm.model.config.get_text_config(decoder=True)
         kernel = getattr(config, "_attn_implementation", None)
         return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded, added)
@@ -116,29 +116,29 @@ def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> Expo
     more than rounding explains: for a LoRA adapter 1e-5 of the largest logit, one rounding of it,
     or a few times the noise that was measured.
     """
-    logits = _logits(model, reference.tokens)
+    logits = logits_of(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
     noise = None
     if reference.added is not None:
-        noise = _difference(reference.added, reference.gated)
+        noise = largest_difference(reference.added, reference.gated)
         exact = max(_LOW_RANK, torch.finfo(reference.dtype).eps)
         allowed = max(exact * largest, _SLACK * noise)
-        off = _difference(logits, reference.gated)
+        off = largest_difference(logits, reference.gated)
     elif reference.folded is not None:
         allowed = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF) * largest
-        off = _difference(logits, reference.folded)
+        off = largest_difference(logits, reference.folded)
     else:
         dtypes = (reference.dtype, rounded)
         allowed = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in dtypes) * largest
-        off = _difference(logits, reference.gated)
+        off = largest_difference(logits, reference.gated)
     same = [
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
         for mine, theirs in zip(logits, reference.gated, strict=True)
     ]
     positions = sum(map(len, reference.tokens))
     proof = ExportProof(
-        largest_difference=_difference(logits, reference.gated),
-        untouched_difference=_difference(logits, reference.untouched),
+        largest_difference=largest_difference(logits, reference.gated),
+        untouched_difference=largest_difference(logits, reference.untouched),
         largest_logit=largest,
         same_choice=sum(same) / positions,
         positions=positions,
@@ -248,7 +248,8 @@ def let_go() -> None:
         torch.cuda.empty_cache()
 
 
-def _logits(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
+def logits_of(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
+    """Logits behind every token of each text by itself, float32 (T, V) on the CPU."""
     logits = []
     with evaluating(model), torch.no_grad():
         for ids in tokens:
@@ -286,7 +287,7 @@ def _folded(
                 exact = torch.promote_types(rounded, torch.float32)
                 product = weight.to(exact) * factors.to(weight.device, exact)
                 weight.copy_(product.to(rounded))
-            return _logits(lm.model, tokens)
+            return logits_of(lm.model, tokens)
         finally:
             for weight, before in held:
                 weight.copy_(before)
@@ -322,7 +323,7 @@ def _parts_gated(
     return feed_forward_gated(lm, torch.from_numpy(np.array(feed_forward, dtype=np.float32)))
 
 
-def _difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
+def largest_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
     """The largest absolute difference; NaN if there is one anywhere."""
     differences = [(a - b).abs().max() for a, b in zip(first, second, strict=True)]
     return float(torch.stack(differences).max())
