@@ -95,7 +95,7 @@ def main() -> None:
                 "heads": lm.geometry.counts,
             },
             "adapters": [
-                {key: adapter[key] for key in ("name", "heads", "rank", "largest_difference")}
+                {key: adapter[key] for key in ("name", "heads", "lora_rank", "check")}
                 for adapter in exported["adapters"]
             ],
             "prompts": len(PROMPTS),

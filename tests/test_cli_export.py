@@ -99,8 +99,9 @@ def test_lora_adapters_are_written_and_compared(
     names = ["head-0-0", "head-0-2", "head-1-1"]
     assert [one["name"] for one in told["adapters"]] == names
     assert [one["heads"] for one in told["adapters"]] == [["0.0"], ["0.2"], ["1.1"]]
-    assert {one["rank"] for one in told["adapters"]} == {16}
-    assert all(one["largest_difference"] <= one["allowed"] for one in told["adapters"])
+    assert {one["lora_rank"] for one in told["adapters"]} == {16}
+    checks = [one["check"] for one in told["adapters"]]
+    assert all(check["largest_difference"] <= check["allowed"] for check in checks)
     assert told["path"] == str(tmp_path / "each" / "adapters")
     assert sorted(path.name for path in Path(told["path"]).iterdir()) == names
     assert "head-0-2" in command("report", tmp_path / "each", "--json").out or (
@@ -120,7 +121,7 @@ def test_every_set_has_an_adapter_of_its_name(
     said = command(*arguments, *sets, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     told = json.loads(said.out)
-    assert [(one["name"], one["heads"], one["rank"]) for one in told["adapters"]] == [
+    assert [(one["name"], one["heads"], one["lora_rank"]) for one in told["adapters"]] == [
         ("es", ["0.1", "0.2"], 32),
         ("soft", ["0.3", "1.1"], 16),
     ]

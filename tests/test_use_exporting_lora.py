@@ -275,5 +275,6 @@ def test_a_table_says_of_which_architectures_an_adapter_is_the_gate() -> None:
     page = lora_markdown({"one": wrong}, [trial, Trial("two", "passes", measured=refused),
                                           Trial("three", "refused")])  # fmt: skip
     assert "| one | Linear | 0.1 | **differs** |" in page
-    assert "Of the 3 registered architectures (below) 2 are loaded, and 1 of these" in page
+    assert "3 registered architectures (below) 2 are loaded. 1 of these have" in page
+    assert "Conv1D (1)" in page
     assert "| two | Linear, Mixing | – | model.layers.1.self_attn.o_proj is a Mixing" in page

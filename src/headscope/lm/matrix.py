@@ -177,13 +177,8 @@ def _of_caches(*counts: tuple[int, int] | None) -> str:
     return f"the model's own logits change with a {' or '.join(own)} cache" if own else ""
 
 
-def matrix(
-    names: Sequence[str] = ARCHITECTURES, also: Callable[[str, LanguageModel], None] | None = None
-) -> list[ArchitectureReport]:
-    """Check a tiny random model of each architecture, each under its own default kernel.
-
-    `also` is called with the name and the model of each.
-    """
+def matrix(names: Sequence[str] = ARCHITECTURES) -> list[ArchitectureReport]:
+    """Check a tiny random model of each architecture, each under its own default kernel."""
     reports = []
     for name in names:
         lm = LanguageModel.wrap(build(name), name=name, check=False)
@@ -195,8 +190,6 @@ def matrix(
             note = 'peaks need attn_implementation="eager"'
         report = check_model(lm, note, gradient=True)
         reports.append(dataclasses.replace(report, name=name))
-        if also is not None:
-            also(name, lm)
     return reports
 
 

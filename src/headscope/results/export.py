@@ -87,9 +87,8 @@ class ExportedAdapter(Record):
 
     name: str
     heads: tuple[str, ...]
-    rank: int
-    largest_difference: float | None
-    allowed: float | None
+    written: ExportedFiles = entry(flat="")
+    check: ExportProof | None
 
 
 @dataclass(frozen=True)

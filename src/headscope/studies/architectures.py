@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from headscope.studies.study import OUT_FILE, Study
 
 if TYPE_CHECKING:
     from headscope.lm.matrix import ArchitectureReport
-    from headscope.lm.model import LanguageModel
     from headscope.lm.registered import Trial
     from headscope.use.exporting.lora_check import LoraCheck
 
@@ -50,7 +50,9 @@ def architectures(
     config: Architectures, out: Path | None, progress: Progress
 ) -> ArchitecturesResult:
     """Check them all, and write the page to `out` if that is given; the command's result."""
+    from headscope.lm.architectures import ARCHITECTURES, build
     from headscope.lm.matrix import matrix
+    from headscope.lm.model import LanguageModel
     from headscope.lm.registered import registered, try_all
     from headscope.use.exporting.lora_check import lora_check
 
@@ -62,12 +64,9 @@ def architectures(
             trials.append(trial)
             progress("architectures", len(trials), len(names))
     versions = {"transformers": str(collect_provenance()["transformers"])}
-    checks: dict[str, LoraCheck] = {}
-
-    def check(name: str, lm: LanguageModel) -> None:
-        checks[name] = lora_check(lm)
-
-    reports = matrix(also=check if with_peft else None)
+    reports = matrix()
+    models = (LanguageModel.wrap(build(name), check=False) for name in ARCHITECTURES * with_peft)
+    checks = {name: lora_check(lm) for name, lm in zip(ARCHITECTURES, models, strict=False)}
     result = ArchitecturesResult(
         signature=str(Signature.of("architectures", {}, versions)),
         run=None if out is None else str(out),
@@ -114,11 +113,12 @@ def lora_markdown(checks: Mapping[str, LoraCheck], trials: Sequence[Trial] = ())
     if measured:
         equal = [trial for trial in measured if trial.measured.equal]
         most = max((trial.measured.difference for trial in equal), default=0.0)
+        kinds = Counter(kind for trial in equal for kind in trial.measured.projections)
         lines += [
             "",
-            f"Of the {len(trials)} registered architectures (below) {len(measured)} are loaded, "
-            f"and {len(equal)} of these have adapters with equal logits, at most {most:.1g} apart: "
-            f"{', '.join(trial.name for trial in equal)}.",
+            f"Of the {len(trials)} registered architectures (below) {len(measured)} are loaded. "
+            f"{len(equal)} of these have adapters with equal logits, at most {most:.1g} apart, as "
+            f"output projections {', '.join(f'{kind} ({n})' for kind, n in kinds.most_common())}.",
         ]
         others = [trial for trial in measured if not trial.measured.equal]
         if others:

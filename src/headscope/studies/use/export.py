@@ -209,7 +209,17 @@ def use_export(
             written=written,
             check=proof,
             check_note=note,
-            adapters=None if "" in adaptations else work.described(files, proofs),
+            adapters=None
+            if "" in adaptations
+            else tuple(
+                ExportedAdapter(
+                    name=name,
+                    heads=tuple(map(str, each.gate.changed_heads())),
+                    written=files[name],
+                    check=proofs.get(name),
+                )
+                for name, each in adaptations.items()
+            ),
         )
 
     inputs = model_inputs(hollow)
@@ -371,21 +381,6 @@ class _Export:
                 self.run.append_part(WRITTEN, name or config.form, encode(files))
             finish_folder(staged, self.place)
         return written, proofs, note if config.check else "not asked for"
-
-    def described(
-        self, files: Mapping[str, ExportedFiles], proofs: Mapping[str, ExportProof]
-    ) -> tuple[ExportedAdapter, ...]:
-        """What a result says of each of several adapters."""
-        return tuple(
-            ExportedAdapter(
-                name=name,
-                heads=tuple(str(head) for head in adaptation.gate.changed_heads()),
-                rank=files[name].lora_rank or 0,
-                largest_difference=proofs[name].largest_difference if name in proofs else None,
-                allowed=proofs[name].allowed if name in proofs else None,
-            )
-            for name, adaptation in self.adaptations.items()
-        )
 
     def _reads_loaded(self) -> bool:
         """Whether weights are taken from the loaded model, since those of the files are none."""
@@ -639,20 +634,17 @@ def _written(result: ExportedModel) -> Table:
 def _adapters(adapters: Sequence[ExportedAdapter]) -> list[Table]:
     if not adapters:
         return []
-    rows = (
-        (
-            adapter.name,
-            f"{', '.join(adapter.heads[:NAMED])}{', …' if len(adapter.heads) > NAMED else ''}; "
-            f"rank {adapter.rank}"
-            + (
-                ""
-                if adapter.largest_difference is None
-                else f"; logits differ by {number(adapter.largest_difference)}"
-            ),
-        )
-        for adapter in adapters
-    )
-    return [one_column("Adapters", "heads", rows, "Each is a folder in the export's path")]
+    rows = {}
+    for adapter in adapters:
+        more = ", \u2026" if len(adapter.heads) > NAMED else ""
+        about_it = [
+            f"{', '.join(adapter.heads[:NAMED])}{more}",
+            f"rank {adapter.written.lora_rank}",
+        ]
+        if adapter.check is not None:
+            about_it.append(f"logits differ by {number(adapter.check.largest_difference)}")
+        rows[adapter.name] = "; ".join(about_it)
+    return [one_column("Adapters", "heads", rows.items(), "Each is a folder in the export's path")]
 
 
 def _comparison(result: ExportedModel) -> Table | NotMeasured:
