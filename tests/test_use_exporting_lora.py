@@ -159,23 +159,32 @@ def test_the_proof_measures_rounding_and_sees_a_wrong_adapter(
 ) -> None:
     lm = LanguageModel.wrap(build("llama").to(dtype), tokenizer(), check=False)
     gate = drawn(lm)
-    done = lora_adapter(lm, gate, tmp_path / "adapter")
+    lora_adapter(lm, gate, tmp_path / "adapter")
     reference = ProofReference.of(lm, gate, low_rank=True)
-    with lora_loaded(lm.model, tmp_path / "adapter", done.changed) as model:
+    with lora_loaded(lm.model, tmp_path / "adapter", gate, lm.sites) as model:
         proof = compare(reference, model, dtype)
     assert proof.noise is not None and proof.noise > 0
     assert proof.largest_difference <= proof.allowed < 0.2 * proof.untouched_difference
     if dtype == torch.float32:
         assert proof.allowed <= 2e-5 * proof.largest_logit
-    values = gate.values.copy()
-    values[0, 0], values[0, 1] = gate.values[0, 1], gate.values[0, 0]
-    assert values[0, 0] != values[0, 1]
-    lora_adapter(lm, Gate(lm.geometry, values), tmp_path / "wrong")
+    # By its logits: the same adapter at another scale.
     with (
         pytest.raises(InputError, match="differs from the gated one by up to"),
-        lora_loaded(lm.model, tmp_path / "wrong", done.changed) as model,
+        lora_loaded(lm.model, tmp_path / "adapter", gate, lm.sites) as model,
     ):
+        for module in model.modules():
+            if hasattr(module, "lora_A"):
+                module.set_scale("default", 0.7)
         compare(reference, model, dtype)
+    # By its numbers, where its logits differ by less than rounding: one head a little stronger.
+    values = gate.values.copy()
+    values[1, 1] += 0.001
+    lora_adapter(lm, Gate(lm.geometry, values), tmp_path / "wrong")
+    with (
+        pytest.raises(InputError, match=r"changes model\.layers\.1\.self_attn\.o_proj by up to"),
+        lora_loaded(lm.model, tmp_path / "wrong", gate, lm.sites),
+    ):
+        pass
     # The model is as it was.
     assert not any(hasattr(module, "lora_A") for module in lm.model.modules())
 
@@ -184,15 +193,15 @@ def test_the_proof_sees_an_adapter_on_other_modules_and_a_base_that_changed(
     tmp_path: Path,
 ) -> None:
     lm = wrapped("gpt2")
-    lora_adapter(lm, drawn(lm), tmp_path / "adapter")
-    names = [site.projection_name for site in lm.sites]
+    gate = drawn(lm)
+    lora_adapter(lm, gate, tmp_path / "adapter")
     config, _ = adapter(tmp_path / "adapter")
     assert config["fan_in_fan_out"] is True
-    with lora_loaded(lm.model, tmp_path / "adapter", names):
+    with lora_loaded(lm.model, tmp_path / "adapter", gate, lm.sites):
         pass
     with (
         pytest.raises(InputError, match="weights of the base model were changed"),
-        lora_loaded(lm.model, tmp_path / "adapter", names),
+        lora_loaded(lm.model, tmp_path / "adapter", gate, lm.sites),
         torch.no_grad(),
     ):
         lm.model.transformer.h[0].mlp.c_fc.weight.mul_(1)
@@ -201,7 +210,7 @@ def test_the_proof_sees_an_adapter_on_other_modules_and_a_base_that_changed(
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
     with (
         pytest.raises(InputError, match=r"on other modules than the gated ones \(.*mlp.c_proj\)"),
-        lora_loaded(lm.model, tmp_path / "adapter", names),
+        lora_loaded(lm.model, tmp_path / "adapter", gate, lm.sites),
     ):
         pass
 

@@ -374,7 +374,7 @@ class _Export:
                 )
         lm = None
         let_go()
-        proofs = self._compare(references, written, target) if references else {}
+        proofs = self._compare(references, target) if references else {}
         if target is staged:
             self.adaptation.gate.save_pretrained(self.run.path / "gate")
             for name, files in written.items():
@@ -444,10 +444,7 @@ class _Export:
         return written
 
     def _compare(
-        self,
-        references: Mapping[str, ProofReference],
-        written: Mapping[str, ExportedFiles],
-        folder: Path,
+        self, references: Mapping[str, ProofReference], folder: Path
     ) -> dict[str, ExportProof]:
         import torch
 
@@ -478,7 +475,8 @@ class _Export:
         for done, (name, reference) in enumerate(references.items(), 1):
             self._say("comparing", done, len(references) + 1)
             if self.config.form == "lora":
-                with lora_loaded(model, folder / name, written[name].changed) as adapted:
+                gate = self.adaptations[name].gate
+                with lora_loaded(model, folder / name, gate, self.hollow.sites) as adapted:
                     proofs[name] = compare(reference, adapted, rounded)
             else:
                 proofs[name] = compare(reference, model, rounded)

@@ -55,10 +55,10 @@ def lora_check(lm: LanguageModel) -> LoraCheck:
     with TemporaryDirectory() as folder:
         adapter = Path(folder) / "adapter"
         try:
-            done = lora_adapter(lm, gate, adapter)
+            lora_adapter(lm, gate, adapter)
             with lm.gated(gate):
                 wanted = logits_of(lm.model, rows)
-            with lora_loaded(lm.model, adapter, done.changed) as model:
+            with lora_loaded(lm.model, adapter, gate, lm.sites) as model:
                 found = logits_of(model, rows)
         except InputError as error:
             return LoraCheck(projections, reason=first_line(error))

@@ -31,8 +31,10 @@ from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.weights import changeable_weights, dequantised_weight
 from headscope.results.export import ExportProof
 from headscope.use.exporting.scaling import channel_factors
+from headscope.use.exporting.tensors import reads_rows
 
 if TYPE_CHECKING:
+    from headscope.lm.geometry import AttentionSite
     from headscope.lm.model import LanguageModel
 
 #: What the logits are compared on, beginning to end.
@@ -49,6 +51,8 @@ _LEAST_EXACT = 1e-1
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
 # A low-rank change is added to what the model computes: sums in another order.
 _LOW_RANK = 1e-5
+# Two products of the same numbers in 32 bits, as a share of the largest factor.
+_SAME_NUMBERS = 1e-6
 # How many times the measured noise of rounding a difference may be.
 _SLACK = 4
 # Between models with the very same numbers as weights, of sums in another order alone: in half.
@@ -184,22 +188,38 @@ def read_checkpoint(folder: Path, reference: ProofReference, device_map: str | N
 
 
 @contextlib.contextmanager
-def lora_loaded(base: Any, folder: Path, projections: Sequence[str]) -> Iterator[Any]:
+def lora_loaded(
+    base: Any, folder: Path, gate: Gate, sites: Sequence[AttentionSite]
+) -> Iterator[Any]:
     """A base model under a LoRA adapter by stock PEFT, as it was before outside of the context.
 
-    Raises `InputError` unless PEFT puts the adapter on these projections, by their qualified names,
-    and leaves every weight of the base untouched.
+    Raises `InputError` unless PEFT adds W_O times (gate - 1) to W_O of every layer with a changed
+    head, and leaves every weight of the base untouched. In 16 bits rounding alone may change logits
+    by more than a head does, so they would let a wrong adapter pass.
     """
+    factors = {site.projection_name: channel_factors(site, gate) for site in sites}
+    projections = {name for name, values in factors.items() if bool((values != 1).any())}
     before = _weights(base)
     model = read_adapter(base, folder)
     found = {name for name, module in base.named_modules() if hasattr(module, "lora_A")}
     try:
-        if found != set(projections):
+        if found != projections:
             others = sorted(found.symmetric_difference(projections))
             raise InputError(
                 f"PEFT puts the adapter on other modules than the gated ones ({others[0]}), so it "
                 "is not written; export with --as checkpoint"
             )
+        for name in sorted(projections):
+            layer = base.get_submodule(name)
+            added = layer.get_delta_weight("default").detach().float()
+            added = added.T if reads_rows(layer.base_layer) else added
+            weight = dequantised_weight(layer.base_layer)
+            off = float((added - weight * (factors[name] - 1).to(weight.device)).abs().max())
+            if not off <= _SAME_NUMBERS * float(weight.abs().max()):
+                raise InputError(
+                    f"the adapter changes {name} by up to {off:.3g} otherwise than the gate, so it "
+                    "is not written; export with --as checkpoint"
+                )
         yield model
     finally:
         model.unload()
