@@ -121,13 +121,13 @@ def told_version(server: str) -> str:
 
 
 @contextmanager
-def serving(path: Path, server: str) -> Iterator[str]:
-    """The address of a llama.cpp server that has read a file."""
+def serving(path: Path, server: str, *options: str) -> Iterator[str]:
+    """The address of a llama.cpp server that has read a file, with further options."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [server, "-m", str(path), "--host", "127.0.0.1", "--port", str(port)]
-    command += ["-c", "256", "-t", "1", "-ngl", "0", "--no-warmup"]
+    command += ["-c", "256", "-t", "1", "-ngl", "0", "--no-warmup", *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:

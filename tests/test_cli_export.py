@@ -79,6 +79,125 @@ def test_an_adapter_is_written_and_compared(command: Command, model: Path, tmp_p
     assert [one["gate"] for one in told["heads"]] == [0.5, 0.5]
 
 
+def test_lora_adapters_are_written_and_compared(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft", reason="adapters are read by PEFT")
+    arguments = ("use", "export", "--model", model, "--heads", "1.1,0.2,0.0", "--as", "lora")
+    said = command(*arguments, "--scale", 0.5, "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["path"] == str(tmp_path / "run" / "adapter") and told["as"] == "lora"
+    assert (told["lora_rank"], told["heads_in_rank_512"], told["rank"]) == (32, 4, None)
+    check = told["check"]
+    assert check["largest_difference"] <= check["allowed"] < 1e-4 < check["untouched_difference"]
+    card = (tmp_path / "run" / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert "Rank and alpha are 32" in card and "1 + s (g - 1)" in card and "lora" in card
+
+    said = command(*arguments, "--one-a-head", "--out", tmp_path / "each", "--json")
+    told = json.loads(said.out)
+    names = ["head-0-0", "head-0-2", "head-1-1"]
+    assert [one["name"] for one in told["adapters"]] == names
+    assert [one["heads"] for one in told["adapters"]] == [["0.0"], ["0.2"], ["1.1"]]
+    assert {one["lora_rank"] for one in told["adapters"]} == {16}
+    checks = [one["check"] for one in told["adapters"]]
+    assert all(check["largest_difference"] <= check["allowed"] for check in checks)
+    assert told["path"] == str(tmp_path / "each" / "adapters")
+    assert sorted(path.name for path in Path(told["path"]).iterdir()) == names
+    assert "head-0-2" in command("report", tmp_path / "each", "--json").out or (
+        "head-0-2" in (tmp_path / "each" / "report.html").read_text(encoding="utf-8")
+    )
+    for name in names:
+        peft.PeftConfig.from_pretrained(Path(told["path"]) / name)
+
+
+def test_every_set_has_an_adapter_of_its_name(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="adapters are read by PEFT")
+    soft = run_of_gate(tmp_path / "soft", [[1, 1, 1, 1.5], [1, 0.25, 1, 1]])
+    arguments = ("use", "export", "--model", model, "--as", "lora", "--json")
+    sets = ("--set", "es=0.1,0.2", "--set", f"soft={soft}")
+    said = command(*arguments, *sets, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert [(one["name"], one["heads"], one["lora_rank"]) for one in told["adapters"]] == [
+        ("es", ["0.1", "0.2"], 32),
+        ("soft", ["0.3", "1.1"], 16),
+    ]
+    # What a server with both of them does.
+    assert {(one["layer"], one["head"]): one["gate"] for one in told["heads"]} == {
+        (0, 1): 0.0,
+        (0, 2): 0.0,
+        (0, 3): 1.5,
+        (1, 1): 0.25,
+    }
+    assert "soft" in (tmp_path / "run/adapters/soft/README.md").read_text(encoding="utf-8")
+    again = json.loads(command(*arguments, *sets, "--out", tmp_path / "run").out)
+    assert again == told
+    # Another division of the same heads is another run.
+    said = command(*arguments, "--set", "a=0.1", "--out", tmp_path / "run")
+    assert said.code == 2
+
+
+def test_what_no_lora_adapter_can_hold_is_one_sentence_and_leaves_nothing(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    mask = run_of_gate(tmp_path / "mask", np.eye(2, 4), on="output")
+    save_file({"mask": np.array([1, 0], dtype=np.float32)}, mask / "feed_forward.safetensors")
+    lora = ("--as", "lora")
+    for arguments, message in (
+        ((*lora, "--gate", mask), "multiplies feed-forward parts too"),
+        ((*lora, "--heads", "0.1,0.2", "--rank-limit", 16), "its rank is 32, more than 16"),
+        ((*lora, "--heads", "0.1", "--set", "a=0.1"), "leave --heads, --gate and --one-a-head"),
+        ((*lora, "--set", "a/b=0.1"), "is not NAME=HEADS"),
+        ((*lora, "--set", "a=0.1", "--set", "a=0.2"), "names 'a' twice"),
+        (("--heads", "0.1", "--one-a-head"), "--one-a-head is for LoRA adapters"),
+        (("--heads", "0.1", "--rank-limit", 16), "--rank-limit is for LoRA adapters"),
+    ):
+        said = command("use", "export", "--model", model, *arguments, "--out", tmp_path / "run")
+        assert said.code == 2 and message in said.err and said.err.count("\n") == 1, said.err
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_lora_adapter_of_a_quantised_base_is_made_from_its_dequantised_weights(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = pytest.importorskip("gguf")
+    pytest.importorskip("peft", reason="adapters are read by PEFT")
+    from gguf_helpers import rounded, tiny, write
+
+    monkeypatch.chdir(tmp_path)
+    base = tiny()
+    write(tmp_path / "tiny.gguf", base, "Q8_0")
+    said = command("use", "export", "--model", "tiny.gguf", "--heads", "0.1,1.3", "--as", "lora",
+                   "--out", "run", "--json")  # fmt: skip
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["check"]["largest_difference"] <= told["check"]["allowed"] < 1e-4
+    adapter = tmp_path / "run" / "adapter"
+    stored = {one.name: one.data for one in gguf.GGUFReader(adapter / "adapter.gguf").tensors}
+    weight = rounded(base.state_dict()["model.layers.1.self_attn.o_proj.weight"], "Q8_0")
+    assert np.array_equal(stored["blk.1.attn_output.weight.lora_b"], -weight[:, 48:64].numpy())
+    card = (adapter / "README.md").read_text(encoding="utf-8")
+    assert "Q8_0" in card and "dequantised weights" in card and "tiny.gguf" in card
+
+
+def test_a_lora_adapter_of_weights_quantised_while_loading(
+    command: Command, tmp_path: Path
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    pytest.importorskip("peft", reason="adapters are read by PEFT")
+    model = saved(tmp_path / "model", "llama", overrides={"hidden_size": 64})
+    said = command("use", "export", "--model", model, "--heads", "0.1,1.3", "--as", "lora",
+                   "--quantise", "4bit", "--out", tmp_path / "run", "--json")  # fmt: skip
+    assert said.code == 0, said.err
+    check = json.loads(said.out)["check"]
+    assert check["largest_difference"] <= check["allowed"] < 0.1 * check["untouched_difference"]
+    card = (tmp_path / "run" / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert "bitsandbytes 4 bits" in card
+
+
 def run_of_gate(folder: Path, values: Any, origin: Origin | None = None, **result: Any) -> Path:
     """A finished run that holds a gate."""
     folder.mkdir()
@@ -232,6 +351,6 @@ def test_a_gguf_file_is_written_dequantised(
     reading = AutoTokenizer.from_pretrained("run/checkpoint")
     assert reading.convert_ids_to_tokens(reading(" the 12")["input_ids"]) == ["Ġthe", "Ġ", "12"]
 
-    for extra, why in ((("--as", "ia3"), "adapter"), (("--dtype", "bfloat16"), "float32")):
+    for extra, why in ((("--as", "ia3"), "--as lora"), (("--dtype", "bfloat16"), "float32")):
         refused = command(*arguments, *extra, "--out", "other")
         assert refused.code == 2 and why in refused.err and not Path("other").exists()

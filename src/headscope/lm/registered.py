@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import multiprocessing
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Literal, get_args
 
@@ -102,6 +102,7 @@ _SPECIAL: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+Measure = Callable[[LanguageModel], Any]
 Outcome = Literal["passes", "gates", "fails", "refused", "not built"]
 _OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
@@ -118,12 +119,14 @@ class Trial:
             time.
         heads: query heads of each layer, where they were found.
         reason: why it does not pass, or what to know if it does.
+        measured: what was asked for beside the checks, of a model that is loaded.
     """
 
     name: str
     outcome: Outcome
     heads: tuple[int, ...] = ()
     reason: str = ""
+    measured: Any = None
 
 
 def registered() -> tuple[str, ...]:
@@ -213,8 +216,8 @@ def _shrunk(config: Any) -> dict[str, Any]:
     return small
 
 
-def try_one(name: str) -> Trial:
-    """Build and check one registered architecture."""
+def try_one(name: str, measure: Measure | None = None) -> Trial:
+    """Build and check one registered architecture; `measure` looks at its model, too."""
     try:
         model = build_registered(name)
     except Exception as error:  # whatever a stranger's code raises is the answer
@@ -223,8 +226,13 @@ def try_one(name: str) -> Trial:
         lm = LanguageModel.wrap(model, name=name)
     except InputError as error:
         return Trial(name, "refused", reason=_short(error))
+    trial = _checked(name, lm)
+    return trial if measure is None else dataclasses.replace(trial, measured=measure(lm))
+
+
+def _checked(name: str, lm: LanguageModel) -> Trial:
+    heads = lm.geometry.counts
     try:
-        heads = lm.geometry.counts
         try:
             report = check_model(lm, gradient=True)
         except InputError:  # Falcon, for one, shows its weights under eager attention alone
@@ -244,16 +252,21 @@ def _short(error: Exception) -> str:
     return textwrap.shorten(text, 240, placeholder=" …")
 
 
-def try_all(names: Sequence[str]) -> Iterator[Trial]:
-    """Try architectures one by one, each in a process of its own."""
+def try_all(
+    names: Sequence[str], measure: Measure | None = None, preload: Sequence[str] = ()
+) -> Iterator[Trial]:
+    """Try architectures one by one, each in a process of its own.
+
+    `measure` is a function of a module; `preload` names modules that it needs.
+    """
     ways = multiprocessing.get_all_start_methods()
     # A server that has imported everything and computed nothing: its children start at once.
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in ways else "spawn")
     if "forkserver" in ways:
-        context.set_forkserver_preload(_PRELOADED)
+        context.set_forkserver_preload([*_PRELOADED, *preload])
     for name in names:
         here, there = context.Pipe(duplex=False)
-        child = context.Process(target=_child, args=(name, there), daemon=True)
+        child = context.Process(target=_child, args=(name, there, measure), daemon=True)
         child.start()
         there.close()
         try:
@@ -296,7 +309,7 @@ def trials_markdown(trials: Sequence[Trial], version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _child(name: str, there: Connection) -> None:
+def _child(name: str, there: Connection, measure: Measure | None) -> None:
     import os
     import warnings
 
@@ -306,5 +319,5 @@ def _child(name: str, there: Connection) -> None:
     transformers.logging.set_verbosity(logging.ERROR)
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.set_num_threads(1)
-    there.send(try_one(name))
+    there.send(try_one(name, measure))
     there.close()

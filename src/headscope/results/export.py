@@ -15,13 +15,16 @@ from headscope.runs import Record, entry
 class ExportedFiles:
     """What was written: weight files, bytes of all weights, names of changed tensors or modules.
 
-    `tensors` counts all tensors of a checkpoint; None of an adapter.
+    `tensors` counts all tensors of a checkpoint; None of an adapter. Of LoRA adapters `lora_rank`
+    is the (largest) rank, and `heads_in_rank_512` how many heads a layer fit into that of servers.
     """
 
     files: tuple[str, ...]
     size: int = entry(name="bytes")
     changed: tuple[str, ...]
     tensors: int | None = entry(absent=True)
+    lora_rank: int | None = entry(absent=True)
+    heads_in_rank_512: int | None = entry(absent=True)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class ExportProof(Record):
         allowed: what rounding may explain, of the difference to the folded model where that is
             known, else to the gated one; NaN in runs that did not note it.
         rounded_to: the dtype that multiplied weights were rounded to.
+        noise: of a LoRA adapter, the largest difference that rounding makes in this dtype when the
+            gate's change is added to W_O's output instead of multiplied into its input.
     """
 
     largest_difference: float
@@ -68,11 +73,22 @@ class ExportProof(Record):
     dtype: str
     allowed: float = nan
     rounded_to: str
+    noise: float | None = entry(absent=True)
 
     @property
     def proves_nothing(self) -> bool:
         """Whether the gate does no more than rounding may."""
         return self.untouched_difference <= self.allowed
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedAdapter(Record):
+    """One of several LoRA adapters: the folder of this `name` at the export's path."""
+
+    name: str
+    heads: tuple[str, ...]
+    written: ExportedFiles = entry(flat="")
+    check: ExportProof | None
 
 
 @dataclass(frozen=True)
@@ -85,15 +101,17 @@ class UnloadedModel(ModelFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedModel(ModelResult):
-    """An export at `path`, a `checkpoint` or an `ia3` adapter, with its gate and its `heads`.
+    """An export at `path`, a `checkpoint` or an adapter (`ia3`, `lora`), its gate and its `heads`.
 
-    `found_by` is the signature of the run that found the gate, and `found_on_same_weights` is None
-    where that does not say on which weights. Where there is no `check`, `check_note` says why.
+    Where `path` holds several `adapters`, the gate is that of all of them together, and `check` is
+    of the one that differs most. `found_by` is the signature of the run that found the
+    gate, and `found_on_same_weights` is None where that does not say on which weights. Where
+    there is no `check`, `check_note` says why.
     """
 
     model: UnloadedModel | None = entry(absent=True)
     path: str = ""
-    form: Literal["checkpoint", "ia3"] = entry(name="as")
+    form: Literal["checkpoint", "ia3", "lora"] = entry(name="as")
     gate: AppliedGate
     ranked: Ranking | None = entry(flat="")
     heads: tuple[ExportedHead, ...] = ()
@@ -103,3 +121,4 @@ class ExportedModel(ModelResult):
     written: ExportedFiles = entry(flat="")
     check: ExportProof | None
     check_note: str | None
+    adapters: tuple[ExportedAdapter, ...] | None = entry(absent=True)

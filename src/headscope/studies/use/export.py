@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,6 +17,7 @@ from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
 from headscope.results.export import (
     ExportBase,
+    ExportedAdapter,
     ExportedFiles,
     ExportedHead,
     ExportedModel,
@@ -24,12 +25,13 @@ from headscope.results.export import (
     UnloadedModel,
 )
 from headscope.runs import Run, carry_out, decode, encode
-from headscope.settings import Option, Settings
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import NotMeasured, Section, Shown, Table, one_column
 from headscope.shown.words import count, number, percent
 from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
+from headscope.studies.use.adapters import one_a_head, read_sets, removing, together
 from headscope.studies.use.gates import GateChoice, about, factors_section
 
 if TYPE_CHECKING:
@@ -40,12 +42,26 @@ if TYPE_CHECKING:
     from headscope.use.exporting.proof import ProofReference
 
 COMMAND = "use export"
-FORMS = {"checkpoint": "an ordinary checkpoint", "ia3": "an (IA)\u00b3 adapter"}
+FORMS = {
+    "checkpoint": "an ordinary checkpoint",
+    "ia3": "an (IA)\u00b3 adapter",
+    "lora": "a LoRA adapter",
+}
 #: Files and tensors that are named.
 NAMED = 4
-Form = Literal["checkpoint", "ia3"]
+NOTES = {
+    "checkpoint": "The factors are in the attention output projections; headscope is not needed to "
+    "load it",
+    "ia3": "The factors are vectors before the attention output projections; stock PEFT loads them "
+    "around the base model, whose weights are not changed",
+    "lora": "What is added to the attention output projections; stock PEFT and servers load it "
+    "around the base model, whose weights are not changed. At scale s heads are multiplied by "
+    "1 + s (g - 1)",
+}
+Form = Literal["checkpoint", "ia3", "lora"]
 #: Where in the run folder the artifact is, by form.
-PLACES: dict[Form, str] = {"checkpoint": "checkpoint", "ia3": "adapter"}
+PLACES: dict[Form, str] = {"checkpoint": "checkpoint", "ia3": "adapter", "lora": "adapter"}
+SEVERAL = "adapters"
 WRITTEN = "written"
 
 
@@ -64,8 +80,8 @@ class UseExport(Settings):
     form: Annotated[
         Form,
         Option(
-            "An ordinary checkpoint, or an (IA)³ adapter that stock PEFT loads around the base "
-            "model.",
+            "An ordinary checkpoint, or an adapter that stock PEFT loads around the base model: "
+            "(IA)³, or LoRA, which servers load too.",
             flag="--as",
         ),
     ] = "checkpoint"
@@ -84,6 +100,27 @@ class UseExport(Settings):
             flag="--check/--no-check",
         ),
     ] = True
+    # What the following four change is in the signature of a LoRA export alone.
+    one_a_head: Annotated[
+        bool, Option("With --as lora: an adapter for each head, which a server mixes.")
+    ] = field(default=False, metadata=UNSIGNED)
+    sets: Annotated[
+        tuple[str, ...],
+        Option(
+            "With --as lora, instead of --heads and --gate: heads or a gate for an adapter of this "
+            "name; repeatable.",
+            flag="--set",
+            metavar="NAME=HEADS",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    rank_limit: Annotated[
+        int | None,
+        Option("With --as lora: the largest rank that may be written.", metavar="N", min=1),
+    ] = field(default=None, metadata=UNSIGNED)
+    gguf: Annotated[
+        bool,
+        Option("With --as lora: also write adapter.gguf for llama.cpp; always so for a GGUF file."),
+    ] = field(default=False, metadata=UNSIGNED)
 
 
 def use_export(
@@ -91,9 +128,10 @@ def use_export(
 ) -> ExportedModel:
     """Export and return the command's result; a run that was stopped goes on.
 
-    The run holds `checkpoint/` or `adapter/`, which anything that reads such folders takes as it
-    is, and `gate/`, the gate on heads. The model is never loaded to write it; to compare, it is
-    loaded first and the export after it, one at a time.
+    The run holds `checkpoint/`, `adapter/` or a folder for each of `adapters/`, which anything that
+    reads such folders takes as it is, and `gate/`, the gate on heads. The model is not loaded to
+    write it, unless its weights are quantised; to compare, it is loaded first and the export after
+    it, one at a time.
 
     Raises:
         InputError: if the gate does not fit the model or cannot be folded into it, the checkpoint
@@ -104,14 +142,15 @@ def use_export(
     from headscope.lm.hollow import hollow_model, without_products
     from headscope.use.exporting.card import read_base
     from headscope.use.exporting.checkpoint import bytes_of, check_plain, quantised_by
+    from headscope.use.exporting.lora import check_lora
     from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.tensors import checkpoint_files
 
     began = time.monotonic()
-    config = dataclasses.replace(config, gate=_removing(config.gate))
-    config.gate.check()
+    config = dataclasses.replace(config, gate=removing(config.gate))
+    _check_adapters(config)
     bytes_of(config.max_shard_size)
-    if config.form == "ia3" and config.check:
+    if config.form != "checkpoint" and config.check:
         need_peft()
     name = config.model.model
     folder, commit = resolve(name, config.model.revision)
@@ -122,24 +161,39 @@ def use_export(
     quantised = quantised_by(folder)
     if config.form == "checkpoint" and not config.dequantise:
         check_plain(folder)
-    if config.dequantise and not is_gguf(folder) and (config.form == "ia3" or quantised is None):
+    if (
+        config.dequantise
+        and not is_gguf(folder)
+        and (config.form != "checkpoint" or quantised is None)
+    ):
         raise InputError(
             f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
         )
     reading = tokenizer_of(folder, name, config.model.tokenizer)
     hollow = hollow_model(name, folder, settings, reading, commit)
-    adaptation = _read_gate(config.gate, hollow)
+    adaptation, adaptations = _read_gates(config, hollow)
     base = read_base(name, folder, commit)
     with without_products():
         facts = about_model(hollow) | {"device": None, "quantised": quantised}
     ranking = decode(Ranking, about_rank(adaptation.gate))
     signed = {"settings": config, "applied": adaptation.as_dict(), "rank": ranking.rank}
+    if config.form == "lora":
+        for each in adaptations.values():
+            check_lora(hollow, each.gate, config.rank_limit, config.gguf)
+        applied = {name: each.as_dict() for name, each in adaptations.items()}
+        signed |= {"adapters": applied, "gguf": config.gguf}
+    folder_name = PLACES[config.form] if "" in adaptations else SEVERAL
     known = {**model_provenance(hollow), "device": None, "seed": None}
 
     def compute(run: Run) -> ExportedModel:
-        gate, place = adaptation.gate, run.path / PLACES[config.form]
-        work = _Export(config, hollow, adaptation, base, run, place, quantised, progress)
-        written, proof, note = work.make()
+        gate, place = adaptation.gate, run.path / folder_name
+        work = _Export(
+            config, hollow, adaptation, adaptations, base, run, place, quantised, progress
+        )
+        files, proofs, note = work.make()
+        written, proof = _joined(files), None
+        if proofs:
+            proof = max(proofs.values(), key=lambda proof: proof.largest_difference / proof.allowed)
         return ExportedModel(
             path=str(place),
             form=config.form,
@@ -155,11 +209,22 @@ def use_export(
             written=written,
             check=proof,
             check_note=note,
+            adapters=None
+            if "" in adaptations
+            else tuple(
+                ExportedAdapter(
+                    name=name,
+                    heads=tuple(map(str, each.gate.changed_heads())),
+                    written=files[name],
+                    check=proofs.get(name),
+                )
+                for name, each in adaptations.items()
+            ),
         )
 
     inputs = model_inputs(hollow)
     result = carry_out(COMMAND, out, signed, inputs, compute, began, known, kind=ExportedModel)
-    place = Path(str(result.run)) / PLACES[config.form]
+    place = Path(str(result.run)) / folder_name
     if not place.is_dir():
         raise InputError(
             f"{place}: is gone, though this run has ended; delete {result.run} and run the "
@@ -172,47 +237,89 @@ def _of_gguf(config: UseExport) -> UseExport:
     """The settings for a GGUF file, which is always written dequantised, in float32.
 
     Raises:
-        InputError: for an adapter, or weights that would be rounded before they are multiplied.
+        InputError: for an (IA)³ adapter, or weights that would be rounded before they are
+            multiplied.
     """
     name = config.model.model
     if config.form == "ia3":
         raise InputError(
-            f"{name}: an adapter names the checkpoint that it is for, and a GGUF file is none; "
-            "export with --as checkpoint"
+            f"{name}: an (IA)³ adapter names the checkpoint that it is for, and a GGUF file is "
+            "none; export with --as checkpoint or --as lora"
         )
     if config.model.dtype not in ("auto", "float32"):
         raise InputError(f"{name}: a GGUF file is written in float32; leave --dtype out")
     model = dataclasses.replace(config.model, dtype="float32")
-    return dataclasses.replace(config, dequantise=True, model=model)
+    gguf = config.form == "lora"
+    return dataclasses.replace(config, dequantise=True, model=model, gguf=gguf)
 
 
-def _removing(choice: GateChoice) -> GateChoice:
-    """The choice, with heads that come without a number removed."""
-    if choice.heads is not None and choice.scale is None and choice.outside is None:
-        return dataclasses.replace(choice, scale=0.0)
-    return choice
+def _check_adapters(config: UseExport) -> None:
+    """Raises `InputError` unless it is clear what is exported, and as which adapters."""
+    if config.form != "lora":
+        for name, given in (
+            ("--one-a-head", config.one_a_head),
+            ("--set", bool(config.sets)),
+            ("--rank-limit", config.rank_limit is not None),
+            ("--gguf", config.gguf),
+        ):
+            if given:
+                raise InputError(f"{name} is for LoRA adapters; add --as lora")
+    if not config.sets:
+        config.gate.check()
+    elif config.one_a_head or config.gate.heads is not None or config.gate.gate is not None:
+        raise InputError(
+            "--set gives every set an adapter; leave --heads, --gate and --one-a-head away"
+        )
 
 
-def _read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
-    """What is to be folded, with the origin of the heads or the gate.
+def _read_gates(
+    config: UseExport, lm: LanguageModel
+) -> tuple[Adaptation, Mapping[str, Adaptation]]:
+    """What is to be exported, whole and by folder; a single artifact's folder has the name "".
 
     Raises:
-        InputError: if it cannot be folded: a gate on queries, or one that changes nothing.
+        InputError: if it cannot be folded: a gate on queries, or one that changes nothing; or a
+            LoRA adapter cannot hold it.
     """
-    adaptation = choice.read(lm.geometry)
-    if adaptation.place == "query":
-        raise InputError(
-            f"{adaptation.name}: its gates multiply queries, after norms and positions, so they "
-            "cannot be folded into weights; apply it with `headscope use adapt`"
-        )
-    if adaptation.gate.is_identity and (
-        adaptation.feed_forward is None or (adaptation.feed_forward == 1).all()
-    ):
-        raise InputError(
-            f"{adaptation.name}: multiplies everything by 1, so the export would be the model "
-            "itself; name heads, or a gate that changes some"
-        )
-    return adaptation
+    if config.sets:
+        by_folder = read_sets(config.sets, config.gate, lm.geometry)
+        whole = together(by_folder)
+    else:
+        whole = config.gate.read(lm.geometry)
+        by_folder = {"": whole}
+    for adaptation in by_folder.values():
+        parts = adaptation.feed_forward
+        parts_kept = parts is None or bool((parts == 1).all())
+        if adaptation.place == "query":
+            raise InputError(
+                f"{adaptation.name}: its gates multiply queries, after norms and positions, so "
+                "they cannot be folded into weights; apply it with `headscope use adapt`"
+            )
+        if adaptation.gate.is_identity and parts_kept:
+            raise InputError(
+                f"{adaptation.name}: multiplies everything by 1, so the export would be the model "
+                "itself; name heads, or a gate that changes some"
+            )
+        if config.form == "lora" and not parts_kept:
+            raise InputError(
+                f"{adaptation.name}: multiplies feed-forward parts too, which is no change of low "
+                "rank; export with --as checkpoint or --as ia3"
+            )
+    return whole, one_a_head(whole) if config.one_a_head else by_folder
+
+
+def _joined(files: Mapping[str, ExportedFiles]) -> ExportedFiles:
+    """What was written in all: the files of all folders, and the largest rank."""
+    if "" in files:
+        return files[""]
+    parts = list(files.values())
+    return ExportedFiles(
+        files=tuple(f"{name}/{file}" for name, part in files.items() for file in part.files),
+        size=sum(part.size for part in parts),
+        changed=tuple(dict.fromkeys(module for part in parts for module in part.changed)),
+        lora_rank=max(part.lora_rank or 0 for part in parts),
+        heads_in_rank_512=parts[0].heads_in_rank_512,
+    )
 
 
 @dataclass(frozen=True)
@@ -222,58 +329,86 @@ class _Export:
     config: UseExport
     hollow: LanguageModel
     adaptation: Adaptation
+    adaptations: Mapping[str, Adaptation]
     base: Base
     run: Run
     place: Path
     quantised: str | None
     progress: Progress | None
 
-    def make(self) -> tuple[ExportedFiles, ExportProof | None, str | None]:
+    def make(self) -> tuple[dict[str, ExportedFiles], dict[str, ExportProof], str | None]:
         """Write, compare, give the folder its name.
 
-        Returns what was written, how exact it is, and why that is not known.
+        Returns, by folder, what was written and how exact it is, and why that is not known.
         """
         from headscope.use.exporting.checkpoint import finish_folder
-        from headscope.use.exporting.proof import ProofReference, let_go, room_for
+        from headscope.use.exporting.proof import TEXTS, ProofReference, let_go, room_for
 
         config, model = self.config, self.config.model
         staged = self.run.part(f"{self.place.name}/config.json").parent
         lm = note = None
-        if config.dequantise or config.check:
+        if self._reads_loaded() or config.check:
             # Spread over devices it may be larger than any of them.
             if not model.device_map:
                 note = room_for(self.hollow, model.device, model.dtype)
             if note is None:
                 self._say("loading the model", 0, 1)
                 lm = model.load()
-            elif config.dequantise:
-                raise InputError(f"{self.base.name}: {note}; --dequantise has to load it")
+            elif self._reads_loaded():
+                raise InputError(f"{self.base.name}: {note}; quantised weights have to be loaded")
         # One that stands under its name is whole: an earlier start was stopped right after that.
         target = self.place if self.place.exists() else staged
-        written = self._write(lm, staged) if target is staged else self._written()
-        reference = None
+        if target is staged:
+            written = {name: self._write(lm, name, staged / name) for name in self.adaptations}
+        else:
+            written = {name: self._written(name) for name in self.adaptations}
+        references = {}
         if lm is not None and config.check:
-            self._say("comparing", 0, 2)
-            plain = config.form == "checkpoint" and not self.quantised
-            gate, parts = self.adaptation.gate, self.adaptation.feed_forward
-            reference = ProofReference.of(lm, gate, parts, rounded=self._dtype() if plain else None)
+            self._say("comparing", 0, len(self.adaptations) + 1)
+            rounded = self._dtype() if config.form == "checkpoint" and not self.quantised else None
+            texts = TEXTS if len(self.adaptations) == 1 else TEXTS[:1]
+            for name, each in self.adaptations.items():
+                low_rank = config.form == "lora"
+                references[name] = ProofReference.of(
+                    lm, each.gate, each.feed_forward, texts, rounded, low_rank
+                )
         lm = None
         let_go()
-        proof = None if reference is None else self._compare(reference, target)
+        proofs = self._compare(references, target) if references else {}
         if target is staged:
             self.adaptation.gate.save_pretrained(self.run.path / "gate")
-            self.run.append_part(WRITTEN, config.form, encode(written))
+            for name, files in written.items():
+                self.run.append_part(WRITTEN, name or config.form, encode(files))
             finish_folder(staged, self.place)
-        return written, proof, note if config.check else "not asked for"
+        return written, proofs, note if config.check else "not asked for"
 
-    def _write(self, lm: LanguageModel | None, staged: Path) -> ExportedFiles:
+    def _reads_loaded(self) -> bool:
+        """Whether weights are taken from the loaded model, since those of the files are none."""
+        low_rank = self.config.form == "lora"
+        quantised = self.quantised is not None or self.config.model.quantise is not None
+        return self.config.dequantise or (low_rank and quantised)
+
+    def _write(self, lm: LanguageModel | None, name: str, staged: Path) -> ExportedFiles:
         from headscope.use.exporting.checkpoint import fold_checkpoint, ia3_adapter
+        from headscope.use.exporting.lora import lora_adapter
         from headscope.use.exporting.tensors import dequantised_tensors
 
-        gate, parts, card = self.adaptation.gate, self.adaptation.feed_forward, self._card()
+        gate, parts = self.adaptations[name].gate, self.adaptations[name].feed_forward
+        card = self._card(name, lm)
         if self.config.form == "ia3":
             return ia3_adapter(
                 self.hollow, gate, self.place, feed_forward=parts, card=card, staged=staged
+            )
+        if self.config.form == "lora":
+            return lora_adapter(
+                self.hollow,
+                gate,
+                self.place,
+                weights=lm if self._reads_loaded() else None,
+                rank_limit=self.config.rank_limit,
+                gguf=self.config.gguf,
+                card=card,
+                staged=staged,
             )
         weights = None
         if self.config.dequantise and lm is not None:
@@ -298,52 +433,79 @@ class _Export:
             self.hollow.tokenizer.save_pretrained(staged)
         return written
 
-    def _written(self) -> ExportedFiles:
-        known = self.run.read_part(WRITTEN)
-        if self.config.form not in known:
+    def _written(self, name: str) -> ExportedFiles:
+        known, part = self.run.read_part(WRITTEN), name or self.config.form
+        if part not in known:
             raise InputError(
                 f"{self.place}: the note of what was written there is gone; delete {self.run.path} "
                 "and run the same command again"
             )
-        written: ExportedFiles = decode(ExportedFiles, known[self.config.form])
+        written: ExportedFiles = decode(ExportedFiles, known[part])
         return written
 
-    def _compare(self, reference: ProofReference, folder: Path) -> ExportProof:
+    def _compare(
+        self, references: Mapping[str, ProofReference], folder: Path
+    ) -> dict[str, ExportProof]:
         import torch
 
-        from headscope.use.exporting.proof import compare, read_adapter, read_checkpoint
+        from headscope.use.exporting.proof import (
+            compare,
+            lora_loaded,
+            read_adapter,
+            read_checkpoint,
+        )
 
+        reference = next(iter(references.values()))
         # Quantised activations round, too.
         rounded = torch.bfloat16 if self.quantised else self._dtype()
         placed = self.config.model.device_map
-        if self.config.form == "ia3":
+        if self.config.form == "checkpoint":
+            model = read_checkpoint(folder, reference, placed)
+        elif self._reads_loaded():  # a GGUF file, or weights that are quantised while loading
+            model = self.config.model.load().model
+        else:
             assert self.hollow.folder is not None
-            base = read_checkpoint(self.hollow.folder, reference, placed)
-            model = read_adapter(base, folder)
+            model = read_checkpoint(self.hollow.folder, reference, placed)
+        if self.config.form != "checkpoint":
             # The base's weights are not touched, but kernels of quantised ones round differently.
             rounded = torch.bfloat16 if self.quantised else reference.dtype
-        else:
-            model = read_checkpoint(folder, reference, placed)
-        self._say("comparing", 1, 2)
-        proof = compare(reference, model, rounded)
-        self._say("comparing", 2, 2)
-        return proof
+        if self.config.form == "ia3":
+            model = read_adapter(model, folder)
+        proofs = {}
+        for done, (name, reference) in enumerate(references.items(), 1):
+            self._say("comparing", done, len(references) + 1)
+            if self.config.form == "lora":
+                gate = self.adaptations[name].gate
+                with lora_loaded(model, folder / name, gate, self.hollow.sites) as adapted:
+                    proofs[name] = compare(reference, adapted, rounded)
+            else:
+                proofs[name] = compare(reference, model, rounded)
+        self._say("comparing", len(references) + 1, len(references) + 1)
+        return proofs
 
-    def _card(self) -> str:
+    def _card(self, name: str, lm: LanguageModel | None) -> str:
         from headscope.use.exporting.card import Export, export_card
+        from headscope.use.exporting.lora import gate_rank
 
-        choice = self.config.gate
-        if choice.gate is not None:
+        choice, adaptation = self.config.gate, self.adaptations[name]
+        if self.config.sets:
+            named = next(text for text in self.config.sets if text.startswith(f"{name}="))
+            origin = named.partition("=")[2]
+            origin = Path(origin).name if Path(origin).exists() else origin
+        elif choice.gate is not None:
             origin = f"the gate {Path(choice.gate).name}"
         else:
             named = str(choice.heads)
             origin = Path(named).name if Path(named).exists() else named
             origin += "" if choice.k is None else f", the first {choice.k}"
         dequantised = None
-        if self.config.dequantise:
+        if self._reads_loaded():
             stored = self.hollow.dequantised
             dequantised = self.quantised if stored is None else f"{stored}, in a GGUF file"
-        rounding = "The vectors are stored in float32."
+            if dequantised is None and lm is not None:
+                dequantised = lm.quantised
+        what = "vectors" if self.config.form == "ia3" else "matrices"
+        rounding = f"The {what} are stored in float32."
         if self.config.form == "checkpoint":
             dtype = str(self._dtype()).removeprefix("torch.")
             rounding = (
@@ -354,13 +516,14 @@ class _Export:
             Export(
                 kind=self.config.form,
                 base=self.base,
-                gate=self.adaptation.gate,
+                gate=adaptation.gate,
                 signature=self.run.signature,
                 found=origin,
                 dtype=rounding,
-                feed_forward=self.adaptation.feed_forward,
-                same_weights=_same_weights(self.adaptation, self.hollow),
+                feed_forward=adaptation.feed_forward,
+                same_weights=_same_weights(adaptation, self.hollow),
                 dequantised=dequantised,
+                rank=gate_rank(self.hollow, adaptation.gate),
             )
         )
 
@@ -392,14 +555,22 @@ def _show(result: ExportedModel, run: Path) -> Shown:
     words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them removed (by 0)"
     if gate.feed_forward:
         words += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
-    finding = [f"{words}: written as {FORMS[result.form]} of {base.name}."]
+    adapters = result.adapters or ()
+    form = FORMS[result.form] if not adapters else f"{len(adapters)} LoRA adapters"
+    finding = [f"{words}: written as {form} of {base.name}."]
     uncertainty, cautions = "", []
+    if (rank := result.written.lora_rank) is not None:
+        finding.append(
+            f"The rank is {number(rank)}; {count(result.written.heads_in_rank_512 or 0, 'head')} a "
+            "layer fit into rank 512, the most that vLLM takes."
+        )
     if proof is None:
         cautions.append(f"Not compared with the gated model: {result.check_note}.")
     else:
+        noise = "" if proof.noise is None else f" (rounding: {number(proof.noise)})"
         finding.append(
             "Logits differ from those of the gated model by at most "
-            f"{number(proof.largest_difference)}; the gate itself moves them by up to "
+            f"{number(proof.largest_difference)}{noise}; the gate itself moves them by up to "
             f"{number(proof.untouched_difference)}."
         )
         uncertainty = (
@@ -428,7 +599,7 @@ def _show(result: ExportedModel, run: Path) -> Shown:
             *([("found by", result.found_by)] if result.found_by else []),
         ],
         [
-            Section("What was written", [_written(result)], brief=True),
+            Section("What was written", [_written(result), *_adapters(adapters)], brief=True),
             Section("Comparison", [_comparison(result)], brief=proof is not None),
             *factors_section(
                 result.model, GateNumbers(gate.on, factors, gate.applied.feed_forward)
@@ -447,6 +618,7 @@ def _written(result: ExportedModel) -> Table:
 
     rows = {
         "path": result.path,
+        **({} if written.lora_rank is None else {"rank and alpha": number(written.lora_rank)}),
         "size": _size(written.size),
         "files": named(written.files, "file"),
         "with factors": named(written.changed, "tensor" if checkpoint else "module"),
@@ -454,13 +626,23 @@ def _written(result: ExportedModel) -> Table:
     }
     if result.model and result.model.quantised:
         rows["base weights"] = f"quantised: {result.model.quantised}"
-    note = (
-        "The factors are in the attention output projections; headscope is not needed to load it"
-        if checkpoint
-        else "The factors are vectors before the attention output projections; stock PEFT loads "
-        "them around the base model, whose weights are not changed"
-    )
-    return one_column("The export", "", rows.items(), note)
+    return one_column("The export", "", rows.items(), NOTES[result.form])
+
+
+def _adapters(adapters: Sequence[ExportedAdapter]) -> list[Table]:
+    if not adapters:
+        return []
+    rows = {}
+    for adapter in adapters:
+        more = ", \u2026" if len(adapter.heads) > NAMED else ""
+        about_it = [
+            f"{', '.join(adapter.heads[:NAMED])}{more}",
+            f"rank {adapter.written.lora_rank}",
+        ]
+        if adapter.check is not None:
+            about_it.append(f"logits differ by {number(adapter.check.largest_difference)}")
+        rows[adapter.name] = "; ".join(about_it)
+    return [one_column("Adapters", "heads", rows.items(), "Each is a folder in the export's path")]
 
 
 def _comparison(result: ExportedModel) -> Table | NotMeasured:
@@ -471,15 +653,20 @@ def _comparison(result: ExportedModel) -> Table | NotMeasured:
         "export and gated model, largest difference": number(proof.largest_difference),
         "export and original model, largest difference": number(proof.untouched_difference),
         "gated model, largest logit": number(proof.largest_logit),
+        **({} if proof.noise is None else {"rounding alone, in this dtype": number(proof.noise)}),
         "tokens compared": number(proof.positions),
         "same most likely token": percent(proof.same_choice, 1),
     }
+    note = (
+        f"Multiplied weights are rounded to {proof.rounded_to}; factors of 0 and 1 are exact"
+        if proof.noise is None
+        else "Every weight of the base was the same before and after"
+    )
     return one_column(
         "Logits of the export",
         "",
         rows.items(),
-        "The export was loaded without headscope. Multiplied weights are rounded to "
-        f"{proof.rounded_to}; factors of 0 and 1 are exact",
+        f"The export was loaded without headscope. {note}",
     )
 
 

@@ -2,5 +2,6 @@
 
 from headscope.lm.hollow import hollow_model
 from headscope.use.exporting.checkpoint import fold_checkpoint, ia3_adapter
+from headscope.use.exporting.lora import lora_adapter
 
-__all__ = ["fold_checkpoint", "hollow_model", "ia3_adapter"]
+__all__ = ["fold_checkpoint", "hollow_model", "ia3_adapter", "lora_adapter"]

@@ -18,7 +18,8 @@ from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.use.exporting.checkpoint import LEGAL
 
-ExportKind = Literal["checkpoint", "ia3"]
+ExportKind = Literal["checkpoint", "ia3", "lora"]
+_ADAPTERS = {"ia3": "An (IA)³ adapter", "lora": "A LoRA adapter"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 #: What a base's card says that stays true of a model made from it.
 CARRIED = ("license", "license_name", "license_link", "language", "pipeline_tag")
@@ -123,7 +124,8 @@ class Export:
 
     `gate` is what was exported, with its origin; `feed_forward` one number a layer, or None;
     `signature` that of the export itself; `found` words on where heads or gate come from; `dtype`
-    says how numbers are stored; `dequantised` the method that the base was quantised by;
+    says how numbers are stored; `dequantised` the method that the base was quantised by; `rank`
+    is that of a LoRA adapter;
     `same_weights` whether the heads were found on these very weights, or None.
     """
 
@@ -136,21 +138,22 @@ class Export:
     feed_forward: NDArray[Any] | None = None
     dequantised: str | None = None
     same_weights: bool | None = None
+    rank: int | None = None
 
 
 def export_card(export: Export) -> str:
     """README.md of an exported checkpoint or adapter, with the front matter that the Hub reads."""
     base = export.base
-    adapter = export.kind == "ia3"
+    adapter = export.kind != "checkpoint"
     front: dict[str, Any] = dict(base.carried)
     front["library_name"] = "peft" if adapter else "transformers"
-    front["tags"] = ["headscope", "attention-heads", *(["ia3"] if adapter else [])]
+    front["tags"] = ["headscope", "attention-heads", *([export.kind] if adapter else [])]
     if base.base_models:
         front["base_model"] = list(base.base_models)
         if adapter:
             front["base_model_relation"] = "adapter"
     changed = export.gate.changed_heads()
-    what = "An (IA)³ adapter" if adapter else "A checkpoint"
+    what = _ADAPTERS.get(export.kind, "A checkpoint")
     # What JSON writes is YAML as well, whatever it holds.
     yaml = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in front.items()]
     lines = ["---", *yaml, "---", ""]
@@ -175,7 +178,13 @@ def export_card(export: Export) -> str:
     if export.same_weights is False:
         lines += ["", "They were found on other weights of the same shape, not on these."]
     lines += ["", f"Signature of this export: {_code(export.signature)}", "", f"{export.dtype}"]
-    if export.dequantised:
+    if export.dequantised and export.kind == "lora":
+        lines += [
+            "",
+            f"The base is quantised ({_code(export.dequantised)}), and the adapter was made from "
+            "its dequantised weights: it is the gate on that base, not on the original weights.",
+        ]
+    elif export.dequantised:
         lines += ["", f"The base was quantised ({_code(export.dequantised)}) and was dequantised."]
     return "\n".join([*lines, "", "## Licence", "", _licence(base), ""])
 
@@ -189,6 +198,13 @@ def _done(export: Export) -> str:
             f"projection{also}; the base model's weights are not changed."
         )
     also = ", and so are the last projections of feed-forward parts" if parts else ""
+    if export.kind == "lora":
+        return (
+            "It adds (g - 1) times W_O of single attention heads to their layer's output "
+            "projection W_O, so that these heads are multiplied by g; the base model's weights and "
+            f"biases are not changed. Rank and alpha are {export.rank}, so its scale is 1; at "
+            "scale s the heads are multiplied by 1 + s (g - 1)."
+        )
     as_base = "dequantised" if export.dequantised else "byte by byte"
     return (
         "The slices of the attention output projections that belong to single heads are multiplied "

@@ -332,10 +332,7 @@ def ia3_adapter(
     targets = inputs + (_names(lm.model, after, before) if after else [])
     config = {
         "peft_type": "IA3",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": str(lm.name if lm.revision else lm.folder or lm.name),
-        "revision": lm.revision,
-        "inference_mode": True,
+        **base_entries(lm),
         "target_modules": targets,
         "feedforward_modules": inputs,
         "fan_in_fan_out": any(reads_rows(module) for module in modules.values()),
@@ -359,6 +356,16 @@ def ia3_adapter(
         size=sum(values.numel() * 4 for values in vectors.values()),
         changed=tuple(modules),
     )
+
+
+def base_entries(lm: LanguageModel) -> dict[str, Any]:
+    """What the configuration of any adapter says of its base."""
+    return {
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": str(lm.name if lm.revision else lm.folder or lm.name),
+        "revision": lm.revision,
+        "inference_mode": True,
+    }
 
 
 def _names(

@@ -11,7 +11,7 @@ import gc
 import importlib.util
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Gate
 from headscope.lm.batching import collate
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.hollow import loader_of
+from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.weights import changeable_weights
+from headscope.lm.weights import changeable_weights, dequantised_weight
 from headscope.results.export import ExportProof
 from headscope.use.exporting.scaling import channel_factors
+from headscope.use.exporting.tensors import reads_rows
 
 if TYPE_CHECKING:
+    from headscope.lm.geometry import AttentionSite
     from headscope.lm.model import LanguageModel
 
 #: What the logits are compared on, beginning to end.
@@ -45,6 +49,12 @@ _MOST_TOKENS = 64
 # their dtype and of sums in another order.
 _LEAST_EXACT = 1e-1
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
+# A low-rank change is added to what the model computes: sums in another order.
+_LOW_RANK = 1e-5
+# Two products of the same numbers in 32 bits, as a share of the largest factor.
+_SAME_NUMBERS = 1e-6
+# How many times the measured noise of rounding a difference may be.
+_SLACK = 4
 # Between models with the very same numbers as weights, of sums in another order alone: in half.
 _SAME_WEIGHTS_HALF = 2e-2
 #: What a model needs, as a multiple of its weights: buffers, activations of a few tokens, logits.
@@ -69,6 +79,7 @@ class ProofReference:
     device: torch.device
     attention: str | None = None
     folded: tuple[torch.Tensor, ...] | None = None
+    added: tuple[torch.Tensor, ...] | None = None
 
     @classmethod
     def of(
@@ -78,53 +89,67 @@ class ProofReference:
         feed_forward: NDArray[np.float32] | None = None,
         texts: Sequence[str] = TEXTS,
         rounded: torch.dtype | None = None,
+        low_rank: bool = False,
     ) -> ProofReference:
         """Run a loaded model on the texts, each by itself, with and without the gate.
 
-        `rounded` is the dtype of a checkpoint's folded weights; None for an adapter.
+        `rounded` is the dtype of a checkpoint's folded weights; None for an adapter. With
+        `low_rank` the noise of a LoRA adapter is measured too.
         """
         tokens = tuple(tuple(lm.encode(text)[:_MOST_TOKENS]) for text in texts)
         tokens = tuple(ids for ids in tokens if ids)
         if not tokens:
             raise InputError(f"the tokenizer of {lm.name} makes no tokens of any text")
-        untouched = _logits(lm.model, tokens)
+        untouched = logits_of(lm.model, tokens)
         with lm.gated(gate), _parts_gated(lm, feed_forward):
-            gated = _logits(lm.model, tokens)
+            gated = logits_of(lm.model, tokens)
         folded = None if rounded is None else _folded(lm, gate, feed_forward, rounded, tokens)
+        added = None
+        if low_rank:
+            with _change_added(lm, gate):
+                added = logits_of(lm.model, tokens)
         config = lm.model.config.get_text_config(decoder=True)
         kernel = getattr(config, "_attn_implementation", None)
-        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded)
+        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded, added)
 
 
 def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> ExportProof:
     """Compare an export with the gated model.
 
     `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
-    more than rounding explains.
+    more than rounding explains: for a LoRA adapter 1e-5 of the largest logit, one rounding of it,
+    or a few times the noise that was measured.
     """
-    logits = _logits(model, reference.tokens)
+    logits = logits_of(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
-    if reference.folded is not None:
-        share = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF)
-        off = _difference(logits, reference.folded)
+    noise = None
+    if reference.added is not None:
+        noise = largest_difference(reference.added, reference.gated)
+        exact = max(_LOW_RANK, torch.finfo(reference.dtype).eps)
+        allowed = max(exact * largest, _SLACK * noise)
+        off = largest_difference(logits, reference.gated)
+    elif reference.folded is not None:
+        allowed = _TOLERANCE.get(reference.dtype, _SAME_WEIGHTS_HALF) * largest
+        off = largest_difference(logits, reference.folded)
     else:
-        share = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in (reference.dtype, rounded))
-        off = _difference(logits, reference.gated)
+        dtypes = (reference.dtype, rounded)
+        allowed = max(_TOLERANCE.get(dtype, _LEAST_EXACT) for dtype in dtypes) * largest
+        off = largest_difference(logits, reference.gated)
     same = [
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
         for mine, theirs in zip(logits, reference.gated, strict=True)
     ]
     positions = sum(map(len, reference.tokens))
-    allowed = share * largest
     proof = ExportProof(
-        largest_difference=_difference(logits, reference.gated),
-        untouched_difference=_difference(logits, reference.untouched),
+        largest_difference=largest_difference(logits, reference.gated),
+        untouched_difference=largest_difference(logits, reference.untouched),
         largest_logit=largest,
         same_choice=sum(same) / positions,
         positions=positions,
         dtype=str(reference.dtype).removeprefix("torch."),
         allowed=allowed,
         rounded_to=str(rounded).removeprefix("torch."),
+        noise=noise,
     )
     # Written so that NaN fails too.
     if not off <= allowed:
@@ -162,6 +187,55 @@ def read_checkpoint(folder: Path, reference: ProofReference, device_map: str | N
     return model.eval() if device_map is not None else model.to(reference.device).eval()
 
 
+@contextlib.contextmanager
+def lora_loaded(
+    base: Any, folder: Path, gate: Gate, sites: Sequence[AttentionSite]
+) -> Iterator[Any]:
+    """A base model under a LoRA adapter by stock PEFT, as it was before outside of the context.
+
+    Raises `InputError` unless PEFT adds W_O times (gate - 1) to W_O of every layer with a changed
+    head, and leaves every weight of the base untouched. In 16 bits rounding alone may change logits
+    by more than a head does, so they would let a wrong adapter pass.
+    """
+    factors = {site.projection_name: channel_factors(site, gate) for site in sites}
+    projections = {name for name, values in factors.items() if bool((values != 1).any())}
+    before = _weights(base)
+    model = read_adapter(base, folder)
+    found = {name for name, module in base.named_modules() if hasattr(module, "lora_A")}
+    try:
+        if found != projections:
+            others = sorted(found.symmetric_difference(projections))
+            raise InputError(
+                f"PEFT puts the adapter on other modules than the gated ones ({others[0]}), so it "
+                "is not written; export with --as checkpoint"
+            )
+        for name in sorted(projections):
+            layer = base.get_submodule(name)
+            added = layer.get_delta_weight("default").detach().float()
+            added = added.T if reads_rows(layer.base_layer) else added
+            weight = dequantised_weight(layer.base_layer)
+            off = float((added - weight * (factors[name] - 1).to(weight.device)).abs().max())
+            if not off <= _SAME_NUMBERS * float(weight.abs().max()):
+                raise InputError(
+                    f"the adapter changes {name} by up to {off:.3g} otherwise than the gate, so it "
+                    "is not written; export with --as checkpoint"
+                )
+        yield model
+    finally:
+        model.unload()
+    if _weights(base) != before:
+        raise InputError(
+            "weights of the base model were changed under the adapter, so it is not written; "
+            "export with --as checkpoint"
+        )
+
+
+def _weights(model: Any) -> dict[str, tuple[int, int]]:
+    """Of every parameter which object it is, and how often it was written to."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name: (id(parameter), parameter._version) for name, parameter in parameters}
+
+
 def read_adapter(base: Any, folder: Path) -> Any:
     """Load an adapter around its base model by stock PEFT."""
     need_peft()
@@ -194,7 +268,8 @@ def let_go() -> None:
         torch.cuda.empty_cache()
 
 
-def _logits(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
+def logits_of(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
+    """Logits behind every token of each text by itself, float32 (T, V) on the CPU."""
     logits = []
     with evaluating(model), torch.no_grad():
         for ids in tokens:
@@ -232,10 +307,32 @@ def _folded(
                 exact = torch.promote_types(rounded, torch.float32)
                 product = weight.to(exact) * factors.to(weight.device, exact)
                 weight.copy_(product.to(rounded))
-            return _logits(lm.model, tokens)
+            return logits_of(lm.model, tokens)
         finally:
             for weight, before in held:
                 weight.copy_(before)
+
+
+@contextlib.contextmanager
+def _change_added(lm: LanguageModel, gate: Gate) -> Iterator[None]:
+    """Inside, W_O's output has W_O times (gate - 1) times its input added, computed in 32 bits."""
+
+    def hooks() -> Iterator[Any]:
+        for site in lm.sites:
+            change = channel_factors(site, gate) - 1
+            if bool((change != 0).any()):
+                yield site.projection.register_forward_hook(adding(change))
+
+    def adding(change: torch.Tensor) -> Callable[..., torch.Tensor]:
+        def add(projection: Any, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+            states = args[0].float() * change.to(args[0].device)
+            product = functional.linear(states, dequantised_weight(projection).to(states.device))
+            return (output.float() + product).to(output.dtype)
+
+        return add
+
+    with hooked(hooks()):
+        yield
 
 
 def _parts_gated(
@@ -246,7 +343,7 @@ def _parts_gated(
     return feed_forward_gated(lm, torch.from_numpy(np.array(feed_forward, dtype=np.float32)))
 
 
-def _difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
+def largest_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
     """The largest absolute difference; NaN if there is one anywhere."""
     differences = [(a - b).abs().max() for a, b in zip(first, second, strict=True)]
     return float(torch.stack(differences).max())
