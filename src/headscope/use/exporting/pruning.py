@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
 _HEADS, _KEY_HEADS, _WIDTH = "num_attention_heads", "num_key_value_heads", "head_dim"
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 _ELSE = "export with --as checkpoint"
 #: By a parameter's name its axis that holds the heads, and the channels there that stay.
 _Slices = Mapping[str, tuple[int, tuple[int, ...]]]
@@ -71,16 +72,12 @@ def plan_pruning(lm: LanguageModel, gate: Gate) -> Pruning:
             f"{lm.name}: heads are taken out of ordinary checkpoints alone, not out of quantised "
             "weights or GGUF files; write one first (--as checkpoint --dequantise), then prune it"
         )
-    heads, groups = _counts(lm)
-    size, width = heads // groups, _key_width(lm, groups)
-    removed = {
-        site.layer: [
-            group
-            for group, values in enumerate(gate.values[site.layer, :heads].reshape(groups, size))
-            if not values.any()
-        ]
-        for site in lm.sites
-    }
+    heads, groups, width = _heads(lm)
+    size = heads // groups
+    removed: dict[int, list[int]] = {}
+    for site in lm.sites:
+        by_group = gate.values[site.layer, :heads].reshape(groups, size)
+        removed[site.layer] = np.flatnonzero(~by_group.any(axis=1)).tolist()
     whole = min(map(len, removed.values()))
     if whole == 0:
         layer = next(layer for layer, those in removed.items() if not those)
@@ -134,43 +131,35 @@ def pruned_checkpoint(pruning: Pruning, out: Path, **options: Any) -> ExportedFi
     return dataclasses.replace(written, changed=changed, pruned=pruning.heads)
 
 
-def _counts(lm: LanguageModel) -> tuple[int, int]:
-    """Query heads and key-value heads of every layer that has any."""
+def _heads(lm: LanguageModel) -> tuple[int, int, int]:
+    """Query heads and key-value heads of every layer that has any, and channels of a head's keys.
+
+    InputError unless all layers have as many, and a linear map each for W_Q, W_K, W_V and W_O.
+    """
     with without_products():
         keys = key_value_heads(lm)
     counts = {(site.heads, keys[site.layer]) for site in lm.sites}
+    heads, groups = next(iter(counts))
+    config = text_config(lm.model)
+    names = (_HEADS, _KEY_HEADS)
     if len(counts) > 1:
-        raise InputError(
-            f"{lm.name}: its layers have different numbers of heads, and one number for all would "
-            f"not fit; {_ELSE}"
-        )
-    config, count = text_config(lm.model), counts.pop()
-    named = tuple(getattr(config, name, None) for name in (_HEADS, _KEY_HEADS))
-    if config is not lm.model.config or named != count:
-        raise InputError(
-            f"{lm.name}: its config.json has no plain {_HEADS} and {_KEY_HEADS}, so they cannot be "
-            f"made smaller; {_ELSE}"
-        )
-    if count[1] == 1:
-        raise InputError(
-            f"{lm.name}: all heads of a layer share one key-value head, so a layer without that "
-            f"group would have no attention; {_ELSE}"
-        )
-    return count
-
-
-def _key_width(lm: LanguageModel, groups: int) -> int:
-    """Channels of a head's keys. InputError unless W_Q, W_K, W_V and W_O are plain linear maps."""
-    modules: Any = dict(lm.model.named_modules())
-    for site in lm.sites:
-        names = [f"{site.attention_name}.{name}" for name in ("q_proj", "k_proj", "v_proj")]
-        for name in (*names, site.projection_name):
-            if type(modules.get(name)) is not torch.nn.Linear:
-                raise InputError(
-                    f"layer {site.layer}: {name} is no linear map of its own (queries, keys and "
-                    f"values may be one), so single heads cannot be taken out; {_ELSE}"
-                )
-    return int(modules[names[1]].out_features // groups)
+        why = "its layers have different numbers of heads, and one number for all would not fit"
+    elif config is not lm.model.config or counts != {tuple(getattr(config, n, 0) for n in names)}:
+        why = f"its config.json has no plain {_HEADS} and {_KEY_HEADS} that could be made smaller"
+    elif groups == 1:
+        why = "all heads of a layer share one key-value head, without which it has no attention"
+    else:
+        modules: Any = dict(lm.model.named_modules())
+        for site in lm.sites:
+            maps = [f"{site.attention_name}.{name}" for name in _PROJECTIONS]
+            for name in (*maps, site.projection_name):
+                if type(modules.get(name)) is not torch.nn.Linear:
+                    raise InputError(
+                        f"layer {site.layer}: {name} is no linear map of its own (queries, keys "
+                        f"and values may be one), so single heads cannot be taken out; {_ELSE}"
+                    )
+        return heads, groups, modules[maps[1]].out_features // groups
+    raise InputError(f"{lm.name}: {why}; {_ELSE}")
 
 
 def _spread(blocks: Sequence[int], width: int) -> tuple[int, ...]:
@@ -187,7 +176,7 @@ def _slices(
         its_groups = kept[site.layer]
         its_heads = _spread(its_groups, heads // groups)
         slices[f"{site.projection_name}.weight"] = (1, _spread(its_heads, site.head_width))
-        for name in ("q_proj", "k_proj", "v_proj"):
+        for name in _PROJECTIONS:
             blocks, count = (its_heads, heads) if name == "q_proj" else (its_groups, groups)
             projection: Any = site.attention.get_submodule(name)
             rows = _spread(blocks, projection.out_features // count)

@@ -247,12 +247,11 @@ class Sliced(Stored):
     @classmethod
     def of(cls, whole: Stored, axis: int, kept: tuple[int, ...]) -> Sliced:
         """A slice under the tensor's own name."""
-        shape = tuple(len(kept) if at == axis else n for at, n in enumerate(whole.shape))
+        shape = list(whole.shape)
+        shape[axis] = len(kept)
         size = whole.size // whole.shape[axis] * len(kept)
-        begin, dtype = whole.begin, whole.dtype
-        return cls(
-            whole.name, whole.file, dtype, shape, begin, size, whole=whole, axis=axis, kept=kept
-        )
+        fields = {**vars(whole), "shape": tuple(shape), "size": size}
+        return cls(**fields, whole=whole, axis=axis, kept=kept)
 
     def blocks(self) -> Iterable[bytes]:
         """Its bytes at once."""
