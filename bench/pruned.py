@@ -6,7 +6,7 @@ over 128 random tokens and 32 greedy tokens behind a prompt of 128 are timed in 
 model, then the other; medians are told, and the medians of the ratios of neighbours. Which heads
 are removed does not matter for size and speed, so the heads are not chosen by use.
 
-    nice python bench/pruned.py pocket=2 /tmp/smollm2=1 --out bench/results/pruned.json
+    nice python bench/pruned.py pocket=2 FOLDER=1 --out bench/results/pruned.json
 """
 
 from __future__ import annotations
