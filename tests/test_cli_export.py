@@ -354,3 +354,75 @@ def test_a_gguf_file_is_written_dequantised(
     for extra, why in ((("--as", "ia3"), "--as lora"), (("--dtype", "bfloat16"), "float32")):
         refused = command(*arguments, *extra, "--out", "other")
         assert refused.code == 2 and why in refused.err and not Path("other").exists()
+
+
+def test_heads_are_taken_out_for_good(command: Command, loaded: None, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    # Of every layer two of four groups, others of odd ones than of even ones, and a head more.
+    groups = {layer: (0, 2) if layer % 2 else (1, 3) for layer in range(6)}
+    heads = [f"{layer}.{4 * group + at}" for layer, own in groups.items() for group in own
+             for at in range(4)]  # fmt: skip
+    out = tmp_path / "run"
+    arguments = ("use", "export", "--heads", ",".join([*heads, "2.0"]), "--as", "pruned")
+    said = command(*arguments, "--out", out, "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["path"] == str(out / "checkpoint") and told["as"] == "pruned"
+    check, pruned = told["check"], told["pruned"]
+    assert check["largest_difference"] <= check["allowed"] < 0.01 < check["untouched_difference"]
+    assert check["same_choice"] == 1
+    assert (pruned["groups_dropped"], pruned["heads_before"]) == (2, 16)
+    assert pruned["kept"]["0"] == [0, 2] and pruned["kept"]["1"] == [1, 3]
+    model = AutoModelForCausalLM.from_pretrained(told["path"])
+    assert model.num_parameters() == pruned["parameters"] < pruned["parameters_before"]
+    assert (model.config.num_attention_heads, model.config.num_key_value_heads) == (8, 2)
+    assert told["model"]["parameters"] == pruned["parameters_before"]
+    card = (out / "checkpoint" / "README.md").read_text(encoding="utf-8")
+    assert "2 of 4 key-value groups" in card and "- layer 1: 1, 3\n" in card
+    assert f"{pruned['parameters']:,} are left" in card
+    assert json.loads(command(*arguments, "--out", out, "--json").out) == told
+    assert command("report", out).code == 0
+    assert "2 of 4 key-value groups" in (out / "report.html").read_text(encoding="utf-8")
+
+    # The smaller model is one for headscope, too: its heads have their new numbers.
+    again = command("use", "export", "--model", told["path"], "--heads", "0.7", "--no-check",
+                    "--out", tmp_path / "again", "--json")  # fmt: skip
+    assert json.loads(again.out)["model"]["heads"] == 6 * 8
+
+
+def test_a_pruned_export_that_differs_is_not_named(
+    command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a wrong group are seen, though config and shapes are right."""
+    from headscope.use.exporting import pruning
+
+    slices = pruning._slices
+
+    def other_keys(*arguments: Any) -> Any:
+        found = dict(slices(*arguments))
+        name = "model.layers.1.self_attn.k_proj.weight"
+        axis, kept = found[name]
+        found[name] = (axis, tuple((channel + 16) % 32 for channel in kept))
+        return found
+
+    monkeypatch.setattr(pruning, "_slices", other_keys)
+    out = tmp_path / "run"
+    arguments = ("use", "export", "--model", model, "--heads", "0.0,0.1,1.2,1.3")
+    said = command(*arguments, "--as", "pruned", "--out", out)
+    assert said.code == 2 and "differs from the gated one by up to" in said.err
+    assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
+
+
+def test_what_cannot_be_pruned_is_one_sentence_and_leaves_nothing(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    for heads, more, message in (
+        ("0.0,0.1,1.2", (), "layer 1 has no key-value group"),
+        ("0.0,0.1,1.2,1.3", ("--scale", 0.5), "layer 0 has no key-value group"),
+        ("0.0,0.1,1.2,1.3", ("--dequantise",), "--dequantise is for writing quantised weights"),
+    ):
+        said = command("use", "export", "--model", model, "--heads", heads, *more, "--as", "pruned",
+                       "--out", tmp_path / "run")  # fmt: skip
+        assert said.code == 2 and message in said.err and said.err.count("\n") == 1, said.err
+        assert not (tmp_path / "run").exists()

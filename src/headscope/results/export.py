@@ -12,11 +12,30 @@ from headscope.runs import Record, entry
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrunedHeads:
+    """Groups of query heads, each with its key-value head, that every layer lost.
+
+    Of `groups_before` groups in a layer the gate removes at least `groups_removed`, and
+    `groups_dropped` are gone, with as large a part of its `heads_before` query heads. `kept` are
+    the others by layer, as the original model numbers them; in the export they are counted anew.
+    """
+
+    groups_dropped: int
+    groups_removed: int
+    groups_before: int
+    heads_before: int
+    kept: dict[str, tuple[int, ...]]
+    parameters: int
+    parameters_before: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportedFiles:
     """What was written: weight files, bytes of all weights, names of changed tensors or modules.
 
     `tensors` counts all tensors of a checkpoint; None of an adapter. Of LoRA adapters `lora_rank`
-    is the (largest) rank, and `heads_in_rank_512` how many heads a layer fit into that of servers.
+    is the (largest) rank, and `heads_in_rank_512` how many heads a layer fit into that of servers;
+    of a pruned checkpoint `pruned` says what is gone.
     """
 
     files: tuple[str, ...]
@@ -25,6 +44,7 @@ class ExportedFiles:
     tensors: int | None = entry(absent=True)
     lora_rank: int | None = entry(absent=True)
     heads_in_rank_512: int | None = entry(absent=True)
+    pruned: PrunedHeads | None = entry(absent=True)
 
 
 @dataclass(frozen=True)
@@ -101,7 +121,8 @@ class UnloadedModel(ModelFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedModel(ModelResult):
-    """An export at `path`, a `checkpoint` or an adapter (`ia3`, `lora`), its gate and its `heads`.
+    """An export at `path`, a checkpoint (`checkpoint`, `pruned`) or an adapter (`ia3`, `lora`), its
+    gate and its `heads`.
 
     Where `path` holds several `adapters`, the gate is that of all of them together, and `check` is
     of the one that differs most. `found_by` is the signature of the run that found the
@@ -111,7 +132,7 @@ class ExportedModel(ModelResult):
 
     model: UnloadedModel | None = entry(absent=True)
     path: str = ""
-    form: Literal["checkpoint", "ia3", "lora"] = entry(name="as")
+    form: Literal["checkpoint", "pruned", "ia3", "lora"] = entry(name="as")
     gate: AppliedGate
     ranked: Ranking | None = entry(flat="")
     heads: tuple[ExportedHead, ...] = ()

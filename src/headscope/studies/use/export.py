@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.use.exporting.card import Base
     from headscope.use.exporting.proof import ProofReference
+    from headscope.use.exporting.pruning import Pruning
 
 COMMAND = "use export"
 FORMS = {
     "checkpoint": "an ordinary checkpoint",
+    "pruned": "a smaller checkpoint",
     "ia3": "an (IA)\u00b3 adapter",
     "lora": "a LoRA adapter",
 }
@@ -52,15 +55,17 @@ NAMED = 4
 NOTES = {
     "checkpoint": "The factors are in the attention output projections; headscope is not needed to "
     "load it",
+    "pruned": "Whole groups of removed heads are taken out, other factors are in the attention "
+    "output projections; headscope is not needed to load it. Heads are counted anew",
     "ia3": "The factors are vectors before the attention output projections; stock PEFT loads them "
     "around the base model, whose weights are not changed",
     "lora": "What is added to the attention output projections; stock PEFT and servers load it "
     "around the base model, whose weights are not changed. At scale s heads are multiplied by "
     "1 + s (g - 1)",
 }
-Form = Literal["checkpoint", "ia3", "lora"]
-#: Where in the run folder the artifact is, by form.
-PLACES: dict[Form, str] = {"checkpoint": "checkpoint", "ia3": "adapter", "lora": "adapter"}
+Form = Literal["checkpoint", "pruned", "ia3", "lora"]
+#: Those that are models by themselves.
+WHOLE = ("checkpoint", "pruned")
 SEVERAL = "adapters"
 WRITTEN = "written"
 
@@ -80,7 +85,8 @@ class UseExport(Settings):
     form: Annotated[
         Form,
         Option(
-            "An ordinary checkpoint, or an adapter that stock PEFT loads around the base model: "
+            "An ordinary checkpoint; a smaller one without those groups of heads that are removed "
+            "whole in every layer; or an adapter that stock PEFT loads around the base model: "
             "(IA)³, or LoRA, which servers load too.",
             flag="--as",
         ),
@@ -144,13 +150,14 @@ def use_export(
     from headscope.use.exporting.checkpoint import bytes_of, check_plain, quantised_by
     from headscope.use.exporting.lora import check_lora
     from headscope.use.exporting.proof import need_peft
+    from headscope.use.exporting.pruning import plan_pruning
     from headscope.use.exporting.tensors import checkpoint_files
 
     began = time.monotonic()
     config = dataclasses.replace(config, gate=removing(config.gate))
     _check_adapters(config)
     bytes_of(config.max_shard_size)
-    if config.form != "checkpoint" and config.check:
+    if config.form not in WHOLE and config.check:
         need_peft()
     name = config.model.model
     folder, commit = resolve(name, config.model.revision)
@@ -182,13 +189,15 @@ def use_export(
             check_lora(hollow, each.gate, config.rank_limit, config.gguf)
         applied = {name: each.as_dict() for name, each in adaptations.items()}
         signed |= {"adapters": applied, "gguf": config.gguf}
-    folder_name = PLACES[config.form] if "" in adaptations else SEVERAL
+    pruning = plan_pruning(hollow, adaptation.gate) if config.form == "pruned" else None
+    single = "checkpoint" if config.form in WHOLE else "adapter"
+    folder_name = single if "" in adaptations else SEVERAL
     known = {**model_provenance(hollow), "device": None, "seed": None}
 
     def compute(run: Run) -> ExportedModel:
         gate, place = adaptation.gate, run.path / folder_name
         work = _Export(
-            config, hollow, adaptation, adaptations, base, run, place, quantised, progress
+            config, hollow, adaptation, adaptations, base, run, place, quantised, progress, pruning
         )
         files, proofs, note = work.make()
         written, proof = _joined(files), None
@@ -335,6 +344,7 @@ class _Export:
     place: Path
     quantised: str | None
     progress: Progress | None
+    pruning: Pruning | None = None
 
     def make(self) -> tuple[dict[str, ExportedFiles], dict[str, ExportProof], str | None]:
         """Write, compare, give the folder its name.
@@ -365,7 +375,7 @@ class _Export:
         references = {}
         if lm is not None and config.check:
             self._say("comparing", 0, len(self.adaptations) + 1)
-            rounded = self._dtype() if config.form == "checkpoint" and not self.quantised else None
+            rounded = self._dtype() if config.form in WHOLE and not self.quantised else None
             texts = TEXTS if len(self.adaptations) == 1 else TEXTS[:1]
             for name, each in self.adaptations.items():
                 low_rank = config.form == "lora"
@@ -391,6 +401,7 @@ class _Export:
     def _write(self, lm: LanguageModel | None, name: str, staged: Path) -> ExportedFiles:
         from headscope.use.exporting.checkpoint import fold_checkpoint, ia3_adapter
         from headscope.use.exporting.lora import lora_adapter
+        from headscope.use.exporting.pruning import pruned_checkpoint
         from headscope.use.exporting.tensors import dequantised_tensors
 
         gate, parts = self.adaptations[name].gate, self.adaptations[name].feed_forward
@@ -414,15 +425,16 @@ class _Export:
         if self.config.dequantise and lm is not None:
             weights = dequantised_tensors(lm, self.hollow)
         title = "writing the checkpoint (MB)"
-        written = fold_checkpoint(
-            self.hollow,
-            gate,
+        if self.pruning is None:
+            fold = functools.partial(fold_checkpoint, self.hollow, gate, weights=weights)
+        else:
+            fold = functools.partial(pruned_checkpoint, self.pruning)
+        written: ExportedFiles = fold(
             self.place,
             feed_forward=parts,
             max_shard_size=self.config.max_shard_size,
             card=card,
             progress=lambda done, total: self._say(title, done // 10**6, total // 10**6),
-            weights=weights,
             staged=staged,
         )
         if self._is_gguf() and lm is not None:  # no folder holds what belongs to the model
@@ -459,14 +471,14 @@ class _Export:
         # Quantised activations round, too.
         rounded = torch.bfloat16 if self.quantised else self._dtype()
         placed = self.config.model.device_map
-        if self.config.form == "checkpoint":
+        if self.config.form in WHOLE:
             model = read_checkpoint(folder, reference, placed)
         elif self._reads_loaded():  # a GGUF file, or weights that are quantised while loading
             model = self.config.model.load().model
         else:
             assert self.hollow.folder is not None
             model = read_checkpoint(self.hollow.folder, reference, placed)
-        if self.config.form != "checkpoint":
+        if self.config.form not in WHOLE:
             # The base's weights are not touched, but kernels of quantised ones round differently.
             rounded = torch.bfloat16 if self.quantised else reference.dtype
         if self.config.form == "ia3":
@@ -506,7 +518,7 @@ class _Export:
                 dequantised = lm.quantised
         what = "vectors" if self.config.form == "ia3" else "matrices"
         rounding = f"The {what} are stored in float32."
-        if self.config.form == "checkpoint":
+        if self.config.form in WHOLE:
             dtype = str(self._dtype()).removeprefix("torch.")
             rounding = (
                 f"The multiplied weights are stored in {dtype}: products are computed in float32 "
@@ -524,6 +536,7 @@ class _Export:
                 same_weights=_same_weights(adaptation, self.hollow),
                 dequantised=dequantised,
                 rank=gate_rank(self.hollow, adaptation.gate),
+                pruned=self.pruning.heads if self.pruning else None,
             )
         )
 
@@ -564,6 +577,18 @@ def _show(result: ExportedModel, run: Path) -> Shown:
             f"The rank is {number(rank)}; {count(result.written.heads_in_rank_512 or 0, 'head')} a "
             "layer fit into rank 512, the most that vLLM takes."
         )
+    if (pruned := result.written.pruned) is not None:
+        finding.append(
+            f"{number(pruned.groups_dropped)} of {number(pruned.groups_before)} key-value groups "
+            f"of every layer, with {number(pruned.heads_before // pruned.groups_before)} heads "
+            f"each, are taken out: of {number(pruned.parameters_before)} parameters "
+            f"{number(pruned.parameters)} are left."
+        )
+        if pruned.groups_dropped < min(pruned.groups_removed, pruned.groups_before - 1):
+            cautions.append(
+                f"The gate removes {count(pruned.groups_removed, 'whole group')} in every layer, "
+                "but the architecture takes no such number of heads; the others are removed by 0."
+            )
     if proof is None:
         cautions.append(f"Not compared with the gated model: {result.check_note}.")
     else:
@@ -610,7 +635,7 @@ def _show(result: ExportedModel, run: Path) -> Shown:
 
 def _written(result: ExportedModel) -> Table:
     base, written = result.base, result.written
-    checkpoint = result.form == "checkpoint"
+    checkpoint = result.form in WHOLE
 
     def named(names: Sequence[str], what: str) -> str:
         more = ", \u2026" if len(names) > NAMED else ""
@@ -621,7 +646,9 @@ def _written(result: ExportedModel) -> Table:
         **({} if written.lora_rank is None else {"rank and alpha": number(written.lora_rank)}),
         "size": _size(written.size),
         "files": named(written.files, "file"),
-        "with factors": named(written.changed, "tensor" if checkpoint else "module"),
+        "cut or with factors" if written.pruned else "with factors": named(
+            written.changed, "tensor" if checkpoint else "module"
+        ),
         "licence": base.license or f"not known: {base.license_note or 'the model names none'}",
     }
     if result.model and result.model.quantised:

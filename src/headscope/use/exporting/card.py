@@ -16,9 +16,10 @@ from headscope.heads import Gate, Head
 from headscope.heads.store import installed_version
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf
+from headscope.results.export import PrunedHeads
 from headscope.use.exporting.checkpoint import LEGAL
 
-ExportKind = Literal["checkpoint", "ia3", "lora"]
+ExportKind = Literal["checkpoint", "pruned", "ia3", "lora"]
 _ADAPTERS = {"ia3": "An (IA)³ adapter", "lora": "A LoRA adapter"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 #: What a base's card says that stays true of a model made from it.
@@ -125,7 +126,7 @@ class Export:
     `gate` is what was exported, with its origin; `feed_forward` one number a layer, or None;
     `signature` that of the export itself; `found` words on where heads or gate come from; `dtype`
     says how numbers are stored; `dequantised` the method that the base was quantised by; `rank`
-    is that of a LoRA adapter;
+    is that of a LoRA adapter; `pruned` says which heads were taken out;
     `same_weights` whether the heads were found on these very weights, or None.
     """
 
@@ -139,12 +140,13 @@ class Export:
     dequantised: str | None = None
     same_weights: bool | None = None
     rank: int | None = None
+    pruned: PrunedHeads | None = None
 
 
 def export_card(export: Export) -> str:
     """README.md of an exported checkpoint or adapter, with the front matter that the Hub reads."""
     base = export.base
-    adapter = export.kind != "checkpoint"
+    adapter = export.kind in _ADAPTERS
     front: dict[str, Any] = dict(base.carried)
     front["library_name"] = "peft" if adapter else "transformers"
     front["tags"] = ["headscope", "attention-heads", *([export.kind] if adapter else [])]
@@ -169,6 +171,8 @@ def export_card(export: Export) -> str:
     ]
     if export.feed_forward is not None:
         lines += _layers(export.feed_forward)
+    if export.pruned is not None:
+        lines += _pruned(export.pruned)
     lines += ["", f"Where the heads come from: {_plain(export.found)}."]
     origin = export.gate.origin
     if origin.method:
@@ -206,9 +210,10 @@ def _done(export: Export) -> str:
             "scale s the heads are multiplied by 1 + s (g - 1)."
         )
     as_base = "dequantised" if export.dequantised else "byte by byte"
+    left = " that are left" if export.pruned else ""
     return (
         "The slices of the attention output projections that belong to single heads are multiplied "
-        f"by numbers{also}; all other weights are those of the base model, {as_base}."
+        f"by numbers{also}; all other weights{left} are those of the base model, {as_base}."
     )
 
 
@@ -235,6 +240,20 @@ def _layers(values: NDArray[Any]) -> list[str]:
         return []
     factors = ", ".join(f"{layer} (× {value:.6g})" for layer, value in changed)
     return ["", f"What the feed-forward part of these layers adds is multiplied too: {factors}."]
+
+
+def _pruned(pruned: PrunedHeads) -> list[str]:
+    groups, heads = pruned.groups_before, pruned.heads_before
+    return [
+        "",
+        f"{pruned.groups_dropped} of {groups} key-value groups, each with {heads // groups} of "
+        f"{heads} query heads, are taken out of every layer with attention: their rows of W_Q, W_K "
+        f"and W_V, and their columns of W_O. Of {pruned.parameters_before:,} parameters "
+        f"{pruned.parameters:,} are left. Groups and heads are counted anew from 0. By their "
+        "numbers in the base model, these groups are left, in this order:",
+        "",
+        *(f"- layer {layer}: {', '.join(map(str, kept))}" for layer, kept in pruned.kept.items()),
+    ]
 
 
 def _licence(base: Base) -> str:

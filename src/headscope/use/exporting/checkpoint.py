@@ -33,6 +33,7 @@ from headscope.use.exporting.scaling import (
 from headscope.use.exporting.tensors import (
     INDEX,
     SINGLE,
+    Sliced,
     Stored,
     checkpoint_files,
     reads_rows,
@@ -78,6 +79,7 @@ def fold_checkpoint(
     card: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     weights: Sequence[Stored] | None = None,
+    settings: Mapping[str, Any] | None = None,
     staged: Path | None = None,
 ) -> ExportedFiles:
     """Write the model of `lm` with the gate folded into its weights, as an ordinary checkpoint.
@@ -98,7 +100,9 @@ def fold_checkpoint(
         max_shard_size: bytes of a weight file, such as `5GB`; a larger tensor has its own.
         card: text of the README.md; without it none is written.
         progress: called with (bytes written, bytes in all).
-        weights: these tensors are written in place of the folder's own, which are quantised.
+        weights: these tensors are written in place of the folder's own, which are quantised or
+            have other shapes than those of `lm`.
+        settings: entries of config.json that are written in place of the folder's own.
         staged: the unfinished folder, which is then left for the caller to rename.
 
     Raises:
@@ -117,7 +121,9 @@ def fold_checkpoint(
     shards = _shards(tensors, limit)
     total = sum(tensor.size for tensor in tensors)
     place = staged or out.with_name(f"{out.name}.unfinished")
-    _begin_folder(place, _plan_digest(folder, gate, feed_forward, limit, weights is not None), out)
+    slices = [tensor for tensor in tensors if isinstance(tensor, Sliced)]
+    others = f"{limit} {weights is not None} {settings} {slices}"
+    _begin_folder(place, _plan_digest(folder, gate, feed_forward, others), out)
     size = total - sum(file.stat().st_size for file in place.glob("*.safetensors"))
     free = shutil.disk_usage(place).free
     if free < size:
@@ -146,6 +152,7 @@ def fold_checkpoint(
         data = file.read_bytes()
         if weights is not None and file.name == "config.json":
             kept = {name: value for name, value in json.loads(data).items() if name != _QUANTISED}
+            kept |= settings or {}
             data = (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()
         write_bytes(target, data)
     if card is not None:
@@ -212,10 +219,9 @@ def _plan_digest(
     folder: Path,
     gate: Gate,
     feed_forward: NDArray[np.float32] | None,
-    limit: int,
-    computed: bool,
+    others: str,
 ) -> str:
-    """What an unfinished export is of: sizes and times of the source's files, and the gate."""
+    """What an unfinished export is of: sizes and times of the source's files, gate, `others`."""
     digest = hashlib.sha256()
     for file in checkpoint_files(folder):
         status = file.stat()
@@ -223,7 +229,7 @@ def _plan_digest(
     digest.update(gate.values.tobytes())
     if feed_forward is not None:
         digest.update(np.asarray(feed_forward, dtype=np.float32).tobytes())
-    digest.update(f"{folder.resolve()} {limit} {computed}".encode())
+    digest.update(f"{folder.resolve()} {others}".encode())
     return digest.hexdigest()
 
 

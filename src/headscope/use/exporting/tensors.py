@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from headscope.errors import InputError
@@ -233,6 +234,29 @@ class Computed(Stored):
     def blocks(self) -> Iterable[bytes]:
         """Its bytes at once."""
         yield bytes(self.read())
+
+
+@dataclass(frozen=True)
+class Sliced(Stored):
+    """Some rows (`axis` 0) or columns (1) of another tensor: `kept`, in that order."""
+
+    whole: Stored = field(kw_only=True)
+    axis: int = field(kw_only=True)
+    kept: tuple[int, ...] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, whole: Stored, axis: int, kept: tuple[int, ...]) -> Sliced:
+        """A slice under the tensor's own name."""
+        shape = list(whole.shape)
+        shape[axis] = len(kept)
+        size = whole.size // whole.shape[axis] * len(kept)
+        fields = {**vars(whole), "shape": tuple(shape), "size": size}
+        return cls(**fields, whole=whole, axis=axis, kept=kept)
+
+    def blocks(self) -> Iterable[bytes]:
+        """Its bytes at once."""
+        data = np.frombuffer(self.whole.read(), np.uint8).reshape(*self.whole.shape, -1)
+        yield data.take(self.kept, axis=self.axis).tobytes()
 
 
 def dequantised_tensors(lm: LanguageModel, hollow: LanguageModel) -> list[Stored]:
