@@ -1,7 +1,7 @@
 """How soon a click in the explorer is answered, and what it costs when nobody clicks. Prints JSON.
 
     python bench/explore.py --out bench/results/explore-pocket.json
-    python bench/explore.py --model /tmp/real/gemma-3-270m --pair en-de --data pairs.tsv
+    python bench/explore.py --model GEMMA --pair en-de --data pairs.tsv
     python bench/explore.py --clicks 5 --many 0 --idle 2          # a small version
 
 `headscope explore` runs in a process of its own, a headless Chromium clicks heads of its map. Of

@@ -19,6 +19,7 @@ from headscope.studies.find.translation import (
     every_head,
     layers_map,
     links_caution,
+    sentences_section,
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
@@ -44,6 +45,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     sections = [
         Section("Classes of heads", [classes, best], brief=True),
         Section("Every head", [every_head(parts, result, by)]),
+        *sentences_section(result.heads, result.run or run),
     ]
     if check is not None and case is not None:
         sections.insert(1, _removal(check, case))

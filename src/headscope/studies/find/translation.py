@@ -253,7 +253,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
                 [HeadSets("Token alignment heads, best first", aligned), layers_map(parts, result)],
             ),
             Section("Every head", [every_head(parts, result, by)], brief=True),
-            *sentences_section(result, run),
+            *sentences_section(result.heads, result.run or run),
             method_section(
                 "Translation Score (TS): share of target tokens for which the key that the head "
                 "weighs most, at the step that predicts the token, belongs to the source word "
@@ -315,27 +315,25 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
     )
 
 
-def sentences_section(result: TranslationResult, run: Path) -> list[Section]:
+def sentences_section(heads: Iterable[ScoredHead], run: str | Path) -> list[Section]:
     """The best sentences of the best heads, with their peaks; nothing where the run has none."""
-    ranked = sorted(result.heads, key=lambda head: head.rank or 0)
+    ranked = sorted(heads, key=lambda head: head.rank or 0)
     found = ((head.place, best_sentences(run, str(head.place))) for head in ranked)
     known = (((place.layer, place.head), rows) for place, rows in found if rows)
-    heads = dict(islice(known, HEADS_SHOWN))
-    if not heads:
+    shown = dict(islice(known, HEADS_SHOWN))
+    if not shown:
         return []
-    model = str(read_object(run / "provenance.json").get("model"))
-    command = shlex.join(
-        ["headscope", "explore", model, "--heads", result.run or str(run), "--pin"]
-    )
+    model = str(read_object(Path(run, "provenance.json")).get("model"))
+    command = shlex.join(["headscope", "explore", model, "--heads", str(run), "--pin"])
     block = HeadSentences(
         "Sentences of the best heads",
-        heads,
+        shown,
         command,
         "An arc leads from each target token to the source word of the head's peak. These are the "
         "sentences with the highest share of hits, so they are not typical; the run folder holds "
         "ten of each of the 20 best heads of a direction",
     )
-    return [Section("Sentences", [block])]
+    return [Section("Peaks", [block])]
 
 
 def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Heatmap:
