@@ -136,7 +136,7 @@ def directions_of(choice: PairsChoice, model: str, seed: int) -> Directions:
     for pair in names:
         if pair not in DIRECTIONS:
             read(pair)  # says what is wrong
-    return Directions(tuple(names), read, "sentences of the bundled model")
+    return Directions(tuple(names), read, "the bundled model")
 
 
 def pocket_examples() -> list[tuple[str, Wanted]]:
