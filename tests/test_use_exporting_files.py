@@ -294,7 +294,7 @@ def test_factors_that_overflow_are_no_proof(sharded: Path) -> None:
     real = LanguageModel.wrap(loaded(sharded), tokenizer(), check=False)
     gate = HeadSet.parse("0.0", real.geometry).scaled(-1e30)  # a norm makes all logits 0
     reference = ProofReference.of(real, gate, texts=("a text",))
-    with real.gated(gate), pytest.raises(InputError, match="reach .* too large for float32"):
+    with real.gated(gate), pytest.raises(InputError, match=r"reach .* too large for float32"):
         compare(reference, real.model, torch.float32)
 
 
