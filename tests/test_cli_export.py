@@ -65,6 +65,15 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     assert second["base"]["license"] == "apache-2.0"  # from the card that the first one wrote
 
 
+def test_heads_may_be_a_list_longer_than_the_name_of_a_file(
+    command: Command, loaded: None, tmp_path: Path
+) -> None:
+    named = ",".join(f"{layer}.{head}" for layer in range(6) for head in range(11))
+    assert len(named) > 255
+    said = command("use", "export", "--heads", named, "--no-check", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+
+
 def test_an_adapter_is_written_and_compared(command: Command, model: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="adapters are read by PEFT")
     said = command("use", "export", "--model", model, "--heads", "1.1,0.2,0.0", "--k", 2,

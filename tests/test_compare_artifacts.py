@@ -104,6 +104,9 @@ def test_lists_need_a_geometry_from_somewhere(tmp_path: Path, several: str) -> N
     assert first.geometry == GEOMETRY
     with pytest.raises(InputError, match=r"no head 7\.1"):
         read_artifacts(["7.1", several])
+    with pytest.raises(InputError, match=r"--geometry is of a model of 2 layers × 3 heads, but "
+                       r".*several.* of one of 3 layers × 4 heads; correct"):  # fmt: skip
+        read_artifacts([several], geometry=Geometry.uniform(2, 3))
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path, several: str) -> None:

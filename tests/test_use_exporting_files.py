@@ -21,7 +21,7 @@ import headscope
 import process_helpers
 from conftest import Said
 from headscope.errors import InputError
-from headscope.heads import Gate, Geometry, Origin
+from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
 from headscope.studies.models import ModelChoice
@@ -288,6 +288,14 @@ def test_an_export_that_differs_by_more_than_rounding_is_no_proof(sharded: Path)
         compared = compare(reference, real.model, torch.float32)
     assert compared.largest_difference == 0 and compared.same_choice == 1
     assert compared.untouched_difference > 0.1 and compared.positions == len("a text")
+
+
+def test_factors_that_overflow_are_no_proof(sharded: Path) -> None:
+    real = LanguageModel.wrap(loaded(sharded), tokenizer(), check=False)
+    gate = HeadSet.parse("0.0", real.geometry).scaled(-1e30)  # a norm makes all logits 0
+    reference = ProofReference.of(real, gate, texts=("a text",))
+    with real.gated(gate), pytest.raises(InputError, match=r"reach .* too large for float32"):
+        compare(reference, real.model, torch.float32)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])

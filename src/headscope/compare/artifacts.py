@@ -107,8 +107,8 @@ def read_artifacts(
     `5.3,7.11`. A run of several directions gives one artifact a direction, with `mean_only` their
     mean alone; `RUN:en-de` picks one, `RUN:mean` the mean. Lists, and files without a score for
     every query head, do not say how many heads their model has: they take `geometry`, or that of
-    the others. Raises `InputError` if a spec names nothing that can be compared, or a list comes
-    without any artifact that tells a geometry.
+    the others. Raises `InputError` if a spec names nothing that can be compared, a list comes
+    without any artifact that tells a geometry, or an artifact tells another than `geometry`.
     """
     items: list[Artifact | HeadsFile | str] = []
     for spec in specs:
@@ -119,7 +119,11 @@ def read_artifacts(
             items.append(_of_file(file) if geometry_of(file) else file)
         else:
             items += _read_folder(spec, mean_only)
-    known = geometry or next((item.geometry for item in items if isinstance(item, Artifact)), None)
+    told = [(item.place, item.geometry) for item in items if isinstance(item, Artifact)]
+    if geometry is not None:
+        given = geometry.geometry if isinstance(geometry, GroupedGeometry) else geometry
+        check_one_geometry([("--geometry", given), *told], "correct --geometry or leave it out")
+    known = geometry or next((own for _, own in told), None)
     read: list[Artifact] = []
     for item in items:
         if isinstance(item, Artifact):

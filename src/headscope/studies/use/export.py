@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
+from headscope.heads.hub import exists
 from headscope.progress import Progress
 from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
@@ -503,12 +504,12 @@ class _Export:
         if self.config.sets:
             named = next(text for text in self.config.sets if text.startswith(f"{name}="))
             origin = named.partition("=")[2]
-            origin = Path(origin).name if Path(origin).exists() else origin
+            origin = Path(origin).name if exists(Path(origin)) else origin
         elif choice.gate is not None:
             origin = f"the gate {Path(choice.gate).name}"
         else:
             named = str(choice.heads)
-            origin = Path(named).name if Path(named).exists() else named
+            origin = Path(named).name if exists(Path(named)) else named
             origin += "" if choice.k is None else f", the first {choice.k}"
         dequantised = None
         if self._reads_loaded():

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import importlib.util
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,12 @@ def compare(reference: ProofReference, model: Any, rounded: torch.dtype) -> Expo
     """
     logits = logits_of(model, reference.tokens)
     largest = max(float(logits.abs().max()) for logits in reference.gated)
+    if not 0 < largest < math.inf:  # a norm divides by a square that is infinite, for example
+        raise InputError(
+            f"logits of the gated model reach {largest:.3g}, so its factors are too large for "
+            f"{str(reference.dtype).removeprefix('torch.')} and no export can be compared; use "
+            "smaller ones"
+        )
     noise = None
     if reference.added is not None:
         noise = largest_difference(reference.added, reference.gated)
