@@ -158,7 +158,7 @@ def test_what_no_lora_adapter_can_hold_is_one_sentence_and_leaves_nothing(
     for arguments, message in (
         ((*lora, "--gate", mask), "multiplies feed-forward parts too"),
         ((*lora, "--heads", "0.1,0.2", "--rank-limit", 16), "its rank is 32, more than 16"),
-        ((*lora, "--heads", "0.1", "--set", "a=0.1"), "leave --heads, --gate and --one-a-head"),
+        ((*lora, "--heads", "0.1", "--set", "a=0.1"), "leave out --heads, --gate and --one-a-head"),
         ((*lora, "--set", "a/b=0.1"), "is not NAME=HEADS"),
         ((*lora, "--set", "a=0.1", "--set", "a=0.2"), "names 'a' twice"),
         (("--heads", "0.1", "--one-a-head"), "--one-a-head is for LoRA adapters"),
