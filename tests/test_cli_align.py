@@ -58,7 +58,7 @@ def test_columns_and_languages_may_be_named(command: Command, plain: Path, tmp_p
     told = json.loads(said)
     assert told["aligner"] == "eflomal"
     assert told["pairs"] == 6
-    assert told["fitted_on"] == 16
+    assert told["fitted_on"] == 20
     assert len(read_pairs(PairSource(str(out), "en-de")).pairs) == 6
 
 

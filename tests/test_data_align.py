@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,15 +162,27 @@ def test_links_move_to_the_pieces_and_the_text_stays() -> None:
     assert moved.links == {(0, 1), (1, 0), (1, 2), (2, 3), (2, 4)}
 
 
-def test_scripts_without_spaces_are_spaced_out() -> None:
+def test_scripts_without_spaces_keep_their_text_and_its_units() -> None:
     pair = SentencePair("1", "我在2024年 见 Bob，好。", "I saw Bob.")
     words = [word.text for word in split_words(pair.source, links_given=False)]
     last = len(words) - 1
     links = {(place, 0) for place in range(last)} | {(last, 3)}
     (moved,) = linked_pairs([pair], by_rule(pair, links))
-    assert moved.source == "我 在 2024 年 见 Bob， 好 。"
-    assert moved.target == "I saw Bob."
-    assert moved.links == {(place, 0) for place in range(7)} | {(7, 2)}
+    assert (moved.source, moved.target) == (pair.source, pair.target)
+    assert [word.text for word in moved.words[0]] == words
+    assert [word.text for word in moved.words[1]] == ["I", "saw", "Bob", "."]
+    assert (moved.links, moved.aligner) == (links, "eflomal")
+
+
+def test_units_of_a_segmenter_are_kept_in_any_script() -> None:
+    pair = SentencePair("1", "don't go", "geh nicht")
+    words = (Word("do", 0, 2), Word("n't", 2, 5), Word("go", 6, 8))
+    target = (Word("geh", 0, 3), Word("nicht", 4, 9))
+    links = frozenset({(1, 1), (2, 0)})
+    cut = Alignment("eflomal", "segmenter", (words,), (target,), (links,), {})
+    (moved,) = linked_pairs([pair], cut)
+    assert moved.units == (((0, 2), (2, 5), (6, 8)), ((0, 3), (4, 9)))
+    assert (moved.links, moved.aligner) == (links, "eflomal (segmenter)")
 
 
 def test_skipped_pairs_are_left_out() -> None:
@@ -177,14 +191,18 @@ def test_skipped_pairs_are_left_out() -> None:
 
 
 text = st.text(
-    st.one_of(st.sampled_from("ab我在，. '\u0301"), st.characters(exclude_categories=["C"])),
+    st.one_of(
+        st.sampled_from("ab我在，. '\u0301\u200b"),
+        st.sampled_from("ไทย\u0e34\u0e49日本\U00020000\U0001f600က\u102b"),
+        st.characters(exclude_categories=["C"]),
+    ),
     min_size=1,
 ).filter(lambda one: bool(one.strip()) and not any(sign in one for sign in "\t\n\r"))
 
 
 @settings(deadline=None)
 @given(text, text, st.data())
-def test_moved_links_can_be_written_and_read_back(
+def test_linked_pairs_are_written_and_read_back(
     tmp_path_factory: pytest.TempPathFactory, source: str, target: str, data: st.DataObject
 ) -> None:
     pair = SentencePair("1", source, target)
@@ -194,31 +212,54 @@ def test_moved_links_can_be_written_and_read_back(
     ]
     links = data.draw(st.sets(st.sampled_from(places), max_size=9)) if places else set()
     (moved,) = linked_pairs([pair], by_rule(pair, links))
-    assert moved.links is not None
-    # Counted in characters other than white space, text and units keep their places, so a link
-    # between pieces must be there exactly if a link between units overlaps both.
-    assert "".join(moved.source.split()) == "".join(source.split())
-    spans = []
-    for before, after, words in (
-        (source, moved.source, whole.source_words[0]),
-        (target, moved.target, whole.target_words[0]),
-    ):
-        units = [[len("".join(before[:at].split())) for at in (w.start, w.end)] for w in words]
+    assert (moved.source, moved.target) == (source, target)
+    words = whole.source_words[0], whole.target_words[0]
+    if moved.units is not None:
+        assert (moved.words, moved.links) == (words, links)
+    else:
+        # A link between pieces is there exactly if a link between units overlaps both.
         pieces = [
-            (len("".join(after[: w.start].split())), w.end - w.start)
-            for w in split_words(after, links_given=True)
+            [(m.start(), m.end()) for m in re.finditer(r"\S+", side)] for side in (source, target)
         ]
-        spans.append(
-            [
-                {a for a, (at, size) in enumerate(pieces) if at < end and start < at + size}
-                for start, end in units
-            ]
-        )
-    assert moved.links == {(a, b) for i, j in links for a in spans[0][i] for b in spans[1][j]}
+        assert moved.links == {
+            (a, b)
+            for i, j in links
+            for a, (first, last) in enumerate(pieces[0])
+            for b, (begin, end) in enumerate(pieces[1])
+            if first < words[0][i].end and words[0][i].start < last
+            if begin < words[1][j].end and words[1][j].start < end
+        }
     path = tmp_path_factory.mktemp("moved") / "a.tsv"
     write_pairs(path, [moved])
+    assert path.read_text("utf-8").split("\n")[1].split("\t")[:2] == [source, target]
     (back,) = read_pairs(PairSource(str(path), "en-de")).pairs
-    assert (back.source, back.target, back.links) == (moved.source, moved.target, moved.links)
+    assert back == replace(moved, id="2", line=2)
+    # What is read again is aligned as it was, and another time written the same.
+    again = align_words([back])
+    assert (again.aligner, again.links) == ("eflomal", (moved.links,))
+    assert (again.source_words[0], again.target_words[0]) == back.words
+    write_pairs(path.with_name("b.tsv"), linked_pairs([back], again))
+    assert path.with_name("b.tsv").read_bytes() == path.read_bytes()
+
+
+def test_units_of_a_file_are_those_of_any_aligner(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = (((0, 2), (2, 3)), ((0, 1), (2, 4)))
+    pairs = [SentencePair("1", "我们好", "I go", frozenset({(0, 0)}), units=units)]
+    seen: list[object] = []
+
+    def fake(texts: object, extra: object, options: object) -> tuple[Links, ...]:
+        seen.append((texts, extra))
+        return (frozenset({(1, 1)}),)
+
+    monkeypatch.setattr("headscope.data.align.check_eflomal", lambda: None)
+    monkeypatch.setattr("headscope.data.align.align_eflomal", fake)
+    extra = [SentencePair("2", "好", "go")]
+    alignment = align_words(pairs, AlignWords("eflomal"), extra_pairs=extra)
+    assert seen == [([(["我们", "好"], ["I", "go"])], [(["好"], ["go"])])]
+    assert (alignment.aligner, alignment.units) == ("eflomal", "spans")
+    assert align_words(pairs).aligner == "links"
+    rules = [replace(pairs[0], units=(((0, 1), (1, 2), (2, 3)), ((0, 1), (2, 4))))]
+    assert align_words(rules).units == "words"
 
 
 def test_files_with_links_keep_their_words_under_another_aligner(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from headscope.data.pairs import (
     SentencePair,
     check_links,
     format_links,
+    further_pairs,
     parse_links,
     read_pairs,
     write_pairs,
@@ -58,10 +60,90 @@ def test_malformed_links_are_named(text: str) -> None:
 
 
 def test_links_must_lie_inside() -> None:
-    check_links(frozenset({(1, 2)}), 2, 3)
+    check_links(frozenset({(1, 2)}), "a b", "c d e")
     for link in ((2, 0), (0, 3)):
         with pytest.raises(InputError, match=f"{link[0]}-{link[1]}.* 2 and 3 words"):
-            check_links(frozenset({link}), 2, 3)
+            check_links(frozenset({link}), "a b", "c d e")
+
+
+# --- units ---------------------------------------------------------------------------------------
+
+ZH = "source\ttarget\tlinks\tunits\taligner\n"
+
+
+def test_units_say_what_links_point_at(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", ZH + "我们 好。\tWe go\t0-0 1-1\t0:2 3:4 | 0:2 3:5\teflomal\n")
+    (pair,) = read(path)
+    assert pair.units == (((0, 2), (3, 4)), ((0, 2), (3, 5)))
+    assert [[word.text for word in side] for side in pair.words] == [["我们", "好"], ["We", "go"]]
+    assert pair.aligner == "eflomal"
+    copy = tmp_path / "copy.tsv"
+    write_pairs(copy, [pair])
+    assert copy.read_bytes() == Path(path).read_bytes()
+    # A side may have none, and a name may be missing.
+    path = write(tmp_path / "b.tsv", ZH + "\u200b\tgo\t\t | 0:2\t\n")
+    assert (read(path)[0].units, read(path)[0].aligner) == (((), ((0, 2),)), None)
+
+
+def test_units_of_json_lines_and_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    units = [[[0, 1], [1, 2]], [[0, 2]]]
+    row = {"source": "我们", "target": "We", "links": "1-0", "units": units, "aligner": "eflomal"}
+    lists = write(tmp_path / "a.jsonl", json.dumps(row) + "\n")
+    texts = write(tmp_path / "b.jsonl", json.dumps(row | {"units": "0:1 1:2 | 0:2"}) + "\n")
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "c.parquet")
+    expected = SentencePair(
+        "1", "我们", "We", frozenset({(1, 0)}), 1, (((0, 1), (1, 2)), ((0, 2),)), "eflomal"
+    )
+    for path in (lists, texts, tmp_path / "c.parquet"):
+        assert read(path) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("links", "units", "said"),
+    [
+        ("0-0", "0:1 1:3 | 0:2", "1:3 lies outside the source, which has 2 characters"),
+        ("0-0", "0:1 | 0:3", "0:3 lies outside the target"),
+        ("0-0", "0:2 1:2 | 0:2", "1:2 of the source begins before"),
+        ("0-0", "1:2 0:1 | 0:2", "0:1 of the source begins before"),
+        ("0-0", "0:1 1:1 | 0:2", "1:1 of the source is empty"),
+        ("2-0", "0:1 1:2 | 0:2", "2-0 lies outside its sentences of 2 and 1 units"),
+        ("0-0", "", "malformed"),
+        ("0-0", "0:1", "malformed"),
+        ("0-0", "0:1 | 0:2 | 0:2", "malformed"),
+        ("0-0", "0-1 | 0:2", "'0-1' is malformed"),
+    ],
+)
+def test_wrong_units_are_named(tmp_path: Path, links: str, units: str, said: str) -> None:
+    good = "我们\tWe\t0-0\t0:1 | 0:2\t\n"
+    path = write(tmp_path / "bad.tsv", f"{ZH}{good}我们\tWe\t{links}\t{units}\t\n")
+    message = failure(path)
+    assert message.startswith(f"{path}, line 3")
+    assert said in message
+    row = {"source": "我们", "target": "We", "links": links, "units": units}
+    assert said in failure(write(tmp_path / "bad.jsonl", json.dumps(row) + "\n"))
+
+
+def test_columns_of_other_meaning_beside_no_links(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\tunits\taligner\n5 km\t5 km\tkm\tme\n")
+    assert read(path) == [SentencePair("2", "5 km", "5 km", None, 2)]
+
+
+def test_what_a_file_has_beside_its_pairs(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.tsv", "source\ttarget\n" + "".join(f"a{n}\tb{n}\n" for n in range(9))
+    )
+    limited = read_pairs(PairSource(path, "en-de", limit=3))
+    rest = further_pairs(limited)
+    assert [pair.source for pair in rest] == [f"a{n}" for n in range(3, 9)]
+    half = replace(limited, pairs=limited.pairs[1:2])
+    assert [pair.line for pair in further_pairs(half)] == [2, *range(4, 11)]
+    whole = read_pairs(PairSource(path, "en-de"))
+    assert further_pairs(whole) == ()
+    Path(path).write_text("source\ttarget\na0\tanother\n")
+    with pytest.raises(InputError, match="changed"):
+        further_pairs(limited)
 
 
 # --- TSV -----------------------------------------------------------------------------------------

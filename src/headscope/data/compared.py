@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.files import drain, open_bytes, parse_object, text_lines
-from headscope.data.pairs import Links, check_links, parse_links
+from headscope.data.pairs import ALIGNER, UNITS, Links, Units, check_links, parse_links
 from headscope.data.rows import Field, Row, check_unicode
 from headscope.errors import InputError, naming
 
@@ -17,7 +17,8 @@ from headscope.errors import InputError, naming
 class Compared:
     """A sentence with what was made of it before and after; outputs may be empty.
 
-    `links` are those of source and reference, between white-space pieces.
+    `links` are those of source and reference, between white-space pieces or `units`; `aligner`
+    names what made them, None: they are given (see `SentencePair`).
     """
 
     id: str
@@ -27,14 +28,16 @@ class Compared:
     after: str
     direction: str | None = None
     links: Links | None = None
+    units: Units | None = None
+    aligner: str | None = None
 
 
 def read_compared(path: str | Path) -> tuple[list[Compared], str]:
     """Reads one JSON object a line: `id`, `source`, `reference`, `before` and `after`.
 
-    `direction` (such as `en-de`) and `links` (such as `0-0 1-2`) may be given too. Ids differ
-    within a direction. Returns the rows in order and the SHA-256 of the content. Raises
-    `InputError` naming file and line of what is wrong.
+    `direction` (such as `en-de`) and `links` (such as `0-0 1-2`), with `units` and `aligner`, may
+    be given too. Ids differ within a direction. Returns the rows in order and the SHA-256 of the
+    content. Raises `InputError` naming file and line of what is wrong.
     """
     path = Path(path)
     hasher = hashlib.sha256()
@@ -63,13 +66,11 @@ def _compared(row: Row) -> Compared:
             f"{row.place} has no {' and no '.join(map(repr, missing))}; found: {found}; give id, "
             "source, reference, before and after in every line"
         )
-    compared = Compared(*(row[field] for field in FIELDS))
+    known = FIELDS if row.cells.get("links") is not None else FIELDS[:-2]
+    compared = Compared(*(row[field] for field in known))
     with naming(row.place):
-        check_links(
-            compared.links or frozenset(),
-            len(compared.source.split()),
-            len(compared.reference.split()),
-        )
+        links = compared.links or frozenset()
+        check_links(links, compared.source, compared.reference, compared.units)
     return compared
 
 
@@ -106,4 +107,6 @@ FIELDS: tuple[Field[Any], ...] = (
     *(Field(name, _text) for name in ("source", "reference", "before", "after")),
     Field("direction", _direction, None),
     Field("links", _links, None),
+    UNITS,
+    ALIGNER,
 )

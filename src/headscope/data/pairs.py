@@ -1,16 +1,22 @@
 """Sentence pairs with their word links, from files, FLORES folders and Hub datasets.
 
-Links are written in the Pharaoh format: ``0-0 1-2``, source position, hyphen, target position. A
-FLORES folder has one file a language, one sentence a line, named as in FLORES-101 (``eng.dev``,
+Links are written in the Pharaoh format: ``0-0 1-2``, source position, hyphen, target position.
+Positions count white-space pieces, or the units of a column ``units``, which holds the characters
+of each: ``0:2 2:4 | 0:3 4:8``, those of the source first, ends not included. A column ``aligner``
+names what made the links; links without a name are given.
+
+A FLORES folder has one file a language, one sentence a line, named as in FLORES-101 (``eng.dev``,
 ``deu.devtest``) or FLORES-200 (``eng_Latn.dev``), in itself or in a folder named after the split.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +31,26 @@ from headscope.data.languages import (
 )
 from headscope.data.rows import Field, kind_of, read_fields, text_cell
 from headscope.data.tables import ABSENT, is_dataset
-from headscope.errors import InputError, naming
+from headscope.data.words import Word, cuts_inside, is_unspaced, split_words
+from headscope.errors import Caution, InputError, naming
 from headscope.settings import Settings
 
 Links = frozenset[tuple[int, int]]
+Spans = tuple[tuple[int, int], ...]
+#: Characters [start, end) of the units of a source and of its target.
+Units = tuple[Spans, Spans]
+
+#: What is written of links that no aligner made.
+GIVEN = "links"
+#: Of the files that `headscope align` writes; the first, without a number, changed the text.
+ALIGN_FORMAT = 2
+#: Pairs of a file, from its beginning, that an aligner is fitted on beside those that it links:
+#: some minutes of eflomal, and more hardly help.
+FITTED_AT_MOST = 100_000
 
 # Positions of more digits than any sentence has words are no numbers worth reading.
 _LINK = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+_SPAN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 _FLORES = re.compile(r"([a-z]{2,3}(?:[-_][A-Za-z0-9]+)*)\.(dev|devtest|test)")
 
 
@@ -40,17 +59,8 @@ def parse_links(text: str) -> Links:
 
     Raises ``InputError`` naming the first malformed link.
     """
-    links = set()
-    for piece in text.split():
-        match = _LINK.fullmatch(piece)
-        if match is None:
-            shown = piece if len(piece) <= 30 else f"{piece[:29]}…"
-            raise InputError(
-                f"the link {shown!r} is malformed; write links like 0-0 1-2, source position "
-                "first, counted from 0"
-            )
-        links.add((int(match[1]), int(match[2])))
-    return frozenset(links)
+    advice = "write links like 0-0 1-2, source position first, counted from 0"
+    return frozenset(_numbers(_LINK, text, "link", advice))
 
 
 def format_links(links: Iterable[tuple[int, int]]) -> str:
@@ -58,24 +68,118 @@ def format_links(links: Iterable[tuple[int, int]]) -> str:
     return " ".join(f"{i}-{j}" for i, j in sorted(links))
 
 
-def check_links(links: Links, source_length: int, target_length: int) -> None:
-    """Raises ``InputError`` naming the first link outside sentences of these many words."""
+def parse_units(text: str) -> Units:
+    """Units from their text; a side without units is empty.
+
+    Raises ``InputError`` naming what is malformed.
+    """
+    advice = "write those of both sides like 0:2 2:4 | 0:3 4:8, in characters from 0"
+    source, bar, target = text.partition("|")
+    if not bar or "|" in target:
+        raise InputError(f"the units {_short(text)!r} are malformed; {advice}")
+    first, second = (tuple(_numbers(_SPAN, side, "unit", advice)) for side in (source, target))
+    return first, second
+
+
+def format_units(units: Units) -> str:
+    """The text of units."""
+    return " | ".join(" ".join(f"{start}:{end}" for start, end in side) for side in units)
+
+
+def _numbers(form: re.Pattern[str], text: str, what: str, advice: str) -> list[tuple[int, int]]:
+    """The two numbers of each piece of a text."""
+    numbers = []
+    for piece in text.split():
+        match = form.fullmatch(piece)
+        if match is None:
+            raise InputError(f"the {what} {_short(piece)!r} is malformed; {advice}")
+        numbers.append((int(match[1]), int(match[2])))
+    return numbers
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 30 else f"{text[:29]}…"
+
+
+def check_links(links: Links, source: str, target: str, units: Units | None = None) -> None:
+    """Raises ``InputError`` naming the first unit or link outside its sentences.
+
+    Units follow one another in their sentence and hold at least one character. ``units`` None:
+    links are between white-space pieces.
+    """
+    for side, spans, text in zip(("source", "target"), units or (), (source, target), strict=False):
+        last = 0
+        for start, end in spans:
+            if end > len(text):
+                raise InputError(
+                    f"the unit {start}:{end} lies outside the {side}, which has {len(text)} "
+                    "characters; correct it (the end is not included)"
+                )
+            if start >= end:
+                raise InputError(f"the unit {start}:{end} of the {side} is empty; remove it")
+            if start < last:
+                raise InputError(
+                    f"the unit {start}:{end} of the {side} begins before the one before it ends; "
+                    "give units in the order of the sentence, without overlaps"
+                )
+            last = end
+    lengths = [len(words) for words in linked_words(source, target, units)]
     for i, j in sorted(links):
-        if i >= source_length or j >= target_length:
+        if i >= lengths[0] or j >= lengths[1]:
+            what, fix = "units", "or the units"
+            if units is None:
+                what = "words (white-space pieces, counted from 0)"
+                fix = "or separate the words of the sentences by spaces"
             raise InputError(
-                f"the link {i}-{j} lies outside its sentences of {source_length} and "
-                f"{target_length} words (white-space pieces, counted from 0); correct the link, "
-                "or separate the words of the sentences by spaces"
+                f"the link {i}-{j} lies outside its sentences of {lengths[0]} and {lengths[1]} "
+                f"{what}; correct the link, {fix}"
             )
+
+
+def linked_words(
+    source: str, target: str, units: Units | None = None
+) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """What links of two sentences point at: their units, or their white-space pieces."""
+    if units is None:
+        first, second = (split_words(text, links_given=True) for text in (source, target))
+    else:
+        first, second = (
+            [Word(text[start:end], start, end) for start, end in spans]
+            for text, spans in zip((source, target), units, strict=True)
+        )
+    return tuple(first), tuple(second)
+
+
+def spans_of(words: tuple[Sequence[Word], Sequence[Word]]) -> Units:
+    """The characters of the words of two sentences."""
+    first, second = (tuple((word.start, word.end) for word in side) for side in words)
+    return first, second
+
+
+def carried_links(
+    links: Links,
+    units: tuple[Sequence[Word], Sequence[Word]],
+    words: tuple[Sequence[Word], Sequence[Word]],
+) -> Links:
+    """Links between units of two sentences, as links between the words that share characters."""
+    sources, targets = (
+        [
+            [at for at, word in enumerate(side) if word.start < unit.end and unit.start < word.end]
+            for unit in own
+        ]
+        for own, side in zip(units, words, strict=True)
+    )
+    return frozenset((a, b) for i, j in links for a in sources[i] for b in targets[j])
 
 
 @dataclass(frozen=True)
 class SentencePair:
     """A sentence and its translation.
 
-    ``links`` are pairs of positions (source, target) of white-space pieces; the empty set means
-    that nothing is linked, None that the file says nothing about links. ``line`` is the line (or
-    Parquet row) the pair stands on, from 1.
+    ``links`` are pairs of positions (source, target) of white-space pieces or, where there are
+    ``units``, of these; the empty set means that nothing is linked, None that the file says nothing
+    about links. ``aligner`` names what made the links, None: they are given. ``line`` is the line
+    (or Parquet row) the pair stands on, from 1.
     """
 
     id: str
@@ -83,10 +187,27 @@ class SentencePair:
     target: str
     links: Links | None = None
     line: int | None = None
+    units: Units | None = None
+    aligner: str | None = None
+
+    @property
+    def words(self) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+        """What links point at, of the source and of the target."""
+        return linked_words(self.source, self.target, self.units)
+
+    @property
+    def unlinked(self) -> SentencePair:
+        """The pair as a file without links has it."""
+        return replace(self, links=None, units=None, aligner=None)
 
     def check_links(self) -> None:
-        """Raises ``InputError`` naming the first link outside the sentences."""
-        check_links(self.links or frozenset(), len(self.source.split()), len(self.target.split()))
+        """Raises ``InputError`` naming the first unit or link outside the sentences."""
+        check_links(self.links or frozenset(), self.source, self.target, self.units)
+
+
+def links_by(pairs: Iterable[SentencePair]) -> str:
+    """What made the links of pairs: `GIVEN`, or the names of aligners."""
+    return " and ".join(sorted({pair.aligner or GIVEN for pair in pairs})) or GIVEN
 
 
 @dataclass(frozen=True)
@@ -96,7 +217,7 @@ class PairFile:
     ``shots`` are examples that a prompt shows before its sentence; none of their sentences is
     among ``pairs``, nor of those of ``reference``, which mean ablation takes its means over.
     ``names`` are what prompts call the two languages, instead of their English
-    names.
+    names. ``read`` is where the pairs were read, and how many there were (see `further_pairs`).
     """
 
     pairs: tuple[SentencePair, ...]
@@ -107,6 +228,7 @@ class PairFile:
     shots: tuple[SentencePair, ...] = ()
     reference: tuple[SentencePair, ...] = ()
     names: tuple[str, str] | None = None
+    read: tuple[PairSource, int] | None = None
 
     @property
     def direction(self) -> Direction:
@@ -182,7 +304,24 @@ def read_pairs(source: PairSource) -> PairFile:
         pairs, digest = _read_flores(path, direction, source.split or "dev", source.limit)
     else:
         pairs, digest = _read_table(source)
-    return PairFile(tuple(pairs), direction.source, direction.target, source.data, digest)
+    languages = direction.source, direction.target
+    read = source, len(pairs)
+    return PairFile(tuple(pairs), *languages, source.data, digest, read=read)
+
+
+def further_pairs(pairs: PairFile) -> tuple[SentencePair, ...]:
+    """What a file has beside these pairs: beyond a limit, in the other half, shots, references.
+
+    They help a statistical aligner. Only the first `FITTED_AT_MOST` pairs of the file are looked
+    at. Raises ``InputError`` if the file is no longer the one that was read.
+    """
+    if pairs.read is None or pairs.read == (replace(pairs.read[0], limit=None), len(pairs.pairs)):
+        return ()
+    own = {pair.line: pair for pair in pairs.pairs}
+    again = read_pairs(replace(pairs.read[0], limit=FITTED_AT_MOST))
+    if any(own.get(pair.line, pair) != pair for pair in again.pairs):
+        raise InputError(f"{pairs.path} was changed while it was read; run the same command again")
+    return tuple(pair for pair in again.pairs if pair.line not in own)
 
 
 def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
@@ -202,15 +341,65 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     second = Field(source.target_column, sentence)
     links = Field(source.links_column or "links", _links, ABSENT if source.links_column else None)
     rows, digest = read_fields(
-        source.data, (first, second, links), source.limit, dataset=dataset, split=source.split
+        source.data,
+        (first, second, links, UNITS, ALIGNER),
+        source.limit,
+        dataset=dataset,
+        split=source.split,
     )
-    pairs = [
-        SentencePair(str(row.line), row[first], row[second], row[links], row.line) for row in rows
-    ]
-    for pair, row in zip(pairs, rows, strict=True):
+    pairs = []
+    for row in rows:
+        texts, linked = (row[first], row[second]), row[links]
+        # Without links columns of these names are something else.
+        about = () if linked is None else (row[UNITS], row[ALIGNER])
+        pair = SentencePair(str(row.line), *texts, linked, row.line, *about)
         with naming(row.place):
             pair.check_links()
+        pairs.append(pair)
+    if not dataset:
+        _check_format(Path(source.data), pairs, digest)
     return pairs, digest
+
+
+def _check_format(path: Path, pairs: Sequence[SentencePair], digest: str) -> None:
+    """Refuse a file in which an earlier version of `headscope align` put spaces between units.
+
+    Where nothing but the text speaks for it, warn (`Caution`).
+    """
+    linked = [pair for pair in pairs if pair.links is not None and pair.units is None]
+    if not linked:
+        return
+    try:
+        note = json.loads(align_note(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        note = None
+    if isinstance(note, dict) and note.get("sha256") == digest and "format" not in note:
+        result = note.get("result")
+        if isinstance(result, dict) and result.get("aligner", GIVEN) != GIVEN:
+            raise InputError(
+                f"{path} was written by an earlier version of headscope align, which put spaces "
+                "into the text and did not keep who made the links; run headscope align again on "
+                "the original file"
+            )
+    spaced = [
+        not cuts_inside(text, words)
+        for pair in linked
+        for text in (pair.source, pair.target)
+        if (words := split_words(text, links_given=False))
+        and sum(is_unspaced(word.text[0]) for word in words) > 3
+    ]
+    if spaced and sum(spaced) >= 0.95 * len(spaced):
+        message = (
+            f"{path}: spaces stand between all characters of scripts without spaces, and models "
+            "read them so. If headscope align put them there, run it again on the original file, "
+            "whose text it now keeps."
+        )
+        warnings.warn(Caution(message), stacklevel=2)
+
+
+def align_note(path: Path) -> Path:
+    """Where `headscope align` says what it computed a file from."""
+    return path.with_name(f"{path.name}.json")
 
 
 def direction_of(source: PairSource) -> Direction:
@@ -229,8 +418,9 @@ def direction_of(source: PairSource) -> Direction:
 def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
     """Writes a TSV with a header, ``source``, ``target`` and, if the pairs have them, ``links``.
 
-    The file appears complete or not at all. Raises ``InputError`` if a sentence is empty or holds
-    a tab or line break, if a link lies outside its sentence, or if only some pairs have links.
+    ``units`` and ``aligner`` follow where a pair has links between units, or by an aligner. The
+    file appears complete or not at all. Raises ``InputError`` if a sentence is empty or holds a tab
+    or line break, if a link lies outside its sentence, or if only some pairs have links.
     """
     path = Path(path)
     linked = [pair for pair in pairs if pair.links is not None]
@@ -238,20 +428,26 @@ def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
         raise InputError(
             f"{len(linked)} of {len(pairs)} pairs have links; give links for all or for none"
         )
-    lines = ["source\ttarget\tlinks" if linked else "source\ttarget"]
+    columns = ["source", "target"] + ["links"] * bool(linked)
+    columns += ["units"] * any(pair.units is not None for pair in linked)
+    columns += ["aligner"] * any(pair.aligner is not None for pair in linked)
+    lines = ["\t".join(columns)]
     for pair in pairs:
-        for side, text in (("source", pair.source), ("target", pair.target)):
-            if not text.strip() or any(sign in text for sign in "\t\n\r"):
-                raise InputError(
-                    f"the {side} of pair {pair.id} is empty or holds a tab or line break, which "
-                    "a TSV file cannot hold; replace it by a space"
-                )
-        cells = [pair.source, pair.target]
+        cells = {"source": pair.source, "target": pair.target}
         if pair.links is not None:
             with naming(f"pair {pair.id}"):
                 pair.check_links()
-            cells.append(format_links(pair.links))
-        lines.append("\t".join(cells))
+            cells["links"], cells["aligner"] = format_links(pair.links), pair.aligner or ""
+            cells["units"] = format_units(spans_of(pair.words))
+        for name in columns:
+            text = cells[name]
+            empty = name in ("source", "target") and not text.strip()
+            if empty or any(sign in text for sign in "\t\n\r"):
+                raise InputError(
+                    f"the {name} of pair {pair.id} is empty or holds a tab or line break, which "
+                    "a TSV file cannot hold; replace it by a space"
+                )
+        lines.append("\t".join(cells[name] for name in columns))
     write_text_atomically(path, "".join(line + "\n" for line in lines))
 
 
@@ -270,6 +466,38 @@ def _links(cell: Any, place: str, column: str) -> Links | None:
         raise InputError(f"{place}: the links are {kind_of(cell)}; write them like 0-0 1-2")
     with naming(place):
         return parse_links(cell)
+
+
+def _units(cell: Any, place: str, column: str) -> Units | None:
+    """Units from a cell: their text, or a list of spans for each side."""
+    if isinstance(cell, list | tuple) and len(cell) == 2:
+        sides = [side if isinstance(side, list | tuple) else [side] for side in cell]
+        cell = " | ".join(
+            " ".join(
+                f"{span[0]}:{span[1]}"
+                if isinstance(span, list | tuple) and len(span) == 2
+                else str(span).replace(" ", "_")
+                for span in side
+            )
+            for side in sides
+        )
+    if not isinstance(cell, str):
+        raise InputError(
+            f"{place}: the units are {kind_of(cell)}; write them like 0:2 2:4 | 0:3 4:8"
+        )
+    with naming(place):
+        return parse_units(cell)
+
+
+def _aligner(cell: Any, place: str, column: str) -> str | None:
+    """The name of an aligner, None for links that are given."""
+    if not isinstance(cell, str | None):
+        raise InputError(f"{place}: the aligner is {kind_of(cell)}; give its name, or leave it out")
+    return (cell or "").strip() or None
+
+
+UNITS: Field[Units | None] = Field("units", _units, None)
+ALIGNER: Field[str | None] = Field("aligner", _aligner, None)
 
 
 def given_links(pairs: Sequence[SentencePair]) -> tuple[Links, ...]:

@@ -35,6 +35,7 @@ Segmenter = Callable[[str], Sequence[str]]
 WHITE_SPACE = "white-space"
 RULES = "words"
 SEGMENTER = "segmenter"
+SPANS = "spans"
 
 # Code point ranges (first, last) of scripts without spaces between words.
 _UNSPACED = (
@@ -109,6 +110,24 @@ def is_unspaced(char: str) -> bool:
     """Whether a character is of a script that puts no spaces between words."""
     code = ord(char)
     return any(first <= code <= last for first, last in _UNSPACED)
+
+
+def cuts_inside(text: str, words: Sequence[Word], anywhere: bool = False) -> list[int]:
+    """Where a unit begins or ends within a white-space piece.
+
+    Beside a character of a script without spaces, or `anywhere`.
+    """
+    return sorted(
+        {
+            place
+            for word in words
+            for place in (word.start, word.end)
+            if 0 < place < len(text)
+            and not text[place - 1].isspace()
+            and not text[place].isspace()
+            and (anywhere or is_unspaced(text[place - 1]) or is_unspaced(text[place]))
+        }
+    )
 
 
 def _by_rule(text: str) -> list[Word]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.align import Alignment, AlignWords, align_words
+from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, membership, within
@@ -281,11 +281,11 @@ def _alignment(
     extra: Sequence[SentencePair] = ()
     if config.decode == "greedy":
         aligner = aligner or "eflomal"
-        extra = [replace(pair, links=None) for pair in pairs.pairs]
+        extra = [pair.unlinked for pair in pairs.pairs]
     spoken = [pair for pair in outputs if pair.target.strip()]
     tokens = partial(_tokens, lm) if aligner == "llm" else None
     options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
-    alignment = align_words(spoken, options, pairs.source_language, pairs.target_language, extra)
+    alignment = align_file(pairs, options, spoken, extra)
     alignment = _with_silent(alignment, outputs)
     part.keep_record(part.links, alignment.as_dict())
     return alignment

@@ -58,7 +58,8 @@ def translation_score(
             without such tokens). `statistics`, by sentence: `hits`, `totals`, `identical_hits`,
             `identical_totals`, `chance`, `chance_totals`; from them every figure follows again
             without the model. `config` also tells `examples` (sentences scored), `left_out`
-            (without an aligned token), `tokens`, `units`, `aligner` and `links_digest`.
+            (without an aligned token), `tokens`, `units`, `aligner`, `links_digest` and, where
+            eflomal linked the words, `fitted_on`, the number of sentence pairs it was fitted on.
     """
     from headscope.find.alignment import count_hits, decoded, similar_sentences
     from headscope.find.best_sentences import keep_sentences
@@ -134,6 +135,7 @@ def _about(part: RunPart, alignment: Alignment, totals: NDArray[Any]) -> dict[st
         "units": alignment.units,
         "aligner": alignment.aligner,
         "links_digest": alignment.digest,
+        **{name: number for name, number in alignment.stats.items() if name == "fitted_on"},
     }
 
 

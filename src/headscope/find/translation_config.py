@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.data.align import LlmAligner, choose_aligner
+from headscope.data import align
+from headscope.data.align import LlmAligner
 from headscope.data.chat import default_cache
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
@@ -79,11 +80,11 @@ def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
     `MissingExtra` if it asks for an aligner that is not installed.
     """
     if config.decode != "greedy":
-        choose_aligner(pairs.pairs, config.aligner)
+        align.check_aligner(pairs, config.aligner)
     elif config.aligner == "links":
         raise InputError(
             "greedy decoding scores the model's own output, which the data's links do not cover; "
             "use --aligner eflomal or llm, or --decode reference"
         )
-    elif config.aligner is None:
-        choose_aligner((), "eflomal")
+    elif config.aligner != "llm":
+        align.check_aligner(pairs, "eflomal")

@@ -159,7 +159,10 @@ def links(setting: Setting) -> Findings:
     folder, k, of = setting.at("links"), top(setting), found["links"]
     others = {name: read_parts(folder / "links" / name) for name in of if name != "own"}
     agreed = links_agreement(read_parts(folder), others, THRESHOLD, k, setting.seed)
-    own = "the data's links" if of["own"]["aligner"] == "links" else "one more fit of eflomal"
+    by = of["own"]["aligner"]
+    own = {"links": "the data's links", "eflomal": "one more fit of eflomal"}.get(
+        by, f"the data's links by {by}"
+    )
     rows: dict[str, Any] = {own: (of["own"]["tokens"], agreed["heads"], *(None,) * 7)}
     for name, other in agreed["links"].items():
         cells = other["heads"], *_both(other["above"]), *_both(other["best"])

@@ -382,9 +382,13 @@ class ReferenceLinks(Record):
 
 @dataclass(frozen=True)
 class OutputLinks(Record):
-    """How words of outputs were linked, for reading them; None: not at all."""
+    """How words of outputs were linked, for reading them; None: not at all.
+
+    `aligner` names what made the reference's links, where that is known.
+    """
 
     method: str | None = None
+    aligner: str | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

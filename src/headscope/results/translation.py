@@ -24,6 +24,7 @@ class TranslationScores(Ranking, ScoredHeads):
     `counts` are the heads of each class by score, cut at `threshold` and `inactive`, and
     `counts_above_chance` by score − chance, None where chance is not known at every head; of
     several directions the means of their counts. `left_out` sentences have no aligned token.
+    `fitted_on` is the number of sentence pairs that eflomal was fitted on in this run.
     """
 
     signature: str = ""
@@ -35,6 +36,7 @@ class TranslationScores(Ranking, ScoredHeads):
     units: str | None = entry(absent=True)
     aligner: str | None = entry(absent=True)
     links_digest: str | None = entry(absent=True)
+    fitted_on: int | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -424,7 +424,8 @@ class Sentences:
     """Sentences with outputs side by side, to be searched, sorted and read ten at a time.
 
     `labels` are the words of each condition, in order; the first two are before and after. `links`
-    says who linked the words: an aligner, `reference` (as the reference's own), or None.
+    says who linked the words: an aligner, `reference` (as the reference's own), or None; `note`
+    says more of them.
     """
 
     title: str

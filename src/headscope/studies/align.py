@@ -16,12 +16,12 @@ from headscope import options
 from headscope.data.align import (
     AlignWords,
     LlmAligner,
-    align_words,
+    align_file,
     choose_aligner,
     linked_pairs,
 )
 from headscope.data.files import write_text_atomically
-from headscope.data.pairs import PairSource, read_pairs, write_pairs
+from headscope.data.pairs import ALIGN_FORMAT, PairSource, align_note, read_pairs, write_pairs
 from headscope.errors import InputError, naming
 from headscope.find.translation_config import llm_aligner
 from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
@@ -41,7 +41,12 @@ def _annotator(
 
 @dataclass(frozen=True)
 class Align(Settings):
-    """Link the words of sentence pairs and write them as a TSV with source, target and links."""
+    """Link the words of sentence pairs and write them as a TSV with source, target and links.
+
+    The text stays as it is. In scripts without spaces a column units holds the characters of what
+    is linked; a column aligner names what made the links. eflomal is fitted on all of the file,
+    also with --limit.
+    """
 
     source: PairSource
     aligner: options.Aligner = None
@@ -84,15 +89,15 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
     result = _stored(file, key, config.overwrite)
     if result is None:
         more = [pair for helper in helpers for pair in helper.pairs]
-        languages = pairs.source_language, pairs.target_language
         # What an endpoint refuses is no fault of the file.
         with nullcontext() if chosen == "llm" else naming(source.data):
-            alignment = align_words(pairs.pairs, how, *languages, more)
+            alignment = align_file(pairs, how, extra_pairs=more)
         with naming(source.data):
             write_pairs(file, linked_pairs(pairs.pairs, alignment))
-        result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
-        note = {"signature": str(key), "sha256": file_digest(file), "result": result}
-        write_text_atomically(_note(file), dump_json(note, indent=2) + "\n")
+        result = {"aligner": alignment.aligner, "units": alignment.units, **alignment.stats}
+        note = {"signature": str(key), "sha256": file_digest(file), "format": ALIGN_FORMAT}
+        text = dump_json({**note, "result": result}, indent=2)
+        write_text_atomically(align_note(file), text + "\n")
     made: AlignResult = decode(AlignResult, result)
     return replace(made, signature=str(key), run=str(file))
 
@@ -111,7 +116,7 @@ def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
     aligned = configuration(how)
     if how.aligner != "eflomal":
         del aligned["eflomal"]
-    return {**read, **aligned}
+    return {**read, **aligned, "format": ALIGN_FORMAT}
 
 
 def _stored(path: Path, key: Signature, overwrite: bool) -> dict[str, Any] | None:
@@ -127,7 +132,7 @@ def _stored(path: Path, key: Signature, overwrite: bool) -> dict[str, Any] | Non
     if overwrite or not path.exists():
         return None
     try:
-        note = json.loads(_note(path).read_text(encoding="utf-8"))
+        note = json.loads(align_note(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         note = None
     known = note if isinstance(note, dict) else {}
@@ -138,10 +143,6 @@ def _stored(path: Path, key: Signature, overwrite: bool) -> dict[str, Any] | Non
         f"{path} exists and was not made by this command with these options and data; name another "
         "file with --out, or add --overwrite"
     )
-
-
-def _note(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")
 
 
 command = Study(Align, align, _line, out=OUT_FILE)

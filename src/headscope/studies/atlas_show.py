@@ -118,7 +118,7 @@ def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
     yield from few_caution(fewest, "sentence pair", "sentence pairs")
     if result.counts_above_chance is None:
         yield "Chance is not known at every head, so heads are not corrected for it."
-    yield from links_caution((read.aligner for read in result.data.values()), fewest)
+    yield from links_caution(result.directions.values())
     if case is not None and result.removal is not None:
         if case.drawn:
             yield (

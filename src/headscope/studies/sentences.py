@@ -43,15 +43,14 @@ def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences |
         "random": f"Random {done}",
         "random-layer-matched": f"Random, same layers, {done}",
     }
-    links = shown.linked_by
-    note = (
-        ""
-        if links
-        else (
+    links, note = shown.linked_by, ""
+    if not links:
+        note = (
             "Words are not linked: the data have no word links, and no aligner was installed when "
             "the run was made."
         )
-    )
+    elif shown.links and shown.links.aligner:
+        note = f"The reference's links were made by {shown.links.aligner} and are sometimes wrong."
     return Sentences(title, sentences, labels, links, note)
 
 

@@ -1,7 +1,8 @@
 """Word alignment: one aligner a file, and one function over them.
 
-``links`` takes the links the data give, ``eflomal`` fits a statistical aligner on the sentences,
-``llm`` asks a language model. All give links between units with their places in the sentences.
+``links`` takes the links the data give, whoever made them, ``eflomal`` fits a statistical aligner
+on the sentences, ``llm`` asks a language model. All give links between units with their places in
+the sentences.
 """
 
 from __future__ import annotations
@@ -9,19 +10,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headscope.data.align.eflomal import Eflomal, align_eflomal, check_eflomal, symmetrise
+from headscope.data.align.eflomal import (
+    Eflomal,
+    align_eflomal,
+    check_eflomal,
+    short_enough,
+    symmetrise,
+)
 from headscope.data.align.llm import LlmAligner, align_llm
 from headscope.data.languages import language_name
-from headscope.data.pairs import Links, SentencePair, given_links
+from headscope.data.pairs import (
+    Links,
+    PairFile,
+    SentencePair,
+    carried_links,
+    further_pairs,
+    given_links,
+    linked_words,
+    links_by,
+    spans_of,
+)
 from headscope.data.words import (
+    RULES,
+    SPANS,
     WHITE_SPACE,
     Segmenter,
     Word,
-    is_unspaced,
+    cuts_inside,
     split_words,
     units_name,
 )
@@ -37,7 +55,9 @@ __all__ = [
     "Alignment",
     "Eflomal",
     "LlmAligner",
+    "align_file",
     "align_words",
+    "check_aligner",
     "choose_aligner",
     "linked_pairs",
     "symmetrise",
@@ -65,8 +85,8 @@ class AlignWords:
 class Alignment:
     """Units of each pair, and links between them as (source unit, target unit) positions.
 
-    ``links`` is None for a pair that the aligner had to skip; ``units`` names the kind of unit,
-    ``stats`` says what the aligner counted.
+    ``aligner`` names what made the links (``links``: they are given), ``units`` the kind of unit;
+    ``links`` is None for a pair that the aligner had to skip, ``stats`` says what was counted.
     """
 
     aligner: str
@@ -123,6 +143,28 @@ def choose_aligner(pairs: Sequence[SentencePair], aligner: str | None = None) ->
     return aligner
 
 
+def check_aligner(file: PairFile, aligner: str | None = None) -> None:
+    """Raises as `align_file` would for want of links, of an aligner, or of a file to fit it on."""
+    if choose_aligner(file.pairs, aligner) == "eflomal":
+        further_pairs(file)
+
+
+def align_file(
+    file: PairFile,
+    options: AlignWords = AlignWords(),
+    pairs: Sequence[SentencePair] | None = None,
+    extra_pairs: Sequence[SentencePair] = (),
+) -> Alignment:
+    """As `align_words`, of the pairs of a file; eflomal is fitted on all of the file.
+
+    ``pairs``: what is aligned instead, such as other translations of the same sentences.
+    """
+    own = file.pairs if pairs is None else pairs
+    if choose_aligner(own, options.aligner) == "eflomal":
+        extra_pairs = [*extra_pairs, *further_pairs(file)]
+    return align_words(own, options, file.source_language, file.target_language, extra_pairs)
+
+
 def align_words(
     pairs: Sequence[SentencePair],
     options: AlignWords = AlignWords(),
@@ -132,104 +174,92 @@ def align_words(
 ) -> Alignment:
     """Aligns the words of sentence pairs.
 
-    Units are the white-space pieces where the pairs give links (whichever aligner is used), else
-    words by rule. ``extra_pairs`` are further pairs of the same languages that help eflomal.
-    Language codes are needed by ``llm`` alone.
+    Units are those that given links point at (whichever aligner is used), else words by rule.
+    ``extra_pairs`` are further pairs of the same languages that help eflomal. Language codes are
+    needed by ``llm`` alone.
     """
     aligner = choose_aligner(pairs, options.aligner)
     given = bool(pairs) and all(pair.links is not None for pair in pairs)
-    split: Splitter
+    marked = given and any(pair.units is not None for pair in pairs)
+    units = units_name(given, options.segmenter)
+
+    def split(pair: SentencePair) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+        if options.tokens is not None and aligner != "links":
+            return tuple(options.tokens(pair.source)), tuple(options.tokens(pair.target))
+        if given and (pair.links is not None or not marked):
+            return pair.words if marked else linked_words(pair.source, pair.target)
+        return by_rule(pair)
+
+    def by_rule(pair: SentencePair) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+        first, second = (
+            tuple(split_words(text, False, options.segmenter))
+            for text in (pair.source, pair.target)
+        )
+        return first, second
+
+    words = [split(pair) for pair in pairs]
     if options.tokens is not None and aligner != "links":
-        split, units = options.tokens, options.tokens_name
-    else:
-        units = units_name(given, options.segmenter)
-
-        def split(text: str) -> Sequence[Word]:
-            return split_words(text, given, options.segmenter)
-
-    sources = tuple(tuple(split(pair.source)) for pair in pairs)
-    targets = tuple(tuple(split(pair.target)) for pair in pairs)
-    texts = [
-        (_texts(source), _texts(target)) for source, target in zip(sources, targets, strict=True)
-    ]
+        units = options.tokens_name
+    elif marked:
+        found = all(by_rule(pair) == own for pair, own in zip(pairs, words, strict=True))
+        units = units_name(False, options.segmenter) if found else SPANS
+    texts = [(_texts(source), _texts(target)) for source, target in words]
     links: tuple[Links | None, ...]
     stats: dict[str, int] = {}
+    name = aligner
     if aligner == "links":
-        links = given_links(pairs)
+        links, name = given_links(pairs), links_by(pairs)
     elif aligner == "eflomal":
-        extra = [(_texts(split(pair.source)), _texts(split(pair.target))) for pair in extra_pairs]
+        extra = [(_texts(source), _texts(target)) for source, target in map(split, extra_pairs)]
         links = align_eflomal(texts, extra, options.eflomal)
-        stats["fitted_on"] = len(texts) + len(extra)
+        stats["fitted_on"] = len(texts) + len(short_enough(extra))
     else:
         if options.llm is None:
             raise InputError("the aligner llm needs the name of a model; give one")
         names = language_name(source_language), language_name(target_language)
         answer = align_llm(texts, options.llm, *names)
-        links = answer.links
+        links, name = answer.links, f"llm {options.llm.model}"
         stats.update(answer.stats)
     stats["pairs"] = len(links)
     stats["skipped"] = links.count(None)
     stats["links"] = sum(map(len, filter(None, links)))
-    return Alignment(aligner, units, sources, targets, links, stats)
+    sources, targets = (tuple(own[side] for own in words) for side in (0, 1))
+    return Alignment(name, units, sources, targets, links, stats)
 
 
 def linked_pairs(pairs: Sequence[SentencePair], alignment: Alignment) -> tuple[SentencePair, ...]:
-    """The pairs with links between white-space pieces, as a file of sentence pairs holds them.
+    """The pairs with their links, as a file of sentence pairs holds them; no text is changed.
 
-    Links between smaller units are carried over to the pieces that hold them. In scripts without
-    spaces between words a space is put between units, so that each can be linked; all other text
-    stays as it is. Pairs that the aligner skipped are left out.
+    Links are between white-space pieces, those between smaller units being carried over to the
+    pieces that hold them. Where pieces do not serve, all pairs keep the units: in scripts without
+    spaces between words, and where units are not found by rule. Pairs that the aligner skipped are
+    left out.
     """
+    marked = any(pair.units is not None for pair in pairs) or any(
+        cuts_inside(text, words, alignment.units != RULES)
+        for side, texts in (
+            (alignment.source_words, (pair.source for pair in pairs)),
+            (alignment.target_words, (pair.target for pair in pairs)),
+        )
+        for text, words in zip(texts, side, strict=True)
+    )
+    name = alignment.aligner
+    if alignment.units not in (WHITE_SPACE, RULES, SPANS):
+        name += f" ({alignment.units})"
+    given = alignment.aligner == links_by(pairs)
     result = []
     rows = zip(pairs, alignment.source_words, alignment.target_words, alignment.links, strict=True)
-    for pair, source_words, target_words, links in rows:
+    for pair, source, target, links in rows:
         if links is None:
             continue
-        source, source_places = _pieces(pair.source, source_words, alignment.units)
-        target, target_places = _pieces(pair.target, target_words, alignment.units)
-        carried = {
-            (i, j)
-            for source_unit, target_unit in links
-            for i in source_places[source_unit]
-            for j in target_places[target_unit]
-        }
-        result.append(SentencePair(pair.id, source, target, frozenset(carried), pair.line))
+        words = source, target
+        if not marked:
+            links = carried_links(links, words, linked_words(pair.source, pair.target))
+        units = spans_of(words) if marked else None
+        aligner = pair.aligner if given else name
+        result.append(replace(pair, links=links, units=units, aligner=aligner))
     return tuple(result)
 
 
 def _texts(words: Sequence[Word]) -> list[str]:
     return [word.text for word in words]
-
-
-def _pieces(text: str, words: Sequence[Word], units: str) -> tuple[str, list[list[int]]]:
-    """The text as it is written, and the white-space pieces in which each unit lies."""
-    if units == WHITE_SPACE:
-        return text, [[place] for place in range(len(words))]
-    # Where a unit ends and the next begins without white space, a space is put in between if
-    # either side is of a script without spaces.
-    cuts = sorted(
-        {
-            place
-            for word in words
-            for place in (word.start, word.end)
-            if 0 < place < len(text)
-            and not text[place - 1].isspace()
-            and not text[place].isspace()
-            and (is_unspaced(text[place - 1]) or is_unspaced(text[place]))
-        }
-    )
-    bounds = [0, *cuts, len(text)]
-    spaced = " ".join(text[start:end] for start, end in pairwise(bounds))
-    pieces = [
-        (start + word.start, start + word.end)
-        for start, end in pairwise(bounds)
-        for word in split_words(text[start:end], links_given=True)
-    ]
-    return spaced, [
-        [
-            place
-            for place, piece in enumerate(pieces)
-            if piece[0] < word.end and word.start < piece[1]
-        ]
-        for word in words
-    ]

@@ -122,15 +122,16 @@ def align_eflomal(
     """Links of each pair, a source and a target sentence as sequences of units.
 
     ``extra_pairs`` are further translations of the same languages, which only help the fit: with
-    a few hundred sentences alone links are noticeably worse. Units are compared in lower case. A
-    pair with an empty side gets no links. Raises ``MissingExtra`` where eflomal is not installed.
+    a few hundred sentences alone links are noticeably worse. Those with too many words for eflomal
+    are left out (see `short_enough`). Units are compared in lower case. A pair with an empty side
+    gets no links. Raises ``MissingExtra`` where eflomal is not installed.
     """
     if options.symmetrise not in SYMMETRISERS:
         symmetrise(frozenset(), frozenset(), options.symmetrise)
-    everything = [*pairs, *extra_pairs]
-    for number, sentences in enumerate(everything, 1):
-        longest = max(len(units) for units in sentences)
-        if longest >= _TOO_LONG:
+    everything = [*pairs, *short_enough(extra_pairs)]
+    for number, sentences in enumerate(pairs, 1):
+        if not short_enough([sentences]):
+            longest = max(map(len, sentences))
             raise InputError(
                 f"sentence pair {number} has {longest} words on one side and eflomal aligns fewer "
                 f"than {_TOO_LONG}; split the sentence or leave it out"
@@ -145,6 +146,11 @@ def align_eflomal(
         if number < len(pairs):
             links[number] = symmetrise(first, second, options.symmetrise)
     return tuple(links)
+
+
+def short_enough(pairs: Sequence[tuple[Units, Units]]) -> list[tuple[Units, Units]]:
+    """The pairs that eflomal can align."""
+    return [pair for pair in pairs if max(map(len, pair)) < _TOO_LONG]
 
 
 def check_eflomal() -> None:

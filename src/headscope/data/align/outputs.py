@@ -2,8 +2,10 @@
 
 Where the data link each source to its reference, an output word that the reference has too
 inherits the reference word's links, which needs no aligner; a word that only the output has gets
-none. Else eflomal is fitted on references and outputs together, where links of an output that is
-no translation mean little.
+none. Words are white-space pieces where links point at these, else they are found by rule, and
+links between other units go over to the words that share characters with them. Without links
+eflomal is fitted on references and outputs together, where links of an output that is no
+translation mean little.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headscope.data.align.eflomal import Eflomal, align_eflomal, check_eflomal
-from headscope.data.pairs import Links, PairFile, given_links
+from headscope.data.pairs import Links, PairFile, carried_links, further_pairs, given_links
 from headscope.data.words import Word, split_words
 from headscope.errors import InputError, MissingExtra
 
@@ -57,18 +59,16 @@ def align_conditions(
                 "one output a pair"
             )
     method = _choose(pairs, method)
-    split = [split_words(pair.source, pairs.has_links) for pair in pairs.pairs]
-    words = {
-        name: [split_words(text, pairs.has_links) for text in texts]
-        for name, texts in outputs.items()
-    }
+    pieces = all(pair.links is not None and pair.units is None for pair in pairs.pairs)
+    split = [split_words(pair.source, pieces) for pair in pairs.pairs]
+    words = {name: [split_words(text, pieces) for text in texts] for name, texts in outputs.items()}
     links: Mapping[str, Sequence[Links]] = {
         name: [frozenset[tuple[int, int]]()] * len(split) for name in outputs
     }
     if method == REFERENCE:
-        links = {name: _inherited(pairs, made) for name, made in words.items()}
+        links = {name: _inherited(pairs, split, made, pieces) for name, made in words.items()}
     elif method == EFLOMAL:
-        links = _fitted(pairs, split, words)
+        links = _fitted(pairs, split, words, pieces)
     return {
         name: [
             OutputLinks(_spans(source), _spans(output), tuple(sorted(linked)), method)
@@ -146,18 +146,25 @@ def _choose(pairs: PairFile, method: str | None) -> str | None:
     return method
 
 
-def _inherited(pairs: PairFile, outputs: Sequence[Sequence[Word]]) -> list[Links]:
+def _inherited(
+    pairs: PairFile,
+    split: Sequence[Sequence[Word]],
+    outputs: Sequence[Sequence[Word]],
+    pieces: bool,
+) -> list[Links]:
     """Links of output words that stand in the reference, from the reference's."""
     result: list[Links] = []
-    for pair, links, output in zip(pairs.pairs, given_links(pairs.pairs), outputs, strict=True):
-        reference = [word.text for word in split_words(pair.target, links_given=True)]
+    rows = zip(pairs.pairs, given_links(pairs.pairs), split, outputs, strict=True)
+    for pair, links, source, output in rows:
+        reference = split_words(pair.target, pieces)
         sources: dict[int, list[int]] = {}
-        for i, j in links:
+        for i, j in carried_links(links, pair.words, (source, reference)):
             sources.setdefault(j, []).append(i)
+        texts = [word.text for word in reference]
         result.append(
             frozenset(
                 (i, made)
-                for j, made in shared_words(reference, [word.text for word in output])
+                for j, made in shared_words(texts, [word.text for word in output])
                 for i in sources.get(j, ())
             )
         )
@@ -168,17 +175,20 @@ def _fitted(
     pairs: PairFile,
     sources: Sequence[Sequence[Word]],
     outputs: Mapping[str, Sequence[Sequence[Word]]],
+    pieces: bool,
 ) -> dict[str, list[Links]]:
     plain = [[word.text for word in words] for words in sources]
-    references = [
-        [word.text for word in split_words(pair.target, pairs.has_links)] for pair in pairs.pairs
+    translations = [
+        [[word.text for word in split_words(text, pieces)] for text in (pair.source, pair.target)]
+        for pair in (*pairs.pairs, *further_pairs(pairs))
     ]
+    extra = [(source, target) for source, target in translations]
     texts = [
         (source, [word.text for word in output])
         for made in outputs.values()
         for source, output in zip(plain, made, strict=True)
     ]
-    links = iter(align_eflomal(texts, list(zip(plain, references, strict=True)), Eflomal()))
+    links = iter(align_eflomal(texts, extra, Eflomal()))
     return {name: [next(links) for _ in made] for name, made in outputs.items()}
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.data.align import Alignment, AlignWords, align_words
+from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
 from headscope.find.key_attention import KeyTokens
@@ -206,12 +206,7 @@ def _links(setting: Setting, out: Path, progress: Progress | None) -> Result:
     def link(run: Run) -> Result:
         if progress is not None:
             progress("linking words", 0, 1)
-        linked = align_words(
-            pairs.pairs,
-            AlignWords(aligner, llm=setting.linker),
-            source_language=pairs.source_language,
-            target_language=pairs.target_language,
-        )
+        linked = align_file(pairs, AlignWords(aligner, llm=setting.linker))
         return links_described(name, pairs, linked)
 
     return carry_out("reproduce links", out, settings, {name: pairs.digest}, link)

@@ -77,7 +77,7 @@ def show_links(setting: Setting) -> Findings:
     words = ((word["target"], " ".join(word["source"]) or "none") for word in example["words"])
     how = "The links come with the data."
     if by != "links":
-        by = "a language model" if by == "llm" else by
+        by = f"the language model {by.removeprefix('llm ')}" if by.startswith("llm ") else by
         how = f"The links are those of {by}, which makes mistakes that were not counted here."
     confidence = _figure("Section 2.1", "links", "confidence, above", "threshold")
     note = f"The paper takes links of GPT-4.1 with a confidence above {confidence:g}."

@@ -164,6 +164,8 @@ def _words(shown: Browser, block: Sentences) -> Iterator[str]:
             "A word of an output has the links of the same word in the reference, and none if the "
             "reference lacks it. No number on this page depends on these links."
         )
+        if block.note:
+            yield block.note
     else:
         yield (
             f"The links were made by {block.links}, a statistical aligner, and are sometimes "

@@ -177,7 +177,7 @@ def describe(
 ) -> TranslationScores:
     """One set of scores: heads, classes, layers, and what was counted."""
     ranking, above = scores.ranking(rank), scores.classes_above_chance(threshold, inactive)
-    kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest")
+    kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest", "fitted_on")
     return TranslationScores(
         signature=scores.signature,
         threshold=threshold,
@@ -218,7 +218,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     cautions = few_caution(fewest, "sentence pair", "sentence pairs", of)
     if left := result.left_out_in_all:
         cautions.append(f"{count(left, 'sentence pair')} without an aligned token left out.")
-    cautions += links_caution(aligners, fewest)
+    cautions += links_caution(directions.values())
     if result.counts_above_chance is None:
         cautions.append(
             "Chance is not known at every head, so a head that merely looks at the usual place "
@@ -267,13 +267,15 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     )
 
 
-def links_caution(aligners: Iterable[str | None], fewest: int) -> list[str]:
-    """That links which an aligner made hold errors, more of them in a small file."""
-    made = sorted({name for name in aligners if name and name not in (*GIVEN, "given")})
+def links_caution(directions: Iterable[TranslationScores]) -> list[str]:
+    """That links which an aligner made hold errors, more of them if it was fitted on few pairs."""
+    parts = list(directions)
+    made = sorted({part.aligner or "given" for part in parts} - {*GIVEN, "given"})
     if not made:
         return []
+    fewest = min((part.fitted_on for part in parts if part.fitted_on is not None), default=ENOUGH)
     small = f"; fewer than {ENOUGH} sentence pairs ({fewest}) give more of them"
-    more = small if "eflomal" in made and fewest < ENOUGH else ""
+    more = small if fewest < ENOUGH else ""
     return [f"Word links were made by {enumeration(made)}, whose errors lower scores{more}."]
 
 

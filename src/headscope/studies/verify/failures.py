@@ -14,7 +14,7 @@ from headscope.data.align.outputs import REFERENCE
 from headscope.data.chat import ChatModel, default_cache
 from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
-from headscope.data.pairs import Links
+from headscope.data.pairs import Links, Units, linked_words, spans_of
 from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.progress import Progress
 from headscope.results.atlas import AtlasCheck, AtlasResult
@@ -39,7 +39,7 @@ from headscope.studies.study import Study
 from headscope.studies.verify.failures_show import show
 from headscope.verify.failure.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
 from headscope.verify.failure.judge import Verdicts, judge
-from headscope.verify.translation.measures import read_outputs
+from headscope.verify.translation.measures import Translations, read_outputs
 
 COMMAND = "verify failures"
 UNSEGMENTED = (
@@ -117,7 +117,8 @@ class VerifyFailures(Settings):
         Path | None,
         Option(
             "Instead of RUN: JSON Lines with id, source, reference, before and after, and "
-            "direction and links (0-0 1-2) where known. Every row is sorted.",
+            "direction and links (0-0 1-2) where known, with units and aligner as headscope align "
+            "writes them. Every row is sorted.",
             metavar="FILE",
         ),
     ] = field(default=None, metadata=UNSIGNED)
@@ -222,7 +223,9 @@ def _segmenter(rows: Sequence[Row]) -> str | None:
     """
     from headscope.data.words import CHARACTERS, has_unspaced, segmenter_name
 
-    texts = ((row.source, row.reference) for row in rows if row.links is None)
+    texts = (
+        (row.source, row.reference) for row in rows if row.links is None or row.units is not None
+    )
     if not any(map(has_unspaced, (text for both in texts for text in both))):
         return None
     if segmenter_name() == CHARACTERS:
@@ -337,10 +340,11 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     if before is None:
         raise InputError(f"{path / 'outputs.jsonl'}: holds no outputs of the model as it is")
     inputs = {"outputs": file_digest(path / "outputs.jsonl")}
-    links: Mapping[tuple[str, str], Links] = {}
+    links: Mapping[tuple[str, str], tuple[Links, Units]] = {}
     if shown.linked_by == REFERENCE and (path / "links.jsonl").is_file():
         links = _reference_links(path / "links.jsonl")
         inputs["links"] = file_digest(path / "links.jsonl")
+    aligner = None if shown.links is None else shown.links.aligner
     rows = tuple(
         Row(
             identifier,
@@ -351,7 +355,8 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
             name,
             texts_of.source_language,
             texts_of.target_language,
-            links.get((name, identifier)),
+            *_between(links.get((name, identifier)), texts_of, at),
+            aligner,
         )
         for name, texts_of in made.items()
         for at, identifier in enumerate(texts_of.ids)
@@ -420,14 +425,28 @@ def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
     return narrowed(draws, f"draw {choice.draw}", [f"0 to {most}"])[0]
 
 
-def _reference_links(path: Path) -> dict[tuple[str, str], Links]:
-    """Links of sources and references, by direction and id."""
-    links: dict[tuple[str, str], Links] = {}
+def _between(
+    known: tuple[Links, Units] | None, texts: Translations, at: int
+) -> tuple[Links | None, Units | None]:
+    """Links of a source and its reference, and their units, None for white-space pieces."""
+    links, units = known or (None, None)
+    pieces = spans_of(linked_words(texts.sources[at], texts.references[at]))
+    return links, None if units == pieces else units
+
+
+def _reference_links(path: Path) -> dict[tuple[str, str], tuple[Links, Units]]:
+    """Links of sources and references with their units, by direction and id."""
+    links: dict[tuple[str, str], tuple[Links, Units]] = {}
     for number, row in read_rows(path):
         try:
             if row["condition"] == "reference":
                 pairs = ((int(i), int(j)) for i, j in row["links"])
-                links[str(row["direction"]), str(row["id"])] = frozenset(pairs)
+                source, target = (
+                    tuple((int(start), int(end)) for start, end in row[side])
+                    for side in ("source_spans", "output_spans")
+                )
+                key = str(row["direction"]), str(row["id"])
+                links[key] = frozenset(pairs), (source, target)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged_line(path, number) from error
     return links

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.align import choose_aligner
+from headscope.data.align import check_aligner
 from headscope.data.split import text_digests
 from headscope.errors import InputError, naming
 from headscope.executors import Execution
@@ -115,7 +115,7 @@ def verify_heads(
     )
     for pairs in directions.values():
         with naming(pairs.path):
-            choose_aligner(pairs.pairs)
+            check_aligner(pairs)
     lm = config.model.load_for(out, config.execution)
     removal = resolved_chat(lm, config.removal)
     beside = read_beside(config.beside, lm)

@@ -216,7 +216,7 @@ def _told(against: Against) -> dict[str, Any]:
 
 def _copies(pairs: PairFile) -> PairFile:
     """The sources as their own translations, behind the same prompts."""
-    rows = tuple(replace(pair, target=pair.source, links=None) for pair in pairs.pairs)
+    rows = tuple(replace(pair.unlinked, target=pair.source) for pair in pairs.pairs)
     return replace(pairs, pairs=rows)
 
 

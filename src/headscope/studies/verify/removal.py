@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.align import choose_aligner
+from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
 from headscope.executors import Execution
@@ -139,7 +139,7 @@ def opened(
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
     for pairs in directions.values() if linked else ():
         with naming(pairs.path):
-            choose_aligner(pairs.pairs)
+            check_aligner(pairs)
     lm = config.model.load_for(out, config.execution)
     removal = resolved_chat(lm, config.removal)
     sets = head_sets(config.heads, config.k, lm, config.rank)
@@ -299,7 +299,7 @@ def removal_run(
             for at, (name, pairs) in enumerate(directions.items())
         }
         run.write_jsonl("outputs.jsonl", output_rows(labels, table))
-        links = OutputLinks(_write_links(run, directions, labels, table))
+        links = _write_links(run, directions, labels, table)
     conditions = [
         Condition(
             label=each.label, heads=tuple(map(str, each.heads)), filled_up=each.filled_up
@@ -401,9 +401,10 @@ def _write_links(
     directions: Mapping[str, PairFile],
     labels: Sequence[Label],
     made: Mapping[str, Translations],
-) -> str | None:
+) -> OutputLinks:
     """Write `links.jsonl`, for reading outputs beside their sources; how they were linked."""
-    from headscope.data.align.outputs import align_conditions
+    from headscope.data.align.outputs import REFERENCE, align_conditions
+    from headscope.data.pairs import GIVEN, links_by
 
     shown = _shown(labels)
     methods: list[str | None] = []
@@ -425,7 +426,9 @@ def _write_links(
                     }
 
     run.write_jsonl("links.jsonl", rows())
-    return next((method for method in methods if method is not None), None)
+    method = next((method for method in methods if method is not None), None)
+    by = links_by(pair for pairs in directions.values() for pair in pairs.pairs)
+    return OutputLinks(method, by if method == REFERENCE and by != GIVEN else None)
 
 
 def _shown(labels: Sequence[Label]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from headscope.data.align.eflomal import align_eflomal, check_eflomal
 from headscope.data.align.outputs import bare, shared_words
-from headscope.data.pairs import Links
+from headscope.data.pairs import Links, Units, carried_links, linked_words
 from headscope.data.words import split_words, words_of
 from headscope.errors import MissingExtra
 from headscope.results.failures import Backing
@@ -230,21 +230,34 @@ SHARE_FITTED = 0.3
 class Sentences:
     """What is known of one sentence: `before` is a good translation, or None.
 
-    `links` are those of source and reference, between white-space pieces.
+    `links` are those of source and reference, between white-space pieces or `units`, made by
+    `aligner`, None: given.
     """
 
     source: str
     reference: str
     before: str | None
     links: Links | None = None
+    units: Units | None = None
+    aligner: str | None = None
+
+    @property
+    def links_of_words(self) -> Links:
+        """The links between words, not units: words are what translations are compared by."""
+        first, second = (
+            split_words(text, False, words_of) for text in (self.source, self.reference)
+        )
+        units = linked_words(self.source, self.reference, self.units)
+        return carried_links(self.links or frozenset(), units, (first, second))
 
 
 @dataclass(frozen=True)
 class Knowledge:
     """What the sentences of one direction say about its two languages.
 
-    `pieces`: words are white-space pieces, since links are given. `lexicon` and `links` (of
-    source and reference, by sentence) are None where nothing is linked.
+    `pieces`: words are white-space pieces, since given links are between these. `lexicon` and
+    `links` (of source and reference, by sentence) are None where nothing is linked; `linked_by` is
+    `given`, the name of an aligner, or None.
     """
 
     pieces: bool
@@ -252,11 +265,7 @@ class Knowledge:
     target: Frequencies
     lexicon: Lexicon | None
     links: tuple[Links, ...] | None
-
-    @property
-    def linked_by(self) -> str | None:
-        """What linked the words: `given` links, `eflomal`, or None."""
-        return "given" if self.pieces else None if self.links is None else "eflomal"
+    linked_by: str | None = None
 
     def content(self, word: str) -> bool:
         """Whether a word of the target language carries content.
@@ -275,14 +284,21 @@ def learn(sentences: Sequence[Sentences], align: bool = True) -> Knowledge:
     Only references and good translations count, never an output that is to be judged. eflomal has
     no seed: two fits differ in a few links.
     """
-    pieces = all(sentence.links is not None for sentence in sentences)
+    given_links = all(sentence.links is not None for sentence in sentences)
+    pieces = given_links and all(sentence.units is None for sentence in sentences)
     sources = [plain_words(sentence.source, pieces) for sentence in sentences]
     references = [plain_words(sentence.reference, pieces) for sentence in sentences]
     frequencies = Frequencies.of(sources), Frequencies.of(references)
-    if pieces:
-        given = tuple(sentence.links for sentence in sentences if sentence.links is not None)
-        lexicon = Lexicon.of(zip(sources, references, given, strict=True))
-        return Knowledge(pieces, *frequencies, lexicon, given)
+    if given_links:
+        given = tuple(
+            (sentence.links or frozenset()) if pieces else sentence.links_of_words
+            for sentence in sentences
+        )
+        made = {sentence.aligner for sentence in sentences} - {None}
+        least = (LEAST_FITTED, SHARE_FITTED) if made else ()
+        lexicon = Lexicon.of(zip(sources, references, given, strict=True), *least)
+        by = " and ".join(sorted(filter(None, made))) or "given"
+        return Knowledge(pieces, *frequencies, lexicon, given, by)
     if not align or not _has_eflomal():
         return Knowledge(pieces, *frequencies, None, None)
     texts = list(zip(sources, references, strict=True))
@@ -294,7 +310,7 @@ def learn(sentences: Sequence[Sentences], align: bool = True) -> Knowledge:
     fitted = align_eflomal(texts)
     linked = [(*text, links) for text, links in zip(texts, fitted, strict=True)]
     lexicon = Lexicon.of(linked, LEAST_FITTED, SHARE_FITTED)
-    return Knowledge(pieces, *frequencies, lexicon, fitted[: len(sentences)])
+    return Knowledge(pieces, *frequencies, lexicon, fitted[: len(sentences)], "eflomal")
 
 
 def back(sentence: Sentences, links: Links | None, output_text: str, known: Knowledge) -> Backing:

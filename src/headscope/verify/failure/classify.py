@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headscope.data.languages import is_known, language_tag
-from headscope.data.pairs import Links
+from headscope.data.pairs import Links, Units
 from headscope.measure.metrics import sentence_chrf, source_copies
 from headscope.results.failures import KINDS, Evidence, Kind
 from headscope.verify.failure.backing import Sentences, back, learn
@@ -30,7 +30,8 @@ class Row:
     """A source, its reference, a translation before and the output after something was done.
 
     Language codes may be unknown (None). `links` are those of source and reference, between
-    white-space pieces. `id` is unique within a `direction`.
+    white-space pieces or `units`, made by `aligner`, None: given. `id` is unique within a
+    `direction`.
     """
 
     id: str
@@ -42,6 +43,8 @@ class Row:
     source_language: str | None = None
     target_language: str | None = None
     links: Links | None = None
+    units: Units | None = None
+    aligner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Rules:
 class Case:
     """A row with its kind; `selected`: good before and bad after.
 
-    `links` says what linked the words of its direction: `given`, `eflomal`, or None.
+    `links` says what linked the words of its direction: `given`, an aligner, or None.
     """
 
     row: Row
@@ -111,6 +114,8 @@ def classify(
                 rows[number].reference,
                 rows[number].before if before[number] >= GOOD else None,
                 rows[number].links,
+                rows[number].units,
+                rows[number].aligner,
             )
             for number in numbers
         ]

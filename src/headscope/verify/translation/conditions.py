@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.align import Alignment, AlignWords, align_words
+from headscope.data.align import Alignment, align_file
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
     DEFAULT_TEMPLATE,
@@ -459,9 +459,7 @@ def reference_alignment(pairs: PairFile, run: Run) -> Alignment:
     """The links of the references: those of the data, else eflomal's, computed once a run."""
     name = f"{pairs.source_language}-{pairs.target_language}"
     kept = Kept(run, "reference-links")
-    return Alignment.from_dict(
-        kept.made(name, lambda: align_words(pairs.pairs, AlignWords()).as_dict())
-    )
+    return Alignment.from_dict(kept.made(name, lambda: align_file(pairs).as_dict()))
 
 
 def answer_rows(
