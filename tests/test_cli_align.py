@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import find_helpers
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
+from headscope.errors import Caution, InputError
 from headscope.pocket.sample import sample_pairs
 
 Command = Callable[..., Any]
@@ -95,6 +99,80 @@ def test_another_result_is_not_overwritten_unasked(
     out.write_text("mine again\n")
     assert command(*arguments).code == 2
     assert out.read_text() == "mine again\n"
+
+
+def test_the_text_stays_and_the_aligner_is_named(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, stand_in in find_helpers.ALIGNER.items():
+        monkeypatch.setattr(name, stand_in)
+    data, out = tmp_path / "zh.tsv", tmp_path / "linked.tsv"
+    rows = ["我们在家。\tWe are at home.", " 他去了 New York。\t He went there. "]
+    data.write_text("source\ttarget\n" + "".join(f"{row}\n" for row in rows), "utf-8")
+    told = json.loads(
+        command("align", "--data", data, "--pair", "zh-en", "--out", out, "--json").out
+    )
+    assert (told["aligner"], told["units"], told["fitted_on"]) == ("eflomal", "words", 2)
+    header, *lines = out.read_text("utf-8").splitlines()
+    assert header == "source\ttarget\tlinks\tunits\taligner"
+    assert ["\t".join(line.split("\t")[:2]) for line in lines] == rows
+    assert [line.split("\t")[4] for line in lines] == ["eflomal"] * 2
+    assert lines[0].split("\t")[3] == "0:1 1:2 2:3 3:4 4:5 | 0:2 3:6 7:9 10:14 14:15"
+    # Aligned once more, by its own links, it stays the same.
+    again = tmp_path / "again.tsv"
+    assert command("align", "--data", out, "--pair", "zh-en", "--out", again).code == 0
+    assert again.read_bytes() == out.read_bytes()
+
+
+def earlier_file(folder: Path, aligner: str) -> Path:
+    """What the command wrote when it put spaces between characters, with its note."""
+    file = folder / "earlier.tsv"
+    file.write_text("source\ttarget\tlinks\n我 们 在 家 。\tWe are home.\t0-0 3-2\n", "utf-8")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    result = {"aligner": aligner, "units": "words", "pairs": 1, "links": 2, "skipped": 0}
+    note = {"signature": "headscope-0.2.0|align|0123456789ab", "sha256": digest, "result": result}
+    file.with_name("earlier.tsv.json").write_text(json.dumps(note))
+    return file
+
+
+def test_a_file_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    file = earlier_file(tmp_path, "eflomal")
+    with pytest.raises(InputError, match="run headscope align again on the original file"):
+        read_pairs(PairSource(str(file), "zh-en"))
+    # One that a user has changed since is the user's own; so is one with given links.
+    with pytest.warns(Caution, match="original file"):
+        read_pairs(PairSource(str(earlier_file(tmp_path, "links")), "zh-en"))
+    file.write_text(file.read_text("utf-8").replace("We", "We all"), "utf-8")
+    with pytest.warns(Caution, match="original file"):
+        assert len(read_pairs(PairSource(str(file), "zh-en")).pairs) == 1
+
+
+@pytest.mark.parametrize("source", ["我们 在 家里 。", "We are at home .", "家"])
+def test_words_that_a_user_has_cut_are_no_reason_to_warn(source: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.tsv"
+    file.write_text(f"source\ttarget\tlinks\n{source}\tWe are home.\t0-0\n", "utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_pairs(PairSource(str(file), "zh-en"))
+
+
+def test_who_made_the_links_is_told_of_a_file_as_of_an_aligner(
+    command: Command, plain: Path, tmp_path: Path, loaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, stand_in in find_helpers.ALIGNER.items():
+        monkeypatch.setattr(name, stand_in)
+    columns = ("--source-column", "english", "--target-column", "german")
+    linked = tmp_path / "linked.tsv"
+    assert command("align", "--data", plain, "--pair", "en-de", *columns, "--out", linked).code == 0
+    find = ("find", "translation-score", "--pair", "en-de", "--model", "pocket")
+    inline = command(*find, "--data", plain, *columns, "--out", tmp_path / "inline")
+    read = command(*find, "--data", linked, "--out", tmp_path / "read")
+    for said in (inline, read):
+        assert said.code == 0
+        assert "made by eflomal, whose errors lower scores" in " ".join(said.out.split())
+    results = [json.loads((tmp_path / n / "result.json").read_text()) for n in ("inline", "read")]
+    assert [result["aligner"] for result in results] == ["eflomal"] * 2
+    assert "given with the data" not in read.out
 
 
 def test_the_signature_tells_options_and_data_apart(

@@ -7,13 +7,14 @@ import functools
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import find_helpers
-from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find import capture
@@ -24,6 +25,7 @@ from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.model import LanguageModel
+from headscope.studies.align import Align, align
 from naive_translation_score import Naive, naive_translation_score
 
 ENGLISH = {"en": "English", "de": "German", "ru": "Russian", "tr": "Turkish", "es": "Spanish"}
@@ -311,11 +313,72 @@ def test_sentences_without_linked_tokens_are_left_out_and_counted() -> None:
 def test_a_sentence_longer_than_the_context_is_named(
     decode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.find.translation_config.choose_aligner", lambda *a: "eflomal")
+    monkeypatch.setattr("headscope.data.align.check_aligner", lambda *a: None)
     lm = find_helpers.wrapped("gpt2", n_positions=40)
     pairs = find_helpers.pairs("en-de", 3)
     with pytest.raises(InputError, match=r"line \d+: has \d+ tokens .* context holds (40|39)"):
         translation_score(lm, pairs, TranslationScore(decode=decode))
+
+
+UNSPACED = {
+    "zh": ["我们在家。", "他2024年去了 New York。", "你好吗？", "猫 睡了，狗也睡了"],
+    "ja": ["私は家にいる。", "彼はニューヨークへ行った", "元気ですか？", "犬も寝た"],
+    "th": ["เราอยู่ที่บ้าน", "เขาไปนิวยอร์ก 2024", "สบายดีไหม", "แมวหลับ สุนัขก็หลับ"],
+}
+SAID = ["We are at home.", "He went to New York in 2024.", "How are you?", "The cat sleeps."]
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_file_with_links_gives_what_the_aligner_gives(
+    language: str, turned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, stand_in in find_helpers.ALIGNER.items():
+        monkeypatch.setattr(name, stand_in)
+    direction = f"{language}-en" if turned else f"en-{language}"
+    both = list(zip(SAID, UNSPACED[language], strict=True))
+    both = [(b, a) for a, b in both] if turned else both
+    plain, linked = tmp_path / "plain.tsv", tmp_path / "linked.tsv"
+    plain.write_text("".join(f"{a}\t{b}\n" for a, b in [("source", "target"), *both]), "utf-8")
+    align(Align(PairSource(str(plain), direction), "eflomal"), linked)
+    lm, config = find_helpers.wrapped("qwen3"), TranslationScore(chance_draws=2)
+    files = [read_pairs(PairSource(str(path), direction)) for path in (plain, linked)]
+    inline, read = (translation_score(lm, pairs, config) for pairs in files)
+    for name in inline.statistics:
+        np.testing.assert_array_equal(inline.statistics[name], read.statistics[name])
+    np.testing.assert_array_equal(inline.values, read.values)
+    np.testing.assert_array_equal(inline.extra["chance"], read.extra["chance"])
+    assert inline.config["fitted_on"] == 4
+    for name in ("aligner", "units", "tokens", "links_digest"):
+        assert inline.config[name] == read.config[name]
+    # The model reads the text as it was.
+    for pair, said in zip(files[1].pairs, both, strict=True):
+        assert (pair.source, pair.target) == said
+        assert lm.tokenizer(pair.target).input_ids == lm.tokenizer(said[1]).input_ids
+
+
+@pytest.mark.parametrize("decode", ["reference", "greedy"])
+def test_a_limit_does_not_limit_what_the_aligner_is_fitted_on(
+    decode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[tuple[int, int]] = []
+
+    def recorded(texts: Any, extra: Any, options: Any) -> Any:
+        fitted.append((len(texts), len(extra)))
+        return find_helpers.align_by_rule(texts, extra, options)
+
+    monkeypatch.setattr("headscope.data.align.check_eflomal", find_helpers.eflomal_is_there)
+    monkeypatch.setattr("headscope.data.align.align_eflomal", recorded)
+    plain = tmp_path / "plain.tsv"
+    pairs = find_helpers.pairs("en-de", 9).pairs
+    write_pairs(plain, [pair.unlinked for pair in pairs])
+    config = TranslationScore(chance_draws=2, decode=decode, max_new_tokens=4)
+    limited = read_pairs(PairSource(str(plain), "en-de", limit=3))
+    scores = translation_score(find_helpers.wrapped("qwen3"), limited, config)
+    outputs = len(limited.pairs) if decode == "greedy" else 0
+    assert [own + more for own, more in fitted] == [9 + outputs]
+    assert scores.config["fitted_on"] == 9 + outputs
+    assert scores.config["examples"] + scores.config["left_out"] == 3
 
 
 def test_the_annotator_links_the_models_own_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
