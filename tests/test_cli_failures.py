@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.results.removal import Condition, Label
 from headscope.runs import encode, open_run
+from headscope.studies.verify.failures import rows_of_run
 from headscope.studies.verify.removal import describe_conditions
 from headscope.verify.translation.measures import Translations, output_rows
 
@@ -136,6 +138,34 @@ def removal_run(path: Path) -> Path:
     return path
 
 
+def test_links_of_a_run_come_with_their_units_and_aligner(tmp_path: Path) -> None:
+    folder = removal_run(tmp_path / "removal")
+    pairs = {way: sample_pairs(way, "dev", 8, 0).pairs for way in ("en-de", "ru-es")}
+    lines = [
+        {
+            "direction": way,
+            "id": pair.id,
+            "condition": "reference",
+            # In one direction white-space pieces, in the other without the last sign.
+            "source_spans": [[m.start(), m.end()] for m in re.finditer(form, pair.source)],
+            "output_spans": [[m.start(), m.end()] for m in re.finditer(form, pair.target)],
+            "links": [[0, 0]],
+        }
+        for way, form in (("en-de", r"\S+"), ("ru-es", r"\w+"))
+        for pair in pairs[way]
+    ]
+    write(folder / "links.jsonl", *lines)
+    result = json.loads((folder / "result.json").read_text())
+    result["links"] = {"method": "reference", "aligner": "eflomal"}
+    (folder / "result.json").write_text(json.dumps(result))
+    rows = rows_of_run(folder).rows
+    assert len(rows) == 16
+    for row, line in zip(rows, lines, strict=True):
+        spans = tuple(tuple(map(tuple, line[side])) for side in ("source_spans", "output_spans"))
+        assert row.units == (None if row.direction == "en-de" else spans)
+        assert (row.links, row.aligner) == (frozenset({(0, 0)}), "eflomal")
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
@@ -148,6 +178,7 @@ def removal_run(path: Path) -> Path:
         ([{**GOOD, "source": " "}], "line 1: 'source' is empty"),
         ([{**GOOD, "id": None}], "line 1: the id is no text"),
         ([{**GOOD, "links": "0-9"}], "line 1: the link 0-9 lies outside"),
+        ([{**GOOD, "links": "", "units": "0:900 | 0:1"}], "line 1: the unit 0:900 lies outside"),
         ([{**GOOD, "direction": "nowhere"}], "'nowhere'"),
         ([{**GOOD, "after": "\ud800"}], "half of a surrogate pair"),
     ],

@@ -46,6 +46,15 @@ def test_shared_words_inherit_links_and_others_have_none() -> None:
     assert none.output_spans == () and none.links == () and len(none.source_spans) == 3
 
 
+def test_links_between_units_reach_the_words_of_an_output() -> None:
+    units = (((0, 3), (4, 7)), ((0, 1), (1, 3)))
+    pair = SentencePair("1", "The dog", "狗在家", frozenset({(1, 0), (0, 1)}), units=units)
+    (reference, other) = (align_outputs(pairs(pair), [text])[0] for text in ("狗在家", "家里，狗"))
+    assert reference.output_spans == ((0, 1), (1, 2), (2, 3))
+    assert reference.links == ((0, 1), (0, 2), (1, 0))
+    assert other.links == ((0, 0), (1, 3))
+
+
 def test_words_are_compared_without_case_and_signs() -> None:
     assert shared_words(["¿Ves", "la", "casa?"], ["La", "CASA,", "ves"]) == [(0, 2), (1, 0), (2, 1)]
     assert bare("«Hund»,") == "hund" and bare("...") == "..." and bare("हिन्दी।") == "हिन्दी"

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from headscope.data.pairs import (
     PairSource,
     SentencePair,
+    carried_links,
     check_links,
     format_links,
     further_pairs,
+    linked_words,
     parse_links,
     read_pairs,
     write_pairs,
@@ -123,6 +125,14 @@ def test_wrong_units_are_named(tmp_path: Path, links: str, units: str, said: str
     assert said in message
     row = {"source": "我们", "target": "We", "links": links, "units": units}
     assert said in failure(write(tmp_path / "bad.jsonl", json.dumps(row) + "\n"))
+
+
+def test_links_go_over_to_the_words_that_share_characters() -> None:
+    units = linked_words("我们好 go", "we", (((0, 1), (1, 2), (2, 3), (4, 6)), ((0, 2),)))
+    words = linked_words("我们好 go", "we", (((0, 2), (2, 6)), ((0, 1), (1, 2))))
+    links = frozenset({(0, 0), (3, 0)})
+    assert carried_links(links, units, words) == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert carried_links(links, units, units) == links
 
 
 def test_columns_of_other_meaning_beside_no_links(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.data.align import AlignWords, LlmAligner, align_words
+from headscope.data.align import AlignWords, LlmAligner, align_file
 from headscope.data.chat import ChatModel
 from headscope.data.pairs import write_pairs
 from headscope.estimates import Estimate
@@ -441,11 +441,11 @@ def test_the_paper_s_own_links_reach_its_figure(
 ) -> None:
     asked: list[AlignWords] = []
 
-    def align(pairs: Any, *options: AlignWords, **languages: str) -> Any:
+    def align(pairs: Any, *options: AlignWords) -> Any:
         asked.extend(options)
-        return align_words(pairs, **languages)
+        return align_file(pairs)
 
-    monkeypatch.setattr(steps, "align_words", align)
+    monkeypatch.setattr(steps, "align_file", align)
     setting = replace(bundled, steering=Steering(aligner="llm", limit=3), llm=ChatModel("m"))
     planned = experiment(NAME, "figure-2").steps(setting)
     assert not isinstance(planned, Missing)

@@ -18,7 +18,14 @@ from headscope.errors import InputError
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.runs import encode
-from headscope.verify.failure.backing import Lexicon, akin, matches, plain_words
+from headscope.verify.failure.backing import (
+    Lexicon,
+    Sentences,
+    akin,
+    learn,
+    matches,
+    plain_words,
+)
 from headscope.verify.failure.classify import Row, classify, shares
 from headscope.verify.failure.judge import judge, question, read_verdict
 
@@ -113,6 +120,29 @@ def test_links_tell_how_much_of_the_source_is_covered() -> None:
     assert cases[-1].links == "given"
     assert full.source_covered == 1.0 and full.output_covered == 1.0
     assert less.source_covered is not None and 0 < less.source_covered < 1
+
+
+def test_links_by_an_aligner_are_told_and_need_more_than_one() -> None:
+    rows = [replace(one, aligner="eflomal") for one in background()]
+    assert {case.links for case in classify(rows)} == {"eflomal"}
+    texts = [Sentences("The dog", "Der Hund", None, frozenset({(1, 1)}), None, by)
+             for by in (None, "eflomal")]  # fmt: skip
+    given, made = (learn([text]).lexicon for text in texts)
+    assert given is not None and given.sources("hund", ["the", "dog"]) == {1}
+    assert made is not None and made.sources("hund", ["the", "dog"]) == set()
+
+
+def test_words_without_spaces_are_compared_though_links_are_between_units() -> None:
+    """Links count characters here; a piece of white space would be the whole sentence."""
+    pair = ("The dog sleeps", "狗睡觉了。")
+    units = (((0, 3), (4, 7), (8, 14)), ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5)))
+    links = frozenset({(1, 0), (2, 1), (2, 2)})
+    known = learn([Sentences(*pair, None, links, units)])
+    assert not known.pieces and known.links is not None
+    words = plain_words(pair[1], pieces=False)
+    linked = {(i, words[j]) for i, j in known.links[0]}
+    assert (1, "狗") in linked
+    assert "".join(word for i, word in sorted(linked) if i == 2).startswith("睡")
 
 
 def test_selection_is_apart_from_the_kind() -> None:

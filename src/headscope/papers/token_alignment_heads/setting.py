@@ -12,6 +12,7 @@ from headscope.heads import Amount, Rank, count_of
 from headscope.options import DecodeName
 from headscope.papers.paper import Missing, Setting, decided
 from headscope.papers.published import ANY, reference
+from headscope.results.translation import TranslationResult
 from headscope.shown.blocks import Reference
 from headscope.studies.pairs import PairsChoice
 
@@ -102,8 +103,13 @@ def how_scored(setting: Setting) -> str:
     links = "exact word links" if exact else "word links of the data"
     if aligner in ("eflomal", "llm") or own:
         links = f"word links by {'a language model' if aligner == 'llm' else 'eflomal'}"
-    elif aligner is None and not exact:
-        links += " or else by eflomal"
+    elif not exact:
+        scores = setting.read("scores", TranslationResult)
+        by = "links" if scores is None else scores.aligner
+        if by not in (None, "links"):
+            links = f"word links by {by}"
+        elif aligner is None:
+            links += " or else by eflomal"
     text = "as in the paper on the model's own greedy" if own else "on the reference"
     theirs = "has" if own else "scores the model's own greedy translation, with"
     return (
