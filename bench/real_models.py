@@ -51,6 +51,7 @@ TASKS = ("present-past", "singular-plural")
 SHOTS = 3
 #: Sentences of a document that are read.
 SENTENCES = 8
+PAIR_COLUMNS = ("source", "target", "links")
 
 
 @dataclass(frozen=True)
@@ -359,10 +360,10 @@ def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
         aligned = to / f"{pair}.aligned.tsv"
         align = ["align", "--data", str(whole), "--pair", pair, "--out", str(aligned)]
         subprocess.run([sys.executable, "-m", "headscope", *align], check=True)
-        rows = [*_tsv(aligned)][1:]
+        names, *rows = _tsv(aligned)
         half = len(rows) // 2
-        _write_pairs(to / f"{pair}.find.tsv", rows[:half])
-        _write_pairs(to / f"{pair}.test.tsv", rows[half:])
+        _write_pairs(to / f"{pair}.find.tsv", rows[:half], names)
+        _write_pairs(to / f"{pair}.test.tsv", rows[half:], names)
     documents = list(dict.fromkeys(ids))
     for code, sentences in lines.items():
         texts: dict[str, list[str]] = {}
@@ -424,9 +425,9 @@ def _links(text: str) -> list[tuple[int, int]]:
     return [(int(i), int(j)) for i, _, j in (link.partition("-") for link in text.split())]
 
 
-def _write_pairs(path: Path, rows: Any) -> None:
+def _write_pairs(path: Path, rows: Any, names: Sequence[str] = PAIR_COLUMNS) -> None:
     rows = [list(row) for row in rows]
-    names = ["source", "target", "links"][: len(rows[0])]
+    names = names[: len(rows[0])]
     lines = [
         "\t".join(names),
         *("\t".join(cell.replace("\t", " ") for cell in row) for row in rows),

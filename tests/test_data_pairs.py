@@ -138,6 +138,9 @@ def test_links_go_over_to_the_words_that_share_characters() -> None:
 def test_columns_of_other_meaning_beside_no_links(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "source\ttarget\tunits\taligner\n5 km\t5 km\tkm\tme\n")
     assert read(path) == [SentencePair("2", "5 km", "5 km", None, 2)]
+    rows = [{"source": "a", "target": "b"}, {"source": "c", "target": "d", "units": 5}]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [pair.units for pair in read(path)] == [None, None]
 
 
 def test_what_a_file_has_beside_its_pairs(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import pkgutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ def test_data_and_heads_in_memory_stand_for_files(
     assert [(h.layer, h.head, h.score) for h in from_memory.heads] == [
         (h.layer, h.head, h.score) for h in found.heads
     ]
+    spans = [tuple(tuple((w.start, w.end) for w in side) for side in p.words) for p in pairs.pairs]
+    units = [
+        replace(p, units=u, aligner="eflomal") for p, u in zip(pairs.pairs, spans, strict=True)
+    ]
+    by_units = headscope.find.translation_score(lm, units, pair="en-de")
+    assert by_units.aligner == "eflomal"
+    assert [head.score for head in by_units.heads] == [head.score for head in found.heads]
     rows = [{"source": pair.source, "target": pair.target} for pair in pairs.pairs]
     by_set, by_result = (
         headscope.verify.removal(lm, rows, heads, pair="en-de", k=3, draws=2, measure=["loss"],

@@ -11,7 +11,7 @@ import pytest
 
 import find_helpers
 from headscope.data.align import LlmAligner
-from headscope.data.pairs import write_pairs
+from headscope.data.pairs import further_pairs, write_pairs
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore
@@ -115,6 +115,21 @@ def test_one_file_finds_and_verifies(
 def write(path: Path, rows: list[tuple[str, str]]) -> Path:
     path.write_text("\n".join("\t".join(row) for row in [("source", "target"), *rows]), "utf-8")
     return path
+
+
+def test_all_of_a_file_helps_an_aligner_whatever_part_is_read(tmp_path: Path) -> None:
+    rows = [(f"one {n}", f"eins {n}") for n in range(20)]
+    file = str(write(tmp_path / "data.tsv", rows))
+    for more in (
+        {"limit": 2},
+        {"split": "find", "limit": 3},
+        {"shots": 2},
+        {"split": "verify"},
+        {},
+    ):
+        (pairs,) = read_directions(PairsChoice(("en-de",), (file,), **more), "x", "dev").values()
+        every = [*pairs.pairs, *further_pairs(pairs)]
+        assert sorted((pair.source, pair.target) for pair in every) == sorted(rows)
 
 
 @pytest.mark.parametrize("recipe", ["find", "atlas"])

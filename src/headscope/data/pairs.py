@@ -17,6 +17,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -340,19 +341,15 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     first = Field(source.source_column, sentence)
     second = Field(source.target_column, sentence)
     links = Field(source.links_column or "links", _links, ABSENT if source.links_column else None)
-    rows, digest = read_fields(
-        source.data,
-        (first, second, links, UNITS, ALIGNER),
-        source.limit,
-        dataset=dataset,
-        split=source.split,
-    )
+    read = partial(read_fields, source.data, limit=source.limit, dataset=dataset)
+    rows, digest = read((first, second, links), split=source.split)
+    linked = rows[0][links] is not None
+    if linked:  # without links, columns of these names are something else
+        rows, digest = read((first, second, links, UNITS, ALIGNER), split=source.split)
     pairs = []
     for row in rows:
-        texts, linked = (row[first], row[second]), row[links]
-        # Without links columns of these names are something else.
-        about = () if linked is None else (row[UNITS], row[ALIGNER])
-        pair = SentencePair(str(row.line), *texts, linked, row.line, *about)
+        about = (row[UNITS], row[ALIGNER]) if linked else ()
+        pair = SentencePair(str(row.line), row[first], row[second], row[links], row.line, *about)
         with naming(row.place):
             pair.check_links()
         pairs.append(pair)

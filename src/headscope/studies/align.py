@@ -44,8 +44,8 @@ class Align(Settings):
     """Link the words of sentence pairs and write them as a TSV with source, target and links.
 
     The text stays as it is. In scripts without spaces a column units holds the characters of what
-    is linked; a column aligner names what made the links. eflomal is fitted on all of the file,
-    also with --limit.
+    is linked; a column aligner names what made the links. eflomal is fitted on all of the file
+    (its first 100,000 pairs), also with --limit.
     """
 
     source: PairSource
