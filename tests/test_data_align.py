@@ -12,8 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.align import Alignment, AlignWords, align_words, choose_aligner, linked_pairs
+from headscope.data.align import (
+    Alignment,
+    AlignWords,
+    LlmAligner,
+    align_file,
+    align_words,
+    choose_aligner,
+    linked_pairs,
+)
 from headscope.data.align.eflomal import SYMMETRISERS, Eflomal, align_eflomal, symmetrise
+from headscope.data.align.llm import LlmLinks
 from headscope.data.pairs import Links, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.words import Word, split_words
 from headscope.errors import InputError, MissingExtra
@@ -240,6 +249,27 @@ def test_linked_pairs_are_written_and_read_back(
     assert (again.source_words[0], again.target_words[0]) == back.words
     write_pairs(path.with_name("b.tsv"), linked_pairs([back], again))
     assert path.with_name("b.tsv").read_bytes() == path.read_bytes()
+
+
+def test_a_language_model_is_asked_about_the_pairs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def answer(texts: Sequence[object], *_: object) -> LlmLinks:
+        asked.extend(texts)
+        return LlmLinks(tuple(frozenset({(0, 0)}) for _ in texts), {})
+
+    monkeypatch.setattr("headscope.data.align.align_llm", answer)
+    path = tmp_path / "a.tsv"
+    write_pairs(path, [SentencePair(str(n), f"狗{n}", f"dog {n}") for n in range(5)])
+    file = read_pairs(PairSource(str(path), "zh-en", limit=2))
+    alignment = align_file(file, AlignWords("llm", llm=LlmAligner("gpt-x")))
+    assert asked == [(["狗", "0"], ["dog", "0"]), (["狗", "1"], ["dog", "1"])]
+    assert alignment.aligner == "llm gpt-x" and "fitted_on" not in alignment.stats
+    write_pairs(path, linked_pairs(file.pairs, alignment))
+    again = align_words(read_pairs(PairSource(str(path), "zh-en")).pairs)
+    assert (again.aligner, again.units, again.digest) == ("llm gpt-x", "words", alignment.digest)
 
 
 def test_units_of_a_file_are_those_of_any_aligner(monkeypatch: pytest.MonkeyPatch) -> None:
