@@ -19,13 +19,14 @@ from typing import Any
 from headscope.data.files import (
     drain,
     file_kind,
+    files_below,
     is_data_file_name,
     is_file_name,
     open_bytes,
     parse_json,
     text_lines,
 )
-from headscope.errors import InputError, need
+from headscope.errors import InputError, first_line, need
 from headscope.hub import transport
 
 # Stands for a cell of a column that the file does not have, which is not the same as an empty one.
@@ -41,7 +42,9 @@ def missing_column(
     path: str | Path, column: str, found: Sequence[str], hint: str = ""
 ) -> InputError:
     """The error for a column that is not there, naming those that are."""
-    names = ", ".join(found) if found else "none"
+    names = ", ".join(map(_short, found[:20])) if found else "none"
+    if len(found) > 20:
+        names += f" and {len(found) - 20} more"
     flag = f"--{column}-column" if column in _FLAGS else "its flag, or rename the column"
     return InputError(
         f"{path} has no column {column!r}; found: {names}; name the right one with {flag}{hint}"
@@ -184,10 +187,29 @@ def readable_parquet(path: str | Path) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
+        if isinstance(error, MemoryError):
+            raise
         raise InputError(
-            f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
+            f"{path} is not a readable Parquet file ({first_line(error)}); fetch or write it again"
         ) from None
+
+
+def arrow_rows(table: Any, place: str) -> list[dict[str, Any]]:
+    """The rows of an Arrow table or batch as Python has them.
+
+    InputError, naming `place`, for a value that Python cannot hold, such as a time after the year
+    9999 or text that is not UTF-8.
+    """
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except MemoryError:
+        raise
+    except (ValueError, OverflowError, NotImplementedError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{place} holds a value that cannot be read: {first_line(error)}; leave its column "
+            "out, or write it as text"
+        ) from None
+    return rows
 
 
 def _tsv(
@@ -246,7 +268,7 @@ def _places(
             raise missing_column(
                 f"{path}, line 1",
                 name,
-                [_short(cell) for cell in first],
+                first,
                 "; if line 1 is no header, give columns by number from 0",
             )
     return places
@@ -282,16 +304,18 @@ def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence
         numbered = is_number(name) and name not in schema.names and int(name) < len(schema.names)
         columns[name] = schema.names[int(name)] if numbered else name
     tops = {name: top_column(column, schema.names) for name, column in columns.items()}
-    for name in required:
-        if tops[name] is None:
+    for name, top in tops.items():
+        if top is None and name in required:
             raise missing_column(path, name, _leaves(schema))
+        if schema.names.count(top) > 1:
+            raise InputError(f"{path} has several columns {top!r}; name each column once")
     present = [name for name in optional if tops[name] is not None]
     wanted = sorted({top for top in tops.values() if top is not None})
 
     def rows() -> Iterator[tuple[int, object]]:
         number = 0
         for batch in table.iter_batches(batch_size=1024, columns=wanted):
-            for row in batch.to_pylist():
+            for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
                 number += 1
                 aliases = {name: row[column] for name, column in columns.items() if column in row}
                 yield number, {**row, **aliases}
@@ -331,7 +355,7 @@ def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
     if path.is_dir():
         written = ("dataset_dict.json", "dataset_info.json")
         if not any((path / name).exists() for name in written) and not any(
-            map(is_data_file_name, path.rglob("*"))
+            map(is_data_file_name, files_below(path))
         ):
             raise InputError(f"{path} holds no {otherwise}")
         return True

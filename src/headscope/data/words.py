@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.files import file_kind, json_digest, open_bytes, parse_object, text_lines
 from headscope.data.languages import is_known
-from headscope.data.rows import ID, Field, read_fields
+from headscope.data.rows import ID, Field, clean_text, read_fields
 from headscope.data.tables import readable_parquet
 from headscope.errors import InputError, need
 
@@ -296,7 +296,7 @@ def _word(cell: Any, place: str, column: str) -> str:
         raise InputError(
             f"{place}: the word in {column!r} is {type(cell).__name__}, not text; write it as text"
         )
-    return (cell or "").strip()
+    return clean_text(cell or "", f"{place}: column {column!r}").strip()
 
 
 def _columns(path: Path) -> list[str]:

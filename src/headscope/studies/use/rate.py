@@ -269,6 +269,9 @@ def _show(result: RatingResult, run: Path) -> Shown:
     ]
     if len(languages) > 1:
         cautions.append("Compare scores within a language only: languages differ anyway.")
+    if empty := [str(file["path"]) for file in result.files.values() if not file["records"]]:
+        number = f"{len(empty)} of {count(len(result.files), 'file')} hold no records"
+        cautions.append(f"{number}: {', '.join(empty[:5])}{', …' if len(empty) > 5 else '.'}")
     if few:
         cautions.append(f"Fewer than {FEW} documents: {enumeration(few)}.")
     if result.workers is not None:

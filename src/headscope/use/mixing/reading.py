@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headscope.data.files import open_bytes, parse_object, plain_name
-from headscope.data.tables import ABSENT, cell_of, readable_parquet
+from headscope.data.files import (
+    LONGEST_LINE,
+    LongLine,
+    files_below,
+    open_bytes,
+    parse_object,
+    plain_name,
+    raw_lines,
+)
+from headscope.data.tables import ABSENT, arrow_rows, cell_of, readable_parquet
 from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
@@ -116,9 +124,8 @@ def _files(source: Path) -> list[Path]:
         source = source / DOCUMENTS
     files = [
         path
-        for path in sorted(source.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(source).parts)
+        for path in files_below(source)
+        if not any(part.startswith(".") for part in path.relative_to(source).parts)
         and plain_name(path).suffix.lower() in _ENDINGS
     ]
     if not files:
@@ -138,7 +145,13 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         if handle.peek(4).startswith(b"PAR1"):
             yield from _parquet_lines(path, handle)
             return
-        for number, line in enumerate(handle, 1):
+        # What rating adds to a line makes it longer than one that it reads.
+        for number, line in enumerate(raw_lines(handle, 2 * LONGEST_LINE), 1):
+            if isinstance(line, LongLine):
+                raise InputError(
+                    f"{path}, line {number} is longer than {2 * LONGEST_LINE >> 20} MiB; leave it "
+                    "out"
+                )
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             line = line.rstrip(b"\r\n")
@@ -152,7 +165,7 @@ def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     try:
         with readable_parquet(path):
             for batch in pq.ParquetFile(handle).iter_batches(batch_size=_ROWS):
-                for row in batch.to_pylist():
+                for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
                     number += 1
                     line = json.dumps(row, ensure_ascii=False)
                     yield number, line.encode("utf-8", "surrogatepass")
