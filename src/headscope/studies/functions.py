@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as fields_of
+from decimal import Decimal
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
@@ -50,8 +51,10 @@ def function_of(command: str) -> Callable[..., Any]:
     command has, may be given by place in this order; comparisons of runs begin with the runs.
 
     A model is a loaded one, or what `--model` takes. Data are what `--data` takes, or in memory a
-    `PairFile`, a data frame, or rows (mappings, sentence pairs or documents); of several languages
-    or directions a mapping of names to any of these, or to texts. Heads are what `--heads` takes,
+    `PairFile`, a data frame, an Arrow table, a `Dataset`, a mapping of columns, or rows (mappings,
+    tuples of source and target, sentence pairs or documents); of several languages or directions a
+    mapping of names to any of these, or to texts. A cell without a value (None, NaN, NA, NaT) is
+    what null is in a file. Heads are what `--heads` takes,
     or `HeadScores`, a `HeadSet`, a `Gate`, or the result that found them.
     """
     study = study_of(command)
@@ -241,8 +244,8 @@ def _row(record: Any) -> dict[str, Any]:
 def _cell(value: Any) -> Any:
     """A cell of data in memory as files of JSON Lines hold it: what is missing is null.
 
-    Missing are None, NaN, and the NA and NaT of pandas. What JSON has no form for is an object that
-    names its type, so that it is refused as a text and does no harm in another column.
+    Missing are None, NaN, and the NA and NaT of pandas. What JSON cannot hold becomes an object with
+    the name of its type, which is refused as a text and does no harm in other columns.
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
@@ -255,7 +258,8 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return None if math.isnan(value) else value
     kind = type(value).__name__
-    return None if kind in ("NAType", "NaTType") else {kind: str(value)}
+    missing = kind in ("NAType", "NaTType") or (isinstance(value, Decimal) and value.is_nan())
+    return None if missing else {kind: str(value)}
 
 
 def _stored_rows(rows: list[dict[str, Any]]) -> str:

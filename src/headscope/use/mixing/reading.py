@@ -56,6 +56,15 @@ def rated_files(sources: Sequence[str | Path]) -> list[RatedFile]:
     return [RatedFile(path, file_digest(path), path.stat().st_size) for path in paths]
 
 
+def check_unchanged(file: RatedFile) -> None:
+    """Raises `InputError` if a file holds something else than when it was first read."""
+    if file_digest(file.path) != file.digest:
+        raise InputError(
+            f"{file.path} was changed while it was read; leave it as it is and run the same "
+            "command again"
+        )
+
+
 def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
     """The files of some sources: files, folders of files, and runs of `headscope use rate`.
 
