@@ -28,6 +28,7 @@ from headscope.data.pairs import (
     read_pairs,
     write_pairs,
 )
+from headscope.data.words import read_concepts
 from headscope.errors import InputError
 
 
@@ -203,7 +204,7 @@ def test_a_line_without_end_is_refused_while_it_is_read(tmp_path: Path) -> None:
 def test_a_file_that_does_not_fit_in_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(text: str) -> None:
+    def full(text: str, **options: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(json, "loads", full)
@@ -215,6 +216,8 @@ def test_columns_of_one_name_and_values_beyond_python(tmp_path: Path) -> None:
     table = pa.table([["a"], ["b"], ["c"]], names=["source", "source", "target"])
     pq.write_table(table, tmp_path / "a.parquet")
     assert "several columns 'source'" in failure(tmp_path / "a.parquet")
+    pq.write_table(table.rename_columns(["source", "other", "other"]), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", target_column="0")[0].target == "a"
     far = pa.array([1 << 62], pa.timestamp("us"))
     pq.write_table(pa.table({"source": far, "target": ["b"]}), tmp_path / "a.parquet")
     assert "cannot be read" in failure(tmp_path / "a.parquet")
@@ -223,6 +226,25 @@ def test_columns_of_one_name_and_values_beyond_python(tmp_path: Path) -> None:
     assert [pair.source for pair in read(tmp_path / "a.parquet")] == ["a"]
     many = json.dumps(dict.fromkeys(map(str, range(10**5)), 1))
     assert len(failure(write(tmp_path / "a.jsonl", many + "\n"))) < 1000
+
+
+def test_more_that_only_a_hostile_file_holds(tmp_path: Path) -> None:
+    twice = b'{"source": "a", "source": "b", "target": "c"}\n'
+    assert "the key 'source' is there twice" in failure(write(tmp_path / "a.jsonl", twice))
+    thrift = b"PAR1" + bytes(20) + b"PAR1"
+    assert "cannot be read to its end" in failure(write(tmp_path / "a.parquet", thrift))
+    deep = '{"source": "a", "target": ' + "[" * 10**5 + "]" * 10**5 + "}\n"
+    assert "recursion" in failure(write(tmp_path / "a.jsonl", deep))
+    digits = f'{{"source": {"9" * 10**4}, "target": "b"}}\n'
+    assert "digits" in failure(write(tmp_path / "a.jsonl", digits))
+    assert read(write(tmp_path / "a.jsonl", f'{{"source": {"9" * 400}, "target": "b"}}\n'))
+    wide = "source\ttarget".encode("utf-16-le")
+    assert "no column 'source'" in failure(write(tmp_path / "a.tsv", wide + b"\n"))
+    with pytest.raises(InputError, match="name at least three"):
+        read_concepts(write(tmp_path / "a.tsv", wide + b"\n"))
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / "dataset_dict.json", '{"splits": null}')
+    assert "cannot be loaded as a dataset" in failure(tmp_path / "folder")
 
 
 def test_folders_in_folders_and_links_in_a_circle(tmp_path: Path) -> None:

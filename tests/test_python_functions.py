@@ -133,7 +133,6 @@ NAN = float("nan")
 MISSING = [
     None,
     NAN,
-    np.nan,
     np.float32("nan"),
     pd.NA,
     pd.NaT,
@@ -208,6 +207,10 @@ def test_tables_in_memory_are_read_as_files_are(
         read_in_memory(pd.DataFrame([["a", "b"]], columns=["source", "source"]))
     with pytest.raises(InputError, match="differ in length"):
         read_in_memory({"source": ["a"], "target": []})
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InputError, match="without end"):
+        read_in_memory([{"source": "a", "target": "b", "more": endless}])
     with pytest.raises(InputError, match="half of a surrogate pair"):
         read_in_memory([("a\ud800", "b")])
 

@@ -30,6 +30,7 @@ from headscope.use.corpus import steps
 from headscope.use.corpus.files import find_files
 from headscope.use.corpus.reading import read_records, survey
 from headscope.use.corpus.records import ADDED, Columns, Written
+from headscope.use.mixing import MixPlan, mix
 from use_corpus_helpers import (
     contents,
     documents,
@@ -486,6 +487,15 @@ def test_every_row_of_a_table_has_one_reader(
                     assert record.field("text") == f"eins {record.place}"
                     read.append(record.place)
             assert sorted(read) == [at for at in whole if at // chunk not in left_out]
+
+
+def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pa.table([["a b"], [1.0], [2.0]], names=["text", "score", "score"])
+    pq.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="several columns 'score'"):
+        rate(tmp_path / "run", tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="several columns 'score'"):
+        mix([tmp_path / "c.parquet"], tmp_path / "out", MixPlan(language_column=None))
 
 
 def test_a_row_that_python_cannot_hold_is_rejected(tmp_path: Path) -> None:

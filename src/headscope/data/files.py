@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from headscope.errors import InputError, need
+from headscope.errors import InputError, first_line, need
 
 _SUFFIXES = {
     ".tsv": "tsv",
@@ -122,7 +122,7 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
         raise InputError(f"{path} may not be read; check its permissions") from None
     except (*CORRUPT, OSError) as error:
         raise InputError(
-            f"{path} cannot be read to its end ({error}); fetch or write it again"
+            f"{path} cannot be read to its end ({first_line(error)}); fetch or write it again"
         ) from None
     except MemoryError:
         raise InputError(
@@ -255,6 +255,21 @@ def drain(handle: BinaryIO, hasher: hashlib._Hash) -> None:
         hasher.update(chunk)
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values, as JSON is read; ValueError for a key that is twice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {double[:30]!r} is there twice")
+    return value
+
+
+def load_json(text: str | bytes) -> Any:
+    """The value that JSON holds; ValueError or RecursionError where there is none."""
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
 def parse_json(
     text: str | bytes,
     place: str,
@@ -263,7 +278,7 @@ def parse_json(
 ) -> Any:
     """The value that JSON holds; ``InputError`` with its place (and position there) and a fix."""
     try:
-        return json.loads(text)
+        return load_json(text)
     except (ValueError, RecursionError) as error:
         raise not_json(place, error, fix, position) from None
 

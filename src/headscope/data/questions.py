@@ -23,6 +23,7 @@ from headscope.data.files import (
     check_limit,
     decoded,
     json_digest,
+    load_json,
     not_json,
     open_bytes,
     packaged_rows,
@@ -132,7 +133,7 @@ def _whole(path: Path, data: bytes) -> Any:
     """The file as one JSON text, or None where each of its lines is one."""
     text = decoded(data, path)
     try:
-        return json.loads(text)
+        return load_json(text)
     except (ValueError, RecursionError) as error:
         first, _, rest = text.strip().partition("\n")
         # Where the first line is whole by itself, so should the others be: those are looked at
@@ -145,7 +146,7 @@ def _whole(path: Path, data: bytes) -> Any:
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
+        load_json(line)
     except (ValueError, RecursionError):
         return False
     return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from headscope.data.files import (
     text_lines,
 )
 from headscope.errors import InputError, first_line, need
-from headscope.hub import transport
 
 # Stands for a cell of a column that the file does not have, which is not the same as an empty one.
 ABSENT: Any = object()
@@ -42,13 +41,17 @@ def missing_column(
     path: str | Path, column: str, found: Sequence[str], hint: str = ""
 ) -> InputError:
     """The error for a column that is not there, naming those that are."""
-    names = ", ".join(map(_short, found[:20])) if found else "none"
-    if len(found) > 20:
-        names += f" and {len(found) - 20} more"
     flag = f"--{column}-column" if column in _FLAGS else "its flag, or rename the column"
     return InputError(
-        f"{path} has no column {column!r}; found: {names}; name the right one with {flag}{hint}"
+        f"{path} has no column {column!r}; found: {named(found)}; name the right one with "
+        f"{flag}{hint}"
     )
+
+
+def named(columns: Sequence[str]) -> str:
+    """The names of columns, those of the first where there are very many."""
+    more = f" and {len(columns) - 20} more" if len(columns) > 20 else ""
+    return ", ".join(map(_short, columns[:20])) + more or "none"
 
 
 def by_number(required: Sequence[str], optional: Sequence[str] = ()) -> bool:
@@ -307,8 +310,8 @@ def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence
     for name, top in tops.items():
         if top is None and name in required:
             raise missing_column(path, name, _leaves(schema))
-        if schema.names.count(top) > 1:
-            raise InputError(f"{path} has several columns {top!r}; name each column once")
+        if top is not None:
+            check_names(path, schema.names, {top})
     present = [name for name in optional if tops[name] is not None]
     wanted = sorted({top for top in tops.values() if top is not None})
 
@@ -321,6 +324,15 @@ def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence
                 yield number, {**row, **aliases}
 
     return from_objects(rows(), path, required, present, "row")
+
+
+def check_names(
+    path: str | Path, names: Sequence[str], wanted: Collection[str] | None = None
+) -> None:
+    """InputError for a table that has a wanted column (None: any) more than once."""
+    for name in names if wanted is None else wanted:
+        if names.count(name) > 1:
+            raise InputError(f"{path} has several columns {name!r}; name each column once")
 
 
 def _leaves(fields: Iterable[Any]) -> list[str]:
@@ -393,17 +405,13 @@ def dataset_cells(
             data = data.select_columns(sorted({top for top in tops if top is not None}))
     try:
         yield from from_objects(enumerate(data, 1), name, required, optional, "row")
-    except _failures(datasets) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = " ".join(str(error).split())
+    except InputError:
+        raise
+    except Exception as error:  # whatever the library and those beneath it raise
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{name} cannot be read further ({reason}); try again, or download it and give a file"
         ) from None
-
-
-def _failures(datasets: Any) -> tuple[type[Exception], ...]:
-    return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport())
 
 
 def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
@@ -420,8 +428,8 @@ def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
         else:
             identifier, _, config = (name, "", "") if folder.is_dir() else name.partition(":")
             data = datasets.load_dataset(identifier, config or None, streaming=streaming)
-    except _failures(datasets) as error:
-        reason = " ".join(str(error.__cause__ or error).split())
+    except Exception as error:  # whatever the library and those beneath it raise
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
         if folder.is_dir():
             raise InputError(
                 f"the folder {name} cannot be loaded as a dataset ({reason}); give one file in it"

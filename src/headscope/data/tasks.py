@@ -18,6 +18,7 @@ from headscope.data.files import (
     open_bytes,
     packaged_rows,
     plain_name,
+    unique_keys,
     whole_text,
 )
 from headscope.data.languages import language_name
@@ -461,7 +462,7 @@ def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[li
 
 def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """The items of a JSON list with the line each begins on."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
 
     def skip(position: int) -> int:
         return next((i for i in range(position, len(text)) if text[i] not in " \t\r\n"), len(text))

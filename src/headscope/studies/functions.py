@@ -54,8 +54,8 @@ def function_of(command: str) -> Callable[..., Any]:
     `PairFile`, a data frame, an Arrow table, a `Dataset`, a mapping of columns, or rows (mappings,
     tuples of source and target, sentence pairs or documents); of several languages or directions a
     mapping of names to any of these, or to texts. A cell without a value (None, NaN, NA, NaT) is
-    what null is in a file. Heads are what `--heads` takes,
-    or `HeadScores`, a `HeadSet`, a `Gate`, or the result that found them.
+    what null is in a file. Heads are what `--heads` takes, or `HeadScores`, a `HeadSet`, a `Gate`,
+    or the result that found them.
     """
     study = study_of(command)
     options: dict[str, GivenOption] = {}
@@ -149,6 +149,8 @@ def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
         return value
     if not isinstance(value, (str, Real)):
         return Final(value)
+    if isinstance(value, str) and "\0" in value:  # which no command line can hold
+        raise InputError(f"{option.name} is {value[:40]!r}, which holds a NUL character; remove it")
     return Path(str(value)) if typed is Path else str(value) if typed is str else value
 
 
@@ -244,8 +246,8 @@ def _row(record: Any) -> dict[str, Any]:
 def _cell(value: Any) -> Any:
     """A cell of data in memory as files of JSON Lines hold it: what is missing is null.
 
-    Missing are None, NaN, and the NA and NaT of pandas. What JSON cannot hold becomes an object with
-    the name of its type, which is refused as a text and does no harm in other columns.
+    Missing are None, NaN, and the NA and NaT of pandas. What JSON cannot hold becomes an object
+    with the name of its type, which is refused as a text and does no harm in other columns.
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
@@ -263,7 +265,10 @@ def _cell(value: Any) -> Any:
 
 
 def _stored_rows(rows: list[dict[str, Any]]) -> str:
-    lines = [json.dumps(_cell(row), ensure_ascii=False) for row in rows]
+    try:
+        lines = [json.dumps(_cell(row), ensure_ascii=False) for row in rows]
+    except RecursionError:
+        raise InputError("the data hold lists or objects within each other without end") from None
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
     file = INPUTS / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
     INPUTS.mkdir(parents=True, exist_ok=True)

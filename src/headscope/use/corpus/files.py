@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from headscope.data.files import CORRUPT, LongLine, decompressed, files_below, raw_lines
 from headscope.data.languages import language_name
 from headscope.data.tables import is_hub_name, readable_parquet
-from headscope.errors import InputError, need
+from headscope.errors import InputError, first_line, need
 
 FileKind = Literal["jsonl", "parquet", "dataset"]
 _KINDS: dict[str, FileKind] = {
@@ -298,7 +298,7 @@ def open_plain(path: str, known: Sequence[str] = ()) -> Iterator[tuple[BinaryIO,
     cut off or is not as `known`: InputError, also for other damage.
     """
     with open_raw(path, known) as raw:
-        buffered = io.BufferedReader(raw, _BLOCK)
+        buffered = io.BufferedReader(cast("Any", raw), _BLOCK)
         try:
             with decompressed(buffered) as opened:
                 yield opened, raw
@@ -321,4 +321,5 @@ def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _damaged(path: str, error: BaseException) -> InputError:
-    return InputError(f"{path} cannot be read to its end ({error}); fetch or write it again")
+    reason = first_line(error)
+    return InputError(f"{path} cannot be read to its end ({reason}); fetch or write it again")

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headscope.data.tables import arrow_rows, load_table
+from headscope.data.tables import arrow_rows, check_names, load_table
 from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
     CorpusFile,
@@ -162,6 +162,7 @@ def _survey_parquet(file: CorpusFile, columns: Columns, *_: object) -> CorpusFil
         return read
     with open_parquet(file.path, read.blocks) as table:
         names = table.schema_arrow.names
+        check_names(file.path, names)
         if table.metadata.num_rows:
             _check_columns(file, names, names, columns)
         return replace(read, records=table.metadata.num_rows)

@@ -18,7 +18,7 @@ from headscope.data.files import (
     plain_name,
     raw_lines,
 )
-from headscope.data.tables import ABSENT, arrow_rows, cell_of, readable_parquet
+from headscope.data.tables import ABSENT, arrow_rows, cell_of, check_names, readable_parquet
 from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
@@ -173,7 +173,9 @@ def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         with readable_parquet(path):
-            for batch in pq.ParquetFile(handle).iter_batches(batch_size=_ROWS):
+            table = pq.ParquetFile(handle)
+            check_names(path, table.schema_arrow.names)
+            for batch in table.iter_batches(batch_size=_ROWS):
                 for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
                     number += 1
                     line = json.dumps(row, ensure_ascii=False)
