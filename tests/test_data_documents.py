@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.data.documents import DocumentFile, DocumentSource, digest_of, read_documents
+from headscope.data.compared import read_compared
+from headscope.data.documents import (
+    DocumentFile,
+    DocumentSource,
+    digest_of,
+    read_documents,
+    read_summaries,
+)
+from headscope.data.questions import read_needles, read_questions
 from headscope.data.rows import ID, Field, language_code, open_rows, read_fields, text_cell
+from headscope.data.tasks import read_task
+from headscope.data.transfer import read_prompts
+from headscope.data.words import read_concepts
 from headscope.errors import InputError
 from headscope.studies.documents import DocumentsChoice, read_languages
+from headscope.studies.use.prompts import read_prompts as read_given
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "eins zwei", "language": "de"},
@@ -45,6 +59,75 @@ def parquet(path: Path, records: Sequence[Any] = RECORDS) -> Path:
 
 def texts(file: DocumentFile) -> list[str]:
     return [one.text for one in file.documents]
+
+
+def test_a_text_of_several_lines_keeps_them(tmp_path: Path) -> None:
+    kept = ["a\r\nb\tc", "a\n", "a\n\n", " \x0ca\x0b\x85 "]
+    ends = {"a b\r": "a b", "a\r\nb\r\n": "a\r\nb", "a\n\r": "a\n"}
+    for write in (jsonl, parquet):
+        file = write(tmp_path / f"a.{write.__name__}", [{"text": one} for one in [*kept, *ends]])
+        (read,) = read_documents(DocumentSource(str(file), "de"))
+        assert texts(read) == [*kept, *ends.values()]
+        assert digest_of(kept) == digest_of(texts(read)[: len(kept)])
+        for sign in ("\0", "\x1b", "\x7f", "\x92", "\x1c"):
+            file = write(file, [{"text": "a"}, {"text": f"b{sign}"}])
+            with pytest.raises(InputError, match=rf" 2: .*U\+{ord(sign):04X} at character 2"):
+                read_documents(DocumentSource(str(file), "de"))
+    (tmp_path / "a.txt").write_bytes(b"a b\r\nc\r\r\n")
+    (read,) = read_documents(DocumentSource(str(tmp_path / "a.txt"), "de"))
+    assert texts(read) == ["a b", "c"]
+    (tmp_path / "a.txt").write_bytes("a b\nc\n".encode("utf-16-le"))
+    with pytest.raises(InputError, match=r"U\+0000"):
+        read_documents(DocumentSource(str(tmp_path / "a.txt"), "de"))
+
+
+def test_every_reader_takes_line_ends_off_and_refuses_control_characters(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+
+    def read(read: Any, record: dict[str, Any]) -> Any:
+        file.write_text(json.dumps(record) + "\n", "utf-8")
+        return read(file)
+
+    compared = {"id": "1", "source": "a", "reference": "b", "before": "c\0\r", "after": "d\n"}
+    concepts = {"en": "a", "de": "b", "es": "c"}
+    transfer = {"a": "de", "b": "fr", "prompt": "x\ny", "answers_a": "e", "answers_b": "f"}
+    question = {"context": "a b", "question": "c", "answers": ["b"]}
+    needle = {"needle": "a", "question": "b", "haystack": "c d"}
+    task = {"input": "a", "output": "b", "candidates": ["b", "c"]}
+    prompt = {"prompt": "a", "reference": "b"}
+    chat = {"prompt": [{"role": "user", "content": "a"}], "reference": "b"}
+    summary = {"text": "a", "summary": "b", "language": "de"}
+    readers: list[tuple[Any, dict[str, Any], tuple[str, ...]]] = [
+        (read_compared, compared, ("source", "reference")),
+        (read_concepts, concepts, ("en", "de")),
+        (read_prompts, transfer, ("prompt", "answers_a")),
+        (read_questions, question, ("context", "question", "answers")),
+        (read_needles, needle, ("needle", "question", "haystack")),
+        (read_task, task, ("input", "output", "candidates")),
+        (partial(read_given, column="prompt"), prompt, ("prompt", "reference")),
+        (partial(read_given, column="prompt"), chat, ("prompt",)),
+        (lambda path: read_summaries(DocumentSource(str(path))), summary, ("text", "summary")),
+    ]
+    for reader, record, fields in readers:
+        clean = str(read(reader, record))
+        for field in fields:
+
+            def with_end(value: Any, end: str) -> Any:
+                if isinstance(value, list):
+                    return [with_end(value[0], end), *value[1:]]
+                if isinstance(value, dict):
+                    return {**value, "content": value["content"] + end}
+                return value + end
+
+            ended = str(read(reader, {**record, field: with_end(record[field], "\r")}))
+            assert _but_digests(ended) == _but_digests(clean), field
+            with pytest.raises(InputError, match=r"a\.jsonl.*U\+0007") as caught:
+                read(reader, {**record, field: with_end(record[field], "\x07z")})
+            assert "\n" not in str(caught.value)
+
+
+def _but_digests(text: str) -> str:
+    return re.sub("[0-9a-f]{64}", "", text)
 
 
 @pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz", "all.parquet", "folder"])

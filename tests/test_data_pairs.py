@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headscope.data.files import files_below
 from headscope.data.pairs import (
     PairSource,
     SentencePair,
@@ -24,6 +32,7 @@ from headscope.data.pairs import (
     read_pairs,
     write_pairs,
 )
+from headscope.data.words import read_concepts
 from headscope.errors import InputError
 
 
@@ -204,6 +213,152 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path) -> None:
     )
     no_end = write(tmp_path / "c.tsv", "source\ttarget\tlinks\nYes\tJa\t0-0")
     assert read(plain) == read(windows) == read(no_end)
+
+
+def every_format(folder: Path, source: str, target: str) -> list[Path]:
+    """Two sentence pairs, the second of these texts, in every format that can hold them."""
+    columns = {"source": ["Yes", source], "target": ["Ja", target]}
+    files = [folder / name for name in ("a.jsonl", "a.parquet", "dataset")]
+    write(
+        files[0],
+        "".join(
+            json.dumps({"source": one, "target": other}) + "\n"
+            for one, other in zip(*columns.values(), strict=True)
+        ),
+    )
+    table = pa.table(columns)
+    pq.write_table(table, files[1])
+    datasets.Dataset(table).save_to_disk(str(files[2]))
+    if not set("\t\n") & set(source + target):
+        files += [folder / name for name in ("a.tsv", "b.tsv", "flores")]
+        rows = f"Yes\tJa{{end}}{source}\t{target}{{end}}"
+        write(files[-3], "source\ttarget\n" + rows.format(end="\n"))
+        write(files[-2], "source\ttarget\r\n" + rows.format(end="\r\n"))
+        files[-1].mkdir(exist_ok=True)
+        write(files[-1] / "eng.dev", f"Yes\r\n{source}\r\n")
+        write(files[-1] / "deu.dev", f"Ja\n{target}\n")
+    return files
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_the_end_of_a_line_is_no_part_of_a_sentence(tmp_path: Path, end: str) -> None:
+    for path in every_format(tmp_path, " A\u00a0b " + end, "\u202ec\u200b d" + end):
+        pair = read(path)[1]
+        assert (pair.source, pair.target) == (" A\u00a0b ", "\u202ec\u200b d"), path
+
+
+@pytest.mark.parametrize(
+    "sign", ["\0", "\x07", "\x0b", "\x1b", "\x1f", "\x7f", "\x80", "\x9f", "\r", "\n", "\t"]
+)
+def test_a_control_character_is_refused_with_its_row(tmp_path: Path, sign: str) -> None:
+    for path in every_format(tmp_path, "a b", f"c{sign}d"):
+        said = failure(path)
+        row = r"(line|row) 3" if path.suffix == ".tsv" else r"(line|row) 2"
+        assert re.search(row, said), (path, said)
+        assert "line break" in said if sign in "\r\n" else f"U+{ord(sign):04X}" in said, path
+
+
+def test_a_number_is_spelt_out_and_what_is_none_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"source": 1.5, "target": -2}\n')
+    assert (read(path)[0].source, read(path)[0].target) == ("1.5", "-2")
+    path = write(tmp_path / "a.tsv", "source\ttarget\nnan\tNone\n")
+    assert (read(path)[0].source, read(path)[0].target) == ("nan", "None")
+    for cell, what in (("NaN", "no number"), ("-Infinity", "no number"), ("null", "nothing")):
+        said = failure(write(tmp_path / "a.jsonl", f'{{"source": "a", "target": {cell}}}\n'))
+        assert f"line 1: column 'target' holds {what}" in said
+    table = pa.table({"source": ["a", "b"], "target": ["c", None], "links": ["0-0", None]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert "row 2: column 'target' holds nothing" in failure(tmp_path / "a.parquet")
+    pq.write_table(table.set_column(1, "target", [["c", "d"]]), tmp_path / "a.parquet")
+    assert [pair.links for pair in read(tmp_path / "a.parquet")] == [{(0, 0)}, set()]
+
+
+def test_a_line_without_end_is_refused_while_it_is_read(tmp_path: Path) -> None:
+    member = gzip.compress(b"a" * (1 << 24))
+    head = gzip.compress(b"source\ttarget\nYes\tJa\n")
+    path = tmp_path / "a.tsv.gz"
+    path.write_bytes(head + member * 64)  # a line of 1 GiB
+    code = (
+        "import resource, sys\n"
+        "from headscope.data.pairs import PairSource, read_pairs\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n"
+        "    read_pairs(PairSource(sys.argv[1], 'en-de'))\n"
+        "except ValueError as error:\n"
+        "    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "    print(grown, error)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    ).stdout
+    grown, _, message = said.partition(" ")
+    assert "line 3 is longer than 64 MiB" in message
+    assert int(grown) < 300 * 1024  # KiB
+
+
+def test_a_file_that_does_not_fit_in_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(text: str, **options: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(json, "loads", full)
+    said = failure(write(tmp_path / "a.jsonl", '{"source": "a", "target": "b"}\n'))
+    assert "a.jsonl needs more memory" in said
+
+
+def test_columns_of_one_name_and_values_beyond_python(tmp_path: Path) -> None:
+    table = pa.table([["a"], ["b"], ["c"]], names=["source", "source", "target"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert "several columns 'source'" in failure(tmp_path / "a.parquet")
+    pq.write_table(table.rename_columns(["source", "other", "other"]), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", target_column="0")[0].target == "a"
+    far = pa.array([1 << 62], pa.timestamp("us"))
+    pq.write_table(pa.table({"source": far, "target": ["b"]}), tmp_path / "a.parquet")
+    assert "cannot be read" in failure(tmp_path / "a.parquet")
+    odd = pa.table({"source": pa.array(["a"]).dictionary_encode(), "target": ["b"], "at": far})
+    pq.write_table(odd, tmp_path / "a.parquet")
+    assert [pair.source for pair in read(tmp_path / "a.parquet")] == ["a"]
+    many = json.dumps(dict.fromkeys(map(str, range(10**5)), 1))
+    assert len(failure(write(tmp_path / "a.jsonl", many + "\n"))) < 1000
+
+
+def test_more_that_only_a_hostile_file_holds(tmp_path: Path) -> None:
+    twice = b'{"source": "a", "source": "b", "target": "c"}\n'
+    assert "the key 'source' is there twice" in failure(write(tmp_path / "a.jsonl", twice))
+    thrift = b"PAR1" + bytes(20) + b"PAR1"
+    assert "cannot be read to its end" in failure(write(tmp_path / "a.parquet", thrift))
+    deep = '{"source": "a", "target": ' + "[" * 10**5 + "]" * 10**5 + "}\n"
+    assert "recursion" in failure(write(tmp_path / "a.jsonl", deep))
+    digits = f'{{"source": {"9" * 10**4}, "target": "b"}}\n'
+    assert "digits" in failure(write(tmp_path / "a.jsonl", digits))
+    assert read(write(tmp_path / "a.jsonl", f'{{"source": {"9" * 400}, "target": "b"}}\n'))
+    wide = "source\ttarget".encode("utf-16-le")
+    assert "no column 'source'" in failure(write(tmp_path / "a.tsv", wide + b"\n"))
+    with pytest.raises(InputError, match="name at least three"):
+        read_concepts(write(tmp_path / "a.tsv", wide + b"\n"))
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / "dataset_dict.json", '{"splits": null}')
+    assert "cannot be loaded as a dataset" in failure(tmp_path / "folder")
+
+
+def test_folders_in_folders_and_links_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "x").symlink_to("x")
+    (tmp_path / "up").symlink_to(tmp_path)
+    write(tmp_path / "a.tsv", "")
+    here = os.getcwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(1500):
+            os.mkdir("d")
+            os.chdir("d")
+        Path("b.tsv").write_text("")
+        os.chdir(here)
+        assert files_below(tmp_path) == [tmp_path / "a.tsv", Path(tmp_path, *["d"] * 1500, "b.tsv")]
+        assert failure(tmp_path / "up")
+    finally:
+        os.chdir(here)
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # too deep for shutil
 
 
 def test_compressed_files_read_the_same_whatever_their_name(tmp_path: Path) -> None:

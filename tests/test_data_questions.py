@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headscope.data.prompts import Template
 from headscope.data.questions import WORDINGS, Question, QuestionTemplate, read_questions
 from headscope.errors import InputError
 
@@ -171,6 +172,15 @@ def test_a_template_that_cannot_be_used_is_refused(text: str, said: str) -> None
     with pytest.raises(InputError) as error:
         QuestionTemplate(text)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("make", [Template.from_option, QuestionTemplate.from_option])
+def test_a_template_of_a_file_keeps_no_carriage_return(make: Any) -> None:
+    name = "{source}" if make == Template.from_option else "{question}"
+    assert make(f"{name}\r\nA:").text == f"{name}\nA:"
+    for sign in ("\0", "\x1b"):
+        with pytest.raises(InputError, match=f"U\\+{ord(sign):04X}"):
+            make(f"{name}{sign}")
 
 
 def test_a_template_of_the_command_line_has_escapes() -> None:

@@ -7,21 +7,26 @@ import importlib
 import json
 import pkgutil
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from typer.main import get_command
 
 import headscope
 from command_runs import CommandRun
 from headscope.cli.app import app
-from headscope.data.pairs import PairSource, read_pairs
+from headscope.data.documents import DocumentSource, read_documents
+from headscope.data.pairs import PairFile, PairSource, read_pairs
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.runs import Result, encode
-from headscope.studies.functions import function_of
+from headscope.studies.functions import _named, function_of
 from headscope.studies.registry import COMMANDS
 from verify_helpers import write_data
 
@@ -130,6 +135,92 @@ def test_data_and_heads_in_memory_stand_for_files(
     texts = {"en": ["The dog sees a cat.", "A man goes."] * 3, "de": ["Der Hund."] * 6}
     scores = headscope.find.first_order(lm, texts)
     assert scores.scores.geometry == lm.geometry
+
+
+NAN = float("nan")
+MISSING = [
+    None,
+    NAN,
+    np.float32("nan"),
+    pd.NA,
+    pd.NaT,
+    np.datetime64("NaT"),
+    Decimal("NaN"),
+]
+
+
+def tables(column: list[Any], other: list[Any]) -> list[Any]:
+    """Two columns as everything that holds rows in memory."""
+    columns = {"source": column, "target": other}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(column, other, strict=True)]
+    frame = pd.DataFrame(columns)
+    return [
+        frame,
+        frame.astype("object"),
+        columns,
+        {"source": pd.Series(column, dtype="object"), "target": np.array(other, dtype="object")},
+        rows,
+        list(zip(column, other, strict=True)),
+        iter(rows),
+        (row for row in rows),
+    ]
+
+
+def read_in_memory(data: Any) -> PairFile:
+    """Data in memory as the commands read them."""
+    return read_pairs(PairSource(_named(data), pair="en-de"))
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=repr)
+def test_a_missing_value_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = ["a", "nan", "c", "d"]
+    for data in tables(texts, ["x", "y", missing, "z"]):
+        with pytest.raises(InputError, match=r"line 3: column 'target' holds nothing"):
+            read_in_memory(data)
+    for data in tables(["a", missing], ["x", "y"]):
+        with pytest.raises(InputError, match=r"line 2: column 'source' holds nothing"):
+            read_in_memory(data)
+    with pytest.raises(InputError, match=r"line 2: column 'text' holds nothing"):
+        (place,) = _named({"de": ["a", missing]})
+        read_documents(DocumentSource(place.partition("=")[2]))
+    # A cell of links may be empty, as in files.
+    frame = pd.DataFrame({"source": ["a"], "target": ["b"], "links": [missing]})
+    assert [pair.links for pair in read_in_memory(frame).pairs] == [frozenset()]
+
+
+def test_tables_in_memory_are_read_as_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = {"source": ["a b", "c\r"], "target": ["x", "y\r\n"]}
+    arrow = pa.table(columns)
+    hub = datasets.Dataset(arrow)
+    odd = pd.DataFrame({**columns, "at": pd.Timestamp("2020-01-01"), "n": [np.int64(1), NAN]})
+    for data in [*tables(*columns.values()), arrow, hub, hub.to_iterable_dataset(), odd]:
+        pairs = read_in_memory(data).pairs
+        assert [(pair.source, pair.target) for pair in pairs] == [("a b", "x"), ("c", "y")]
+    nulls = pa.table({**columns, "target": ["x", None]})
+    for data in (nulls, datasets.Dataset(nulls)):
+        with pytest.raises(InputError, match=r"line 2: column 'target' holds nothing"):
+            read_in_memory(data)
+    odd["source"] = odd["at"]
+    with pytest.raises(InputError, match=r"line 1: column 'source' holds an object"):
+        read_in_memory(odd)
+    links = pd.DataFrame({"source": ["a"], "target": ["b"], "links": [np.array([[0, 0]])]})
+    assert read_in_memory(links).pairs[0].links == {(0, 0)}
+    with pytest.raises(InputError, match="several columns 'source'"):
+        read_in_memory(pd.DataFrame([["a", "b"]], columns=["source", "source"]))
+    with pytest.raises(InputError, match="differ in length"):
+        read_in_memory({"source": ["a"], "target": []})
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InputError, match="without end"):
+        read_in_memory([{"source": "a", "target": "b", "more": endless}])
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        read_in_memory([("a\ud800", "b")])
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_compressed_files_are_read_whole_or_refused(tmp_path: Path, pack: Any) -
     plain = path.read_bytes()
     whole = pack(plain)
     path.write_bytes(whole)
-    with open_plain(str(path)) as handle:
+    with open_plain(str(path)) as (handle, _):
         assert b"".join(line + b"\n" for _, line in numbered_lines(handle)) == plain
     cuts = (12, len(whole) // 3, len(whole) * 2 // 3, len(whole) - 1)
     for cut in cuts:

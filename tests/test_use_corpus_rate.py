@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,8 +25,12 @@ from headscope.heads import store
 from headscope.hub import transport
 from headscope.results.rating import RatedCorpus
 from headscope.studies.use.rate import UseRate, use_rate
+from headscope.studies.use.rate import command as use_rate_study
 from headscope.use.corpus import steps
+from headscope.use.corpus.files import find_files
+from headscope.use.corpus.reading import read_records, survey
 from headscope.use.corpus.records import ADDED, Columns, Written
+from headscope.use.mixing import MixPlan, mix
 from use_corpus_helpers import (
     contents,
     documents,
@@ -321,6 +326,96 @@ def test_limits_count_the_records_of_each_file(tmp_path: Path) -> None:
     assert ids == [f"doc-{n}" for n in range(9)] + [f"doc-{n}" for n in range(5)]
 
 
+def unfinished(run: Path, chunk: str) -> None:
+    """Make a run one that was killed before one of its chunks."""
+    for name in ("DONE.json", "result.json", f"parts/chunks/{chunk}.jsonl"):
+        (run / name).unlink()
+
+
+def pack(path: Path, records: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".parquet":
+        table = pa.table({"text": [one["text"] for one in records]})
+        pq.write_table(table, path, row_group_size=7, compression="none")
+        return path
+    return write_jsonl(path, records)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"])
+def test_a_run_is_of_one_corpus(tmp_path: Path, ending: str) -> None:
+    records = [{"text": f"eins zwei {number:03d}"} for number in range(50)]
+    data, out = pack(tmp_path / f"c{ending}", records), tmp_path / "run"
+    first = rated_corpus(plan(data), out)
+    whole = contents(out)
+    about = data.stat()
+    unfinished(out, "c-000001")
+    changed = [{"text": f"vier zwei {number:03d}"} for number in range(50)]
+    pack(data, changed)
+    if ending in (".jsonl", ".parquet"):
+        assert data.stat().st_size == about.st_size
+    os.utime(data, ns=(about.st_atime_ns, about.st_mtime_ns))
+    with pytest.raises(InputError, match="another configuration"):
+        use_rate(plan(data), out)
+    # Where size, times and number lie, the digests of what was read do not.
+    survey = json.loads((out / "parts" / "survey.json").read_bytes())
+    state = data.stat()
+    stamp = (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+    survey[str(data)]["stamp"][:4] = map(str, stamp)
+    (out / "parts" / "survey.json").write_text(json.dumps(survey))
+    with pytest.raises(InputError, match="changed while it was rated"):
+        use_rate(plan(data), out)
+    # A copy elsewhere is the same corpus.
+    (tmp_path / "elsewhere").mkdir()
+    copy = pack(tmp_path / "elsewhere" / data.name, records)
+    again = rated_corpus(plan(copy), out)
+    assert again.figures.documents == first.figures.documents == 50
+    assert contents(out) == whole
+
+
+def test_empty_files_are_counted(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in" / "a.jsonl", documents(3))
+    (tmp_path / "in" / "b.jsonl").write_bytes(b"")
+    (tmp_path / "in" / "c.jsonl.gz").write_bytes(gzip.compress(b""))
+    (tmp_path / "in" / "d.jsonl").write_bytes(b"\n \n\r\n")
+    pq.write_table(pa.table({"other": pa.array([], pa.string())}), tmp_path / "in" / "e.parquet")
+    (tmp_path / "in" / "f.parquet").write_bytes(b"")
+    (tmp_path / "in" / "g.jsonl.zst").write_bytes(b"")
+    result = rated_corpus(plan(tmp_path / "in"), tmp_path / "run")
+    assert {name: file["records"] for name, file in result.files.items()} == {
+        "a": 3, "b": 0, "c": 0, "d": 0, "e": 0, "f": 0, "g": 0
+    }  # fmt: skip
+    shown = use_rate_study.show(result, tmp_path / "run")
+    (said,) = [caution for caution in shown.cautions if "No records" in caution]
+    assert "6 of 7" in said and "b.jsonl" in said
+    assert result.figures.documents == 3
+    (tmp_path / "in" / "a.jsonl").unlink()
+    with pytest.raises(InputError, match="holds no records"):
+        use_rate(plan(tmp_path / "in"), tmp_path / "other")
+
+
+def test_control_characters_and_long_lines_are_rejected(tmp_path: Path) -> None:
+    good = ["eins zwei\r", "drei\r\n vier\t\f", "f\u00fcnf sechs\u202e\x85"]
+    texts = [*good, "a b\0", "a\x1b b", "a b\x7f", "a b\x92", "a \ud800b", "\r"]
+    lines = "".join(f"{json.dumps({'text': text, 'language': 'de' + end})}\n"
+                    for text, end in zip(texts, ["\r", *[""] * 8], strict=True))  # fmt: skip
+    long = b'{"text": "' + b"a b " * ((1 << 24) + 9) + b'"}\n'
+    data = tmp_path / "c.jsonl.gz"
+    data.write_bytes(gzip.compress(lines.encode() + long + b'{"text": "zuletzt kam"}\n', 1))
+    result = rated_corpus(plan(data), tmp_path / "run")
+    rated = rated_records(tmp_path / "run")
+    assert [one["text"] for one in rated] == [*good, "zuletzt kam"]
+    clean = ["eins zwei", *good[1:], "zuletzt kam"]
+    expected = rate_by_hash(None, clean, None)
+    assert [one["nll_full"] for one in rated] == [one.nll_full for one in expected]
+    assert [one["reason"].partition(":")[0] for one in rejects(tmp_path / "run")] == [
+        *["its 'text' holds a control character"] * 4,
+        "its 'text' holds half of a surrogate pair, which is no character",
+        "its 'text' is empty",
+        "it is longer than 64 MiB",
+    ]
+    assert [one["line"] for one in rejects(tmp_path / "run")] == list(range(4, 11))
+    assert set(result.languages) == {"de", ""}
+
+
 # ---- tables: Parquet files and datasets ----------------------------------------------------------
 def rate(out: Path, *data: object, format: Any = "jsonl", **more: Any) -> RatedCorpus:
     """Rate in chunks of 10."""
@@ -356,6 +451,60 @@ def test_formats_agree(tmp_path: Path) -> None:
         assert (result.figures.documents, result.figures.rejected) == (24, 1)
         (wrong,) = rejects(tmp_path / name)
         assert wrong["line"] == 5 and wrong["record"]["at"] == 4
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("limit", [None, 1, 9, 50])
+@pytest.mark.parametrize("group", [3, 7, 100])
+@pytest.mark.parametrize("dataset", [False, True])
+def test_every_row_of_a_table_has_one_reader(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tasks: int,
+    limit: int | None,
+    group: int,
+    dataset: bool,
+) -> None:
+    monkeypatch.setattr("headscope.use.corpus.reading._ROWS", 4)
+    table = pa.table({"text": [f"eins {number}" for number in range(50)]})
+    place = tmp_path / ("c" if dataset else "c.parquet")
+    if dataset:
+        datasets.Dataset(table).save_to_disk(str(place))
+    else:
+        pq.write_table(table, place, row_group_size=group)
+    files = survey(find_files([str(place)]), Columns(), limit)
+    for chunk in (1, 5, 20):
+        for left_out in ((), (0,), (1, 2)):
+            whole = range(min(50, limit or 50))
+            read: list[int] = []
+            for rank in range(tasks):
+
+                def wanted(place: int, rank: int = rank) -> bool:
+                    number = place // chunk  # noqa: B023 (called before the next chunk)
+                    return number % tasks == rank and number not in left_out  # noqa: B023
+
+                for record in read_records(files[0], wanted):
+                    assert record.field("text") == f"eins {record.place}"
+                    read.append(record.place)
+            assert sorted(read) == [at for at in whole if at // chunk not in left_out]
+
+
+def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pa.table([["a b"], [1.0], [2.0]], names=["text", "score", "score"])
+    pq.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="several columns 'score'"):
+        rate(tmp_path / "run", tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="several columns 'score'"):
+        mix([tmp_path / "c.parquet"], tmp_path / "out", MixPlan(language_column=None))
+
+
+def test_a_row_that_python_cannot_hold_is_rejected(tmp_path: Path) -> None:
+    at = pa.array([0, 1 << 60, 5], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": ["a b", "c d", "e f"], "at": at}), tmp_path / "c.parquet")
+    result = rate(tmp_path / "run", tmp_path / "c.parquet")
+    assert result.figures.documents == 2
+    (reject,) = rejects(tmp_path / "run")
+    assert reject["line"] == 2 and "cannot be read" in reject["reason"]
 
 
 def test_a_mixed_corpus_is_refused_as_parquet_before_anything_is_written(tmp_path: Path) -> None:

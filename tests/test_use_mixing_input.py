@@ -231,12 +231,14 @@ def test_half_of_a_surrogate_pair_passes_through(tmp_path: Path) -> None:
     assert sorted(one["id"] for one in written(tmp_path / "out")) == [one["id"] for one in rows]
 
 
-def test_a_file_that_changes_meanwhile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("title", ["reading", "dealing out"])
+@pytest.mark.parametrize("rows", [ROWS[:-5], [ROWS[1], ROWS[0], *ROWS[2:]]])
+def test_a_file_that_changes_meanwhile(tmp_path: Path, title: str, rows: list[Any]) -> None:
     source = write(tmp_path / "a.jsonl", ROWS)
 
-    def progress(title: str, done: int, total: int) -> None:
-        if title == "dealing out" and done == 0:
-            write(source, ROWS[:-5])
+    def progress(name: str, done: int, total: int) -> None:
+        if name == title and done == 0:
+            write(source, rows)
 
     with pytest.raises(InputError, match="was changed while it was read"):
         mix([source], tmp_path / "out", MixPlan(), progress)

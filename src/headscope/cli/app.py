@@ -108,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return InputError.exit_code
     except typer.Abort:
         return _interrupted()
+    except MemoryError:
+        output.fail("memory does not suffice; give a part of the data, or shorter texts")
+        return InputError.exit_code
     except RuntimeError as error:
         if not _out_of_memory(error):
             raise

@@ -120,7 +120,7 @@ def _state(name: str) -> list[Any] | None:
     try:
         path = Path(name).resolve()
         files = _files(path) if path.exists() else None
-    except (OSError, ValueError):  # no name of a file
+    except (OSError, ValueError, RuntimeError):  # no name of a file, or folders without end
         return None
     if files is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from headscope.data.files import drain, open_bytes, parse_object, text_lines
 from headscope.data.pairs import ALIGNER, UNITS, Links, Units, check_links, parse_links
-from headscope.data.rows import Field, Row, check_unicode
+from headscope.data.rows import Field, Row, check_unicode, clean_text
 from headscope.errors import InputError, naming
 
 
@@ -83,10 +83,12 @@ def _id(cell: Any, place: str, column: str) -> str:
 def _text(cell: Any, place: str, column: str) -> str:
     if not isinstance(cell, str):
         raise InputError(f"{place}: {column!r} is no text; give a sentence")
-    check_unicode(cell, f"{place}: {column!r}")
-    if column in ("source", "reference") and not cell.strip():
+    if column in ("before", "after"):  # a model may have written anything
+        check_unicode(cell, f"{place}: {column!r}")
+        return cell
+    if not cell.strip():
         raise InputError(f"{place}: {column!r} is empty; give a sentence or remove the line")
-    return cell
+    return clean_text(cell, f"{place}: {column!r}", lines=True)
 
 
 def _direction(cell: Any, place: str, column: str) -> str | None:

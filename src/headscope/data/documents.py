@@ -103,7 +103,7 @@ def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
             f"{path} is plain text, which has no column {source.language_column!r}; leave "
             "--language-column out"
         )
-    text = Field(source.text_column, text_cell("give a text"))
+    text = Field(source.text_column, text_cell("give a text", lines=True))
     language = _language_field(source, ABSENT if source.language_column else source.language)
     shelf = _Shelf(source)
     with open_rows(
@@ -263,8 +263,8 @@ def read_summaries(
     only = source.languages[0] if len(source.languages) == 1 else None
     default = source.language or (None if source.language_column else only)
     language = _language_field(source, ABSENT if default is None else default)
-    text = Field(source.text_column, text_cell("give a text"))
-    summary = Field(summary_column, text_cell("give a summary"))
+    text = Field(source.text_column, text_cell("give a text", lines=True))
+    summary = Field(summary_column, text_cell("give a summary", lines=True))
     texts: dict[str, list[Summarised]] = {code: [] for code in source.languages}
     others: set[str] = set()
     with open_rows(source.data, (text, summary, ID, language)) as rows:

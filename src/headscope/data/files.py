@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from headscope.errors import InputError, need
+from headscope.errors import InputError, first_line, need
 
 _SUFFIXES = {
     ".tsv": "tsv",
@@ -32,6 +32,9 @@ _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 # Endings of files that are not read as tables, but are no part of a dataset's name either.
 _OTHER = {".txt", ".csv", ".zip", ".dev", ".devtest"}
 _BLOCK = 1 << 17
+#: Bytes of a line that are read at most, and of a file that is one JSON text.
+LONGEST_LINE = 1 << 26
+_LARGEST_TEXT = 1 << 30
 CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
 # What decompresses a file, by its first bytes.
 _OPENERS: dict[bytes, Callable[[Any], Any]] = {
@@ -119,8 +122,66 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
         raise InputError(f"{path} may not be read; check its permissions") from None
     except (*CORRUPT, OSError) as error:
         raise InputError(
-            f"{path} cannot be read to its end ({error}); fetch or write it again"
+            f"{path} cannot be read to its end ({first_line(error)}); fetch or write it again"
         ) from None
+    except MemoryError:
+        raise InputError(
+            f"{path} needs more memory than there is; give a part of it, or shorter records"
+        ) from None
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files in a folder and in those below, sorted by path; links to folders are not followed.
+
+    Folders may be nested as deeply as the system lets one name them; ``InputError`` beyond that.
+    """
+    files, folders = [], [folder]
+    while folders:
+        place = folders.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(Path(entry.path))
+                    elif Path(entry.path).is_file():
+                        files.append(Path(entry.path))
+        except OSError as error:
+            shown = str(place) if len(str(place)) < 200 else f"{str(place)[:199]}…"
+            raise InputError(
+                f"{shown} cannot be looked through ({error.strerror}); name the files, or a folder "
+                "that holds them alone"
+            ) from None
+    return sorted(files)
+
+
+class LongLine(bytes):
+    """Stands for a line of more bytes than are read: its beginning, length and SHA-256."""
+
+
+def raw_lines(handle: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """The lines of a file with their ends, as the file itself gives them.
+
+    One of more than `longest` bytes is passed over while it is read, never held, and comes as a
+    `LongLine`.
+    """
+    while line := handle.readline(longest + 1):
+        if len(line) <= longest or line.endswith(b"\n"):
+            yield line
+            continue
+        start, size, hasher = line[:200], 0, hashlib.sha256()
+        while line:
+            size += len(line)
+            hasher.update(line)
+            line = b"" if line.endswith(b"\n") else handle.readline(_BLOCK)
+        yield LongLine(b"%b... (%d bytes, SHA-256 %b)" % (start, size, hasher.hexdigest().encode()))
+
+
+def whole_text(handle: BinaryIO, path: Path) -> bytes:
+    """The content of a file that is one JSON text; ``InputError`` if it is too large for one."""
+    data = handle.read(_LARGEST_TEXT + 1)
+    if len(data) > _LARGEST_TEXT:
+        raise InputError(f"{path} is larger than 1 GiB; give a part of it")
+    return data
 
 
 def text_lines(
@@ -132,7 +193,12 @@ def text_lines(
     """
     blank = 0  # the first of the blank lines seen since the last line with text
     number = 0
-    for number, raw in enumerate(handle, 1):
+    for number, raw in enumerate(raw_lines(handle), 1):
+        if isinstance(raw, LongLine):
+            raise InputError(
+                f"{path}, line {number} is longer than {LONGEST_LINE >> 20} MiB; give one record a "
+                "line"
+            )
         if hasher is not None:
             hasher.update(raw)
         try:
@@ -189,6 +255,21 @@ def drain(handle: BinaryIO, hasher: hashlib._Hash) -> None:
         hasher.update(chunk)
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values, as JSON is read; ValueError for a key that is twice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {double[:30]!r} is there twice")
+    return value
+
+
+def load_json(text: str | bytes) -> Any:
+    """The value that JSON holds; ValueError or RecursionError where there is none."""
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
 def parse_json(
     text: str | bytes,
     place: str,
@@ -197,7 +278,7 @@ def parse_json(
 ) -> Any:
     """The value that JSON holds; ``InputError`` with its place (and position there) and a fix."""
     try:
-        return json.loads(text)
+        return load_json(text)
     except (ValueError, RecursionError) as error:
         raise not_json(place, error, fix, position) from None
 

@@ -228,7 +228,8 @@ def _unknown(code: str) -> InputError:
         return InputError("the language code is empty; give one like en or de")
     known = ", ".join(f"{known} ({language_name(known)})" for known in _suggestions(code))
     hint = f"did you mean {known}?" if known else "codes are those of ISO 639 or BCP 47, like en"
-    return InputError(f"unknown language code {code!r}; {hint}")
+    shown = code if len(code) <= 40 else f"{code[:39]}…"
+    return InputError(f"unknown language code {shown!r}; {hint}")
 
 
 def _suggestions(code: str) -> list[str]:
@@ -239,7 +240,7 @@ def _suggestions(code: str) -> list[str]:
     from langcodes.language_lists import CLDR_LANGUAGES
 
     first = re.split("[-_]", code.strip())[0].lower()
-    if len(first) > 3:
+    if len(first) > 3 and "\0" not in code:
         try:
             tag = find_by_name(code).to_tag()
         except LookupError:

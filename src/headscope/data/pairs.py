@@ -30,7 +30,7 @@ from headscope.data.languages import (
     language_tag,
     settled_direction,
 )
-from headscope.data.rows import Field, kind_of, read_fields, text_cell
+from headscope.data.rows import Field, clean_text, kind_of, read_fields, text_cell
 from headscope.data.tables import ABSENT, is_dataset
 from headscope.data.words import Word, cuts_inside, is_unspaced, split_words
 from headscope.errors import Caution, InputError, naming
@@ -610,6 +610,9 @@ def _fitting(files: dict[str, Path], code: str) -> list[str]:
 def _sentences(path: Path) -> tuple[list[tuple[int, str]], str]:
     hasher = hashlib.sha256()
     with open_bytes(path) as handle:
-        lines = list(text_lines(handle, path, hasher))
+        lines = [
+            (number, clean_text(line, f"{path}, line {number}"))
+            for number, line in text_lines(handle, path, hasher)
+        ]
         drain(handle, hasher)
     return lines, hasher.hexdigest()

@@ -9,6 +9,7 @@ from string import Formatter
 from typing import Any, Generic, Protocol, TypeVar
 
 from headscope.data.pairs import PairFile
+from headscope.data.rows import unusable
 from headscope.errors import InputError
 from headscope.settings import Option
 
@@ -19,14 +20,18 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 def unescaped(text: str) -> str:
     r"""A template given on a command line, where `\n`, `\t` and `\\` are escapes."""
-    return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match[0]], text)
+    lines = text.replace("\r\n", "\n")  # of a file with such line ends
+    return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match[0]], lines)
 
 
 def template_parts(text: str, placeholders: Sequence[str]) -> list[tuple[str, str | None]]:
     """Literal text and the placeholder that follows it, in order.
 
-    Raises ``InputError`` if a brace is left open, or another placeholder occurs.
+    Raises ``InputError`` if a brace is left open, or another placeholder or a control character
+    occurs.
     """
+    if reason := unusable(text, lines=True):
+        raise InputError(f"the template {text!r} holds {reason}; take it out")
     known = ", ".join(f"{{{name}}}" for name in placeholders)
     try:
         fields = list(Formatter().parse(text))

@@ -23,15 +23,17 @@ from headscope.data.files import (
     check_limit,
     decoded,
     json_digest,
+    load_json,
     not_json,
     open_bytes,
     packaged_rows,
     parse_json,
     text_lines,
+    whole_text,
 )
 from headscope.data.languages import language_name
 from headscope.data.prompts import template_parts, unescaped
-from headscope.data.rows import ID, Field, check_unicode, read_fields
+from headscope.data.rows import ID, Field, clean_text, read_fields
 from headscope.errors import InputError, naming
 
 _FORM = "give a SQuAD file, or one JSON object a line"
@@ -92,7 +94,7 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     path = Path(path)
     check_limit(limit)
     with open_bytes(path) as handle:
-        data = handle.read()
+        data = whole_text(handle, path)
     if not data.strip():
         raise InputError(f"{path} is empty; give a file with at least one question")
     digest = hashlib.sha256(data).hexdigest()
@@ -131,7 +133,7 @@ def _whole(path: Path, data: bytes) -> Any:
     """The file as one JSON text, or None where each of its lines is one."""
     text = decoded(data, path)
     try:
-        return json.loads(text)
+        return load_json(text)
     except (ValueError, RecursionError) as error:
         first, _, rest = text.strip().partition("\n")
         # Where the first line is whole by itself, so should the others be: those are looked at
@@ -144,7 +146,7 @@ def _whole(path: Path, data: bytes) -> Any:
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
+        load_json(line)
     except (ValueError, RecursionError):
         return False
     return True
@@ -215,7 +217,7 @@ def _answers(path: Path, place: str, name: str, value: Any) -> tuple[str, ...]:
                 f"{path}, {place}: {name} holds {_short(entry)} where a text is expected; write "
                 'texts such as ["in 1903"], and an empty list where there is no answer'
             )
-        texts.append(text.strip())
+        texts.append(clean_text(text, f"{path}, {place}: {name}", lines=True).strip())
     return tuple(dict.fromkeys(texts))
 
 
@@ -223,8 +225,7 @@ def _text(path: Path, place: str, record: Any, name: str) -> str:
     value = _entry(path, place, record, name)
     if not isinstance(value, str):
         raise InputError(f"{path}, {place}: {name} is {_short(value)}; it must be a text")
-    check_unicode(value, f"{path}, {place}: {name}", "write the file anew")
-    return value
+    return clean_text(value, f"{path}, {place}: {name}", lines=True, fix="write the file anew")
 
 
 def _entry(path: Path, place: str, record: Any, name: str) -> Any:
@@ -348,7 +349,7 @@ def read_needles(
 def _filled(cell: Any, place: str, column: str, more: str = "") -> str:
     if not isinstance(cell, str) or not cell.strip():
         raise InputError(f"{place} has no {column}; write one as text{more}")
-    return cell.strip()
+    return clean_text(cell, f"{place}: column {column!r}", lines=True).strip()
 
 
 NEEDLE, QUESTION = Field("needle", _filled), Field("question", _filled)

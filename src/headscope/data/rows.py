@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -127,21 +129,24 @@ def _rows(numbered: Numbered, data: str | Path, unit: str) -> Iterator[Row]:
     return (Row(number, f"{data}, {unit} {number}", cells) for number, cells in numbered)
 
 
-def text_cell(wanted: str, of: str = "column ") -> Callable[[Any, str, str], str]:
+def text_cell(
+    wanted: str, of: str = "column ", lines: bool = False
+) -> Callable[[Any, str, str], str]:
     """Reads a text with something other than white space in it; a number is spelt out.
 
-    `wanted` is what to do where there is none, `of` stands before the column's name.
+    `wanted` is what to do where there is none, `of` stands before the column's name; `lines` as
+    in `clean_text`.
     """
 
     def read(cell: Any, place: str, column: str) -> str:
-        if isinstance(cell, int | float) and not isinstance(cell, bool):
+        whole = isinstance(cell, int) and not isinstance(cell, bool)
+        if whole or (isinstance(cell, float) and math.isfinite(cell)):
             cell = str(cell)
         if not isinstance(cell, str):
             raise InputError(f"{place}: {of}{column!r} holds {kind_of(cell)}, not text; {wanted}")
         if not cell.strip():
             raise InputError(f"{place}: {of}{column!r} is empty; {wanted} or remove the record")
-        check_unicode(cell, f"{place}: {of}{column!r}")
-        return cell
+        return clean_text(cell, f"{place}: {of}{column!r}", lines)
 
     return read
 
@@ -162,14 +167,58 @@ ID: Field[str | None] = Field(
 )
 
 
-def check_unicode(text: str, what: str, fix: str = "correct the text") -> None:
-    """InputError, naming `what` holds it, for a text with half of a surrogate pair, which JSON can
-    hold and no file or tokenizer takes."""
+# What is no part of a sentence, and of a text of several lines: there line feed, tab, carriage
+# return, vertical tab and form feed are white space, as next line (U+0085) is in both. None holds
+# halves of surrogate pairs, which JSON can hold and no file or tokenizer takes.
+_NO_SENTENCE = re.compile("[\0-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+_NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+
+
+def clean_text(text: str, what: str, lines: bool = False, fix: str = "correct the text") -> str:
+    """A text without its line end, otherwise as it is: a sentence, or with `lines` one of several.
+
+    InputError, naming `what` holds it, for a control character.
+    """
+    text = without_line_end(text, lines)
+    if reason := unusable(text, lines):
+        raise InputError(f"{what} holds {reason}; {fix}")
+    return text
+
+
+def without_line_end(text: str, lines: bool = False) -> str:
+    """A text without the end of the line that it stood on.
+
+    With `lines` it may hold several: then a line feed at its end is its own, and a carriage return
+    alone, or before a line feed, that of the file.
+    """
+    if text.endswith("\r\n"):
+        return text[:-2]
+    return text[:-1] if text.endswith("\r") or (text.endswith("\n") and not lines) else text
+
+
+def unusable(text: str, lines: bool = False) -> str | None:
+    """The first sign that no sentence holds, or with `lines` no text, in words; None without."""
+    match = (_NO_TEXT if lines else _NO_SENTENCE).search(text)
+    if match is None:
+        return None
+    if match[0] in "\n\r":
+        return "a line break, and a sentence is one line"
+    if match[0] >= "\ud800":
+        return "half of a surrogate pair, which is no character"
+    return f"a control character: U+{ord(match[0]):04X} at character {match.start() + 1}"
+
+
+def check_unicode(text: str, what: str) -> None:
+    """InputError, naming `what` holds it, for a text with half of a surrogate pair."""
     if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise InputError(f"{what} holds half of a surrogate pair, which is no character; {fix}")
+        raise InputError(
+            f"{what} holds half of a surrogate pair, which is no character; correct the text"
+        )
 
 
 def kind_of(value: object) -> str:
     """What a cell holds, in words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"no number ({value})"
     names = {type(None): "nothing (null)", bool: "true or false", list: "a list", dict: "an object"}
     return names.get(type(value), f"a value of type {type(value).__name__}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from typing import Any
 from headscope.data.files import (
     drain,
     file_kind,
+    files_below,
     is_data_file_name,
     is_file_name,
     open_bytes,
     parse_json,
     text_lines,
 )
-from headscope.errors import InputError, need
-from headscope.hub import transport
+from headscope.errors import InputError, first_line, need
 
 # Stands for a cell of a column that the file does not have, which is not the same as an empty one.
 ABSENT: Any = object()
@@ -41,11 +41,17 @@ def missing_column(
     path: str | Path, column: str, found: Sequence[str], hint: str = ""
 ) -> InputError:
     """The error for a column that is not there, naming those that are."""
-    names = ", ".join(found) if found else "none"
     flag = f"--{column}-column" if column in _FLAGS else "its flag, or rename the column"
     return InputError(
-        f"{path} has no column {column!r}; found: {names}; name the right one with {flag}{hint}"
+        f"{path} has no column {column!r}; found: {named(found)}; name the right one with "
+        f"{flag}{hint}"
     )
+
+
+def named(columns: Sequence[str]) -> str:
+    """The names of columns, those of the first where there are very many."""
+    more = f" and {len(columns) - 20} more" if len(columns) > 20 else ""
+    return ", ".join(map(_short, columns[:20])) + more or "none"
 
 
 def by_number(required: Sequence[str], optional: Sequence[str] = ()) -> bool:
@@ -184,10 +190,29 @@ def readable_parquet(path: str | Path) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
+        if isinstance(error, MemoryError):
+            raise
         raise InputError(
-            f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
+            f"{path} is not a readable Parquet file ({first_line(error)}); fetch or write it again"
         ) from None
+
+
+def arrow_rows(table: Any, place: str) -> list[dict[str, Any]]:
+    """The rows of an Arrow table or batch as Python has them.
+
+    InputError, naming `place`, for a value that Python cannot hold, such as a time after the year
+    9999 or text that is not UTF-8.
+    """
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except MemoryError:
+        raise
+    except (ValueError, OverflowError, NotImplementedError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{place} holds a value that cannot be read: {first_line(error)}; leave its column "
+            "out, or write it as text"
+        ) from None
+    return rows
 
 
 def _tsv(
@@ -246,7 +271,7 @@ def _places(
             raise missing_column(
                 f"{path}, line 1",
                 name,
-                [_short(cell) for cell in first],
+                first,
                 "; if line 1 is no header, give columns by number from 0",
             )
     return places
@@ -282,21 +307,32 @@ def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence
         numbered = is_number(name) and name not in schema.names and int(name) < len(schema.names)
         columns[name] = schema.names[int(name)] if numbered else name
     tops = {name: top_column(column, schema.names) for name, column in columns.items()}
-    for name in required:
-        if tops[name] is None:
+    for name, top in tops.items():
+        if top is None and name in required:
             raise missing_column(path, name, _leaves(schema))
+        if top is not None:
+            check_names(path, schema.names, {top})
     present = [name for name in optional if tops[name] is not None]
     wanted = sorted({top for top in tops.values() if top is not None})
 
     def rows() -> Iterator[tuple[int, object]]:
         number = 0
         for batch in table.iter_batches(batch_size=1024, columns=wanted):
-            for row in batch.to_pylist():
+            for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
                 number += 1
                 aliases = {name: row[column] for name, column in columns.items() if column in row}
                 yield number, {**row, **aliases}
 
     return from_objects(rows(), path, required, present, "row")
+
+
+def check_names(
+    path: str | Path, names: Sequence[str], wanted: Collection[str] | None = None
+) -> None:
+    """InputError for a table that has a wanted column (None: any) more than once."""
+    for name in names if wanted is None else wanted:
+        if names.count(name) > 1:
+            raise InputError(f"{path} has several columns {name!r}; name each column once")
 
 
 def _leaves(fields: Iterable[Any]) -> list[str]:
@@ -331,7 +367,7 @@ def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
     if path.is_dir():
         written = ("dataset_dict.json", "dataset_info.json")
         if not any((path / name).exists() for name in written) and not any(
-            map(is_data_file_name, path.rglob("*"))
+            map(is_data_file_name, files_below(path))
         ):
             raise InputError(f"{path} holds no {otherwise}")
         return True
@@ -369,17 +405,13 @@ def dataset_cells(
             data = data.select_columns(sorted({top for top in tops if top is not None}))
     try:
         yield from from_objects(enumerate(data, 1), name, required, optional, "row")
-    except _failures(datasets) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = " ".join(str(error).split())
+    except InputError:
+        raise
+    except Exception as error:  # whatever the library and those beneath it raise
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{name} cannot be read further ({reason}); try again, or download it and give a file"
         ) from None
-
-
-def _failures(datasets: Any) -> tuple[type[Exception], ...]:
-    return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport())
 
 
 def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
@@ -396,8 +428,8 @@ def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
         else:
             identifier, _, config = (name, "", "") if folder.is_dir() else name.partition(":")
             data = datasets.load_dataset(identifier, config or None, streaming=streaming)
-    except _failures(datasets) as error:
-        reason = " ".join(str(error.__cause__ or error).split())
+    except Exception as error:  # whatever the library and those beneath it raise
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
         if folder.is_dir():
             raise InputError(
                 f"the folder {name} cannot be loaded as a dataset ({reason}); give one file in it"

@@ -12,11 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import check_limit, decoded, open_bytes, packaged_rows, plain_name
+from headscope.data.files import (
+    check_limit,
+    decoded,
+    open_bytes,
+    packaged_rows,
+    plain_name,
+    unique_keys,
+    whole_text,
+)
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.data.rows import Field, Row, read_fields, text_cell
+from headscope.data.rows import Field, Row, clean_text, read_fields, text_cell
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 
@@ -430,7 +438,7 @@ def _is_list(path: Path) -> bool:
 
 def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     with open_bytes(path) as handle:
-        raw = handle.read()
+        raw = whole_text(handle, path)
     rows: list[Row] = []
     for number, (line, item) in enumerate(_items(path, decoded(raw, path)), 1):
         place = f"{path}, item {number} (line {line})"
@@ -454,7 +462,7 @@ def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[li
 
 def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """The items of a JSON list with the line each begins on."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
 
     def skip(position: int) -> int:
         return next((i for i in range(position, len(text)) if text[i] not in " \t\r\n"), len(text))
@@ -501,16 +509,16 @@ def _text(value: Any, place: str, key: str) -> str:
         if len(value) != 1:
             raise InputError(f"{place}: {key!r} holds a list of several, not one text; give one")
         (value,) = value
-    return text_cell("give one text", "")(value, place, key)
+    return text_cell("give one text", "", lines=True)(value, place, key)
 
 
 def _candidates(value: Any, place: str, key: str) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
-    if isinstance(value, str):
-        return tuple(piece.strip() for piece in value.split(","))
-    if isinstance(value, list) and all(isinstance(piece, str) for piece in value):
-        return tuple(piece.strip() for piece in value)
+    pieces = value.split(",") if isinstance(value, str) else value
+    if isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces):
+        what = f"{place}: {key!r}"
+        return tuple(clean_text(piece, what, lines=True).strip() for piece in pieces)
     raise InputError(f"{place}: the candidates are no list of texts; give a list, or none")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from headscope.data.files import check_limit, json_digest
 from headscope.data.languages import language_name, same_language
-from headscope.data.rows import ID, Field, Row, language_code, open_rows, text_cell
+from headscope.data.rows import ID, Field, Row, clean_text, language_code, open_rows, text_cell
 from headscope.data.words import plain_words
 from headscope.errors import InputError
 
@@ -137,7 +137,7 @@ def _own_prompt(row: Row) -> TransferPrompt:
 def _stem(cell: Any, place: str, column: str) -> str:
     if not isinstance(cell, str | None):
         raise InputError(f"{place}: column {column!r} holds no text; give one or leave it out")
-    return (cell or "").strip()
+    return clean_text(cell or "", f"{place}: column {column!r}", lines=True).strip()
 
 
 def _answers(cell: Any, place: str, column: str) -> Answer:
@@ -148,13 +148,14 @@ def _answers(cell: Any, place: str, column: str) -> Answer:
             f"{place}: column {column!r} holds no answers; give a text or a list of texts, the "
             "English one first"
         )
-    return Answer(forms[0].strip(), tuple(form.strip() for form in forms[1:] or forms))
+    texts = [clean_text(form, f"{place}: column {column!r}", lines=True).strip() for form in forms]
+    return Answer(texts[0], tuple(texts[1:] or texts))
 
 
 FIELDS: tuple[Field[Any], ...] = (
     Field("a", language_code),
     Field("b", language_code),
-    Field("prompt", text_cell("give the text up to the answer")),
+    Field("prompt", text_cell("give the text up to the answer", lines=True)),
     Field("stem", _stem, ""),
     Field("answers_a", _answers),
     Field("answers_b", _answers),

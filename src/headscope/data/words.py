@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.files import file_kind, json_digest, open_bytes, parse_object, text_lines
 from headscope.data.languages import is_known
-from headscope.data.rows import ID, Field, read_fields
-from headscope.data.tables import readable_parquet
+from headscope.data.rows import ID, Field, clean_text, read_fields
+from headscope.data.tables import named, readable_parquet
 from headscope.errors import InputError, need
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
     if len(languages) < 3:
         raise InputError(
             f"{path} has {len(languages)} columns named by a language code (found: "
-            f"{', '.join(names) or 'none'}); name at least three, such as en, de and es"
+            f"{named(names)}); name at least three, such as en, de and es"
         )
     fields = [Field(language, _word) for language in languages]
     rows, digest = read_fields(path, [*fields, ID] if "id" in names else fields, limit)
@@ -315,7 +315,7 @@ def _word(cell: Any, place: str, column: str) -> str:
         raise InputError(
             f"{place}: the word in {column!r} is {type(cell).__name__}, not text; write it as text"
         )
-    return (cell or "").strip()
+    return clean_text(cell or "", f"{place}: column {column!r}").strip()
 
 
 def _columns(path: Path) -> list[str]:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as fields_of
+from decimal import Decimal
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from headscope.data.tables import arrow_rows
 from headscope.errors import InputError
 from headscope.heads import HeadScores
 from headscope.heads.hub import Artifact
@@ -48,9 +51,11 @@ def function_of(command: str) -> Callable[..., Any]:
     command has, may be given by place in this order; comparisons of runs begin with the runs.
 
     A model is a loaded one, or what `--model` takes. Data are what `--data` takes, or in memory a
-    `PairFile`, a data frame, or rows (mappings, sentence pairs or documents); of several languages
-    or directions a mapping of names to any of these, or to texts. Heads are what `--heads` takes,
-    or `HeadScores`, a `HeadSet`, a `Gate`, or the result that found them.
+    `PairFile`, a data frame, an Arrow table, a `Dataset`, a mapping of columns, or rows (mappings,
+    tuples of source and target, sentence pairs or documents); of several languages or directions a
+    mapping of names to any of these, or to texts. A cell without a value (None, NaN, NA, NaT) is
+    what null is in a file. Heads are what `--heads` takes, or `HeadScores`, a `HeadSet`, a `Gate`,
+    or the result that found them.
     """
     study = study_of(command)
     options: dict[str, GivenOption] = {}
@@ -144,6 +149,8 @@ def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
         return value
     if not isinstance(value, (str, Real)):
         return Final(value)
+    if isinstance(value, str) and "\0" in value:  # which no command line can hold
+        raise InputError(f"{option.name} is {value[:40]!r}, which holds a NUL character; remove it")
     return Path(str(value)) if typed is Path else str(value) if typed is str else value
 
 
@@ -157,33 +164,72 @@ def _named(value: Any) -> Any:
         scores = all(isinstance(each, HeadScores) for each in value.values())
         if scores and value:
             return _stored_heads(partial(save_scores, scores=dict(value)))
-        return [f"{name}={_named(_texts(name, each))}" for name, each in value.items()]
+        if not (rows := _columns_as_rows(value)):
+            return [f"{name}={_named(_texts(name, each))}" for name, each in value.items()]
+        return _stored_rows(rows)
     if isinstance(value, Artifact):
         return _stored_heads(value.save_pretrained)
     if isinstance(value, PathLike):
         return str(value)
+    if isinstance(value, Iterator):
+        value = list(value)
     rows = _rows(value)
     return value if rows is None else _stored_rows(rows)
 
 
 def _texts(name: str, value: Any) -> Any:
     """Plain texts of a language as rows."""
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], str):
-        return [{"text": text, "language": name} for text in value]
+    texts = _listed(value)
+    if texts and all(_cell(text) is None or isinstance(text, str) for text in texts):
+        return [{"text": text, "language": name} for text in texts]
     return value
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The members of a list, a series or an array; None of anything else."""
+    if hasattr(value, "tolist") and getattr(value, "ndim", None) == 1:
+        value = value.tolist()
+    return list(value) if isinstance(value, (list, tuple)) else None
+
+
+def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
+    """The rows of columns by name, none of which can be a language's; None if they are others."""
+    if "text" not in columns and not {"source", "target"} <= columns.keys():
+        return None
+    listed = {name: _listed(column) for name, column in columns.items()}
+    cells = [column for column in listed.values() if column is not None]
+    if len(cells) < len(listed):
+        return None
+    lengths = {name: len(column) for name, column in zip(listed, cells, strict=True)}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InputError(f"the columns differ in length ({shown}); give every row all its cells")
+    return [dict(zip(listed, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
 def _rows(value: Any) -> list[dict[str, Any]] | None:
     """The rows of data in memory; None if it is none."""
-    if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a data frame
-        rows: list[dict[str, Any]] = value.to_dict("records")
-        return rows
+    names = [*getattr(value, "columns", ())] if hasattr(value, "to_dict") else []
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"the frame has several columns {doubled[0]!r}; name each column once")
+    if hasattr(value, "to_dicts") and names:  # a frame of Polars
+        value = value.to_dicts()
+    elif names:  # of pandas
+        value = value.to_dict("records")
+    elif hasattr(value, "to_pylist") and hasattr(value, "schema"):  # a table of Arrow
+        value = arrow_rows(value, "the table")
+    elif hasattr(value, "column_names") and hasattr(value, "features"):  # a Dataset
+        value = list(value)
     if getattr(value, "shots", None):
         raise InputError("shots are not taken from sentence pairs; give shots= and shots_data=")
     for part in ("pairs", "documents"):
         value = getattr(value, part, value)
     if isinstance(value, (str, bytes)) or not isinstance(value, (list, tuple)) or not value:
         return None
+    if all(isinstance(row, tuple) and 2 <= len(row) <= 3 for row in value) and all(
+        isinstance(text, str) or _cell(text) is None for row in value for text in row[:2]
+    ):
+        return [dict(zip(("source", "target", "links"), row, strict=False)) for row in value]
     if not all(isinstance(row, Mapping) or is_dataclass(row) for row in value):
         return None
     return [dict(row) if isinstance(row, Mapping) else _row(row) for row in value]
@@ -197,8 +243,33 @@ def _row(record: Any) -> dict[str, Any]:
     return {name: cell for name, cell in row.items() if cell is not None and name != "line"}
 
 
+def _cell(value: Any) -> Any:
+    """A cell of data in memory as files of JSON Lines hold it: what is missing is null.
+
+    Missing are None, NaN, and the NA and NaT of pandas. What JSON cannot hold becomes an object
+    with the name of its type, which is refused as a text and does no harm in other columns.
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if hasattr(value, "tolist"):  # of numpy
+        return _cell(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(name): _cell(cell) for name, cell in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_cell(cell) for cell in value]
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    kind = type(value).__name__
+    missing = kind in ("NAType", "NaTType") or (isinstance(value, Decimal) and value.is_nan())
+    return None if missing else {kind: str(value)}
+
+
 def _stored_rows(rows: list[dict[str, Any]]) -> str:
-    content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+    try:
+        lines = [json.dumps(_cell(row), ensure_ascii=False) for row in rows]
+    except RecursionError:
+        raise InputError("the data hold lists or objects within each other without end") from None
+    content = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
     file = INPUTS / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
     INPUTS.mkdir(parents=True, exist_ok=True)
     write_bytes(file, content)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from headscope.data.files import files_below
 from headscope.errors import InputError
 from headscope.runs import file_digest
 
@@ -35,7 +36,7 @@ def _digest(path: Path, place: str) -> str:
     if not path.is_dir():
         return place
     total = hashlib.sha256()
-    for file in sorted(inside for inside in path.rglob("*") if inside.is_file()):
+    for file in files_below(path):
         total.update(f"{file.relative_to(path)}\0{file_digest(file)}\n".encode())
     return total.hexdigest()
 

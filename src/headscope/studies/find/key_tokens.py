@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope import options
+from headscope.data.rows import clean_text
 from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
@@ -62,11 +63,13 @@ def _prompt(
 ) -> str:
     """The text that one of both gives."""
     if prompt_file is None and prompt is not None:
-        return prompt
+        return clean_text(prompt, "the prompt", lines=True)
     if prompt_file is None or prompt is not None:
         raise InputError("give the prompt as --prompt TEXT or as --prompt-file FILE, one of both")
     try:
-        return prompt_file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
+        text = prompt_file.read_bytes().decode("utf-8-sig")
+        text = text.replace("\r\n", "\n").removesuffix("\n")
+        return clean_text(text, str(prompt_file), lines=True)
     except OSError as error:
         raise InputError(
             f"{prompt_file}: cannot be read ({error.strerror}); check the path"

@@ -36,7 +36,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, fixed, number, percent
 from headscope.studies.study import Study
-from headscope.studies.use.rate import DIGITS, histograms_section, texts_section
+from headscope.studies.use.rate import DIGITS, empty_files, histograms_section, texts_section
 from headscope.use.mixing.mixture import mix_in_run
 from headscope.use.mixing.plan import Amount, MixPlan
 from headscope.use.mixing.reading import LANGUAGE, rated_paths, read_lines
@@ -133,7 +133,7 @@ def _show(result: MixedCorpus, run: Path) -> Shown:
         )
         held = {_named(code): summary.languages[code] for code, _ in ordered}
     languages = {_named(code): mix for code, mix in ordered}
-    cautions = []
+    cautions = empty_files((file["file"], file["documents"]) for file in manifest.inputs)
     if manifest.factor < 1:
         cautions.append(
             "The reserve is too small to replace all that was removed, so every language was cut "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.files import check_limit
-from headscope.data.rows import ID, Field, check_unicode, open_rows, text_cell
+from headscope.data.rows import ID, Field, check_unicode, clean_text, open_rows, text_cell
 from headscope.data.tables import ABSENT
 from headscope.errors import InputError, naming
 from headscope.heads import Gate
@@ -131,7 +131,9 @@ def read_prompts(
     check_limit(limit)
     given = Field(column, _given)
     answer = Field(
-        reference or "reference", text_cell("give a text"), ABSENT if reference else None
+        reference or "reference",
+        text_cell("give a text", lines=True),
+        ABSENT if reference else None,
     )
     plain = path.name.lower().endswith(_TEXT)
     prompts: list[GivenPrompt] = []
@@ -244,7 +246,7 @@ def written(
 
 def _given(cell: Any, place: str, column: str) -> str | tuple[Message, ...]:
     if not isinstance(cell, list):
-        return text_cell("give a text or a list of messages")(cell, place, column)
+        return text_cell("give a text or a list of messages", lines=True)(cell, place, column)
     if not cell:
         raise InputError(f"{place}: column {column!r} holds no message; give one, or remove it")
     messages: list[Message] = []
@@ -260,7 +262,6 @@ def _given(cell: Any, place: str, column: str) -> str | tuple[Message, ...]:
                 )
             if not text.strip():
                 raise InputError(f"{name} has an empty role or content; fill it or remove it")
-            check_unicode(text, name)
-            message[key] = text
+            message[key] = clean_text(text, name, lines=True)
         messages.append(message)
     return tuple(messages)

@@ -269,6 +269,7 @@ def _show(result: RatingResult, run: Path) -> Shown:
     ]
     if len(languages) > 1:
         cautions.append("Compare scores within a language only: languages differ anyway.")
+    cautions += empty_files((file["path"], file["records"]) for file in result.files.values())
     if few:
         cautions.append(f"Fewer than {FEW} documents: {enumeration(few)}.")
     if result.workers is not None:
@@ -296,6 +297,15 @@ def _show(result: RatingResult, run: Path) -> Shown:
             ),
         ],
     )
+
+
+def empty_files(records: Iterable[tuple[object, object]]) -> list[str]:
+    """What there is to say of the files of a corpus that hold nothing, from how many they hold."""
+    files = [*records]
+    if not (empty := [str(path) for path, number in files if not number]):
+        return []
+    shown = f"{', '.join(empty[:5])}{', …' if len(empty) > 5 else '.'}"
+    return [f"No records in {len(empty)} of {count(len(files), 'file')}: {shown}"]
 
 
 def _named(code: str) -> str:

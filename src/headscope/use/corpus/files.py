@@ -5,6 +5,7 @@ Local and remote places go through the file systems of ``fsspec``, as datatrove 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,10 +15,10 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from headscope.data.files import CORRUPT, decompressed
+from headscope.data.files import CORRUPT, LongLine, decompressed, files_below, raw_lines
 from headscope.data.languages import language_name
 from headscope.data.tables import is_hub_name, readable_parquet
-from headscope.errors import InputError, need
+from headscope.errors import InputError, first_line, need
 
 FileKind = Literal["jsonl", "parquet", "dataset"]
 _KINDS: dict[str, FileKind] = {
@@ -41,9 +42,10 @@ class CorpusFile:
     path, address or dataset name, `kind` ``jsonl`` (compressed or not), ``parquet`` or ``dataset``,
     of which it is a `split`. `language` is that of all records that do not say theirs; None where
     nothing was said. `survey` makes the rest: `digest`, the SHA-256 of the content (decompressed,
-    for JSON Lines); `records`, how many there are, or as many as are wanted; `types`, the columns
-    of a Parquet file to be written, where the input does not say them; `stamp`, size and time of
-    change of a local file, and what was wanted.
+    for JSON Lines); `records`, how many there are, or as many as are wanted; `blocks`, the digests
+    of what was read, block by block; `types`, the columns of a Parquet file to be written, where
+    the input does not say them; `stamp`, size, times and number of a local file, and what was
+    wanted.
     """
 
     name: str
@@ -53,6 +55,7 @@ class CorpusFile:
     split: str | None = None
     digest: str = ""
     records: int = 0
+    blocks: tuple[str, ...] = ()
     types: Any = None
     stamp: tuple[str, ...] | None = None
 
@@ -112,6 +115,8 @@ def _places(place: str) -> list[tuple[str, FileKind]]:
             return [(place, own_kind)]
         if pattern:
             inside = [name for name in system.glob(inner) if not system.isdir(name)]
+        elif path.is_dir():
+            inside = [str(file) for file in files_below(Path(inner))]
         elif system.isdir(inner):
             inside = system.find(inner)
         elif path.exists():
@@ -190,44 +195,113 @@ def _open_place(path: str) -> tuple[Any, str]:
     return system, inner
 
 
+class BlockReader(io.RawIOBase):
+    """Reads a file block by block with a digest of each; refuses a block that is another than in a
+    survey.
+
+    `blocks` are the digests of the blocks read so far, in the order of the file: length and BLAKE2b
+    of each. Those of an earlier reader are `known`: what was read then must be there now, whatever
+    size and times say; what stands behind it is not looked at.
+    """
+
+    def __init__(self, raw: BinaryIO, path: str, known: Sequence[str] = ()) -> None:
+        self._raw, self._path, self._known = raw, path, known
+        self._at = 0
+        self._number = -1
+        self._block = b""
+        self.blocks: list[str] = []
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._raw.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence)
+        self._at = self._raw.seek(0, whence) + offset if begin is None else begin + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        number, inside = divmod(self._at, _BLOCK)
+        if number != self._number:
+            self._load(number)
+        piece = self._block[inside : inside + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def _load(self, number: int) -> None:
+        if self.seekable():
+            self._raw.seek(number * _BLOCK)
+        pieces, left = [], _BLOCK
+        while left and (piece := self._raw.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+        self._number, self._block = number, b"".join(pieces)
+        if number < len(self._known):
+            length = int(self._known[number].partition(":")[0])
+            if self._digest(self._block[:length]) != self._known[number]:
+                raise InputError(
+                    f"{self._path} changed while it was rated; give another --out and start again"
+                )
+        if number == len(self.blocks) and self._block:
+            self.blocks.append(self._digest(self._block))
+
+    @staticmethod
+    def _digest(block: bytes) -> str:
+        return f"{len(block)}:{hashlib.blake2b(block, digest_size=8).hexdigest()}"
+
+
 @contextmanager
-def open_raw(path: str) -> Iterator[BinaryIO]:
-    """The bytes of a file as they are; InputError if it cannot be reached or read further."""
+def open_raw(path: str, known: Sequence[str] = ()) -> Iterator[BlockReader]:
+    """The bytes of a file as they are, if they are the `known` ones of a survey.
+
+    InputError if it cannot be reached or read further, or has changed since.
+    """
     with _reachable(path):
         system, inner = _open_place(path)
         raw = system.open(inner, "rb")
     with raw:
         try:
-            yield raw
+            yield BlockReader(raw, path, known)
         except OSError as error:
             raise _damaged(path, error) from error
+        except MemoryError:
+            raise InputError(
+                f"{path} needs more memory than there is; split it into smaller files or records"
+            ) from None
 
 
 @contextmanager
-def open_parquet(path: str) -> Iterator[Any]:
-    """A Parquet file as pyarrow opens it; InputError if it is none, or damaged."""
+def open_parquet(path: str, known: Sequence[str] = ()) -> Iterator[Any]:
+    """A Parquet file as pyarrow opens it; InputError if it is none, damaged or not as `known`."""
     pq = need("pyarrow.parquet", f"reading {path}", "corpus")
-    with open_raw(path) as raw, readable_parquet(path):
+    with open_raw(path, known) as raw, readable_parquet(path):
         if not raw.seekable():
             raise InputError(
                 f"{path} is on a server that gives whole files only, and Parquet is read in "
                 "pieces; download it first"
             )
-        yield pq.ParquetFile(raw)
+        yield pq.ParquetFile(io.BufferedReader(raw, _BLOCK))
 
 
 @contextmanager
-def open_plain(path: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed where its first bytes say that it is compressed.
+def open_plain(path: str, known: Sequence[str] = ()) -> Iterator[tuple[BinaryIO, BlockReader]]:
+    """The bytes of a file, decompressed where its first bytes say that it is compressed, and the
+    reader of its blocks.
 
     Unlike the openers of fsspec this reads every frame of a zstd file, and knows a file that was
-    cut off: InputError, also for other damage.
+    cut off or is not as `known`: InputError, also for other damage.
     """
-    with open_raw(path) as raw:
+    with open_raw(path, known) as raw:
         buffered = io.BufferedReader(cast("Any", raw), _BLOCK)
         try:
             with decompressed(buffered) as opened:
-                yield opened
+                yield opened, raw
         except CORRUPT as error:
             raise _damaged(path, error) from None
 
@@ -235,15 +309,17 @@ def open_plain(path: str) -> Iterator[BinaryIO]:
 def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Lines with something on them, by their number from 1, without what ends them.
 
-    Lines end at line feeds alone; a byte order mark at the beginning is no part of the first.
+    Lines end at line feeds alone; a byte order mark at the beginning is no part of the first. One
+    that is too long to be read is a `LongLine`.
     """
-    for number, line in enumerate(handle, 1):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        line = line.strip(b" \t\r\n")
+    for number, line in enumerate(raw_lines(handle), 1):
+        if not isinstance(line, LongLine):
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            line = line.strip(b" \t\r\n")
         if line:
             yield number, line
 
 
 def _damaged(path: str, error: BaseException) -> InputError:
-    return InputError(f"{path} cannot be read to its end ({error}); fetch or write it again")
+    reason = first_line(error)
+    return InputError(f"{path} cannot be read to its end ({reason}); fetch or write it again")

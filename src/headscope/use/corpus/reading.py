@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headscope.data.tables import load_table
+from headscope.data.tables import arrow_rows, check_names, load_table
 from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
     CorpusFile,
@@ -45,10 +45,11 @@ def survey(
     """Each file with its digest and its number of records, of which at most ``limit`` are wanted.
 
     With ``parquet`` JSON Lines also get the columns that they will be written to. ``known`` is what
-    `remember` made of an earlier survey: a local file that has the same size and time of change as
-    then is not read again. InputError naming the file (and line) if it cannot be read to its end,
-    holds no record, has no text column or one of the fields that rating adds, or its records do not
-    fit into the columns of one table.
+    `remember` made of an earlier survey: a local file that has the same size, times and number as
+    then is not read again, any other is, so that a copy elsewhere is the same corpus if it holds
+    the same. Files without records stay, with none. InputError naming the file (and line) if it
+    cannot be read to its end, has no text column or one of the fields that rating adds, if its
+    records do not fit into the columns of one table, or if no file holds a record.
     """
     kinds: dict[str, Callable[[CorpusFile, Columns, int | None, bool], CorpusFile]] = {
         "jsonl": _survey_lines,
@@ -62,22 +63,32 @@ def survey(
         stamp = None if parquet and file.kind == "jsonl" else _stamp(file, columns, limit)
         earlier = (known or {}).get(file.path, {})
         if stamp is not None and earlier.get("stamp") == list(stamp):
-            seen = replace(file, digest=earlier["digest"], records=earlier["records"])
+            seen = replace(
+                file,
+                digest=earlier["digest"],
+                records=earlier["records"],
+                blocks=tuple(earlier["blocks"]),
+            )
         else:
             seen = kinds[file.kind](file, columns, limit, parquet)
-        if not seen.records:
-            raise InputError(f"{file.path} holds no records; leave it out")
         records = min(seen.records, limit or seen.records)
         surveyed.append(replace(seen, records=records, stamp=stamp))
     if progress:
         progress(len(files), len(files))
+    if not any(file.records for file in surveyed):
+        raise InputError(f"{files[0].path} holds no records; give a corpus with at least one")
     return tuple(surveyed)
 
 
 def remember(files: Sequence[CorpusFile]) -> dict[str, dict[str, Any]]:
     """What a later `survey` of the same files can use, as JSON."""
     return {
-        file.path: {"stamp": list(file.stamp), "digest": file.digest, "records": file.records}
+        file.path: {
+            "stamp": list(file.stamp),
+            "digest": file.digest,
+            "records": file.records,
+            "blocks": list(file.blocks),
+        }
         for file in files
         if file.stamp is not None
     }
@@ -92,6 +103,7 @@ def remembered(path: Path) -> dict[str, Any]:
                 "stamp": list(entry["stamp"]),
                 "digest": str(entry["digest"]),
                 "records": int(entry["records"]),
+                "blocks": list(map(str, entry["blocks"])),
             }
             for name, entry in known.items()
         }
@@ -100,12 +112,13 @@ def remembered(path: Path) -> dict[str, Any]:
 
 
 def _stamp(file: CorpusFile, columns: Columns, limit: int | None) -> tuple[str, ...] | None:
-    """Size and time of change of a local file, and what is wanted of it."""
+    """Size, times and number of a local file, and what is wanted of it."""
     path = Path(file.path)
     if file.kind == "dataset" or not path.is_file():
         return None
     about = path.stat()
-    return (str(about.st_size), str(about.st_mtime_ns), repr(columns), str(limit))
+    state = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+    return (*map(str, state), repr(columns), str(limit))
 
 
 def _survey_lines(
@@ -115,7 +128,7 @@ def _survey_lines(
     records = 0
     fields: list[Mapping[str, Any]] = []
     types = ColumnTypes(file.path)
-    with open_plain(file.path) as handle:
+    with open_plain(file.path) as (handle, raw):
         for number, line in numbered_lines(handle):
             digest.update(b"%d %b\n" % (number, line))
             if not records and line.startswith(b"["):
@@ -135,27 +148,34 @@ def _survey_lines(
         every = set(fields[0]).intersection(*fields)
         _check_columns(file, list(dict.fromkeys(chain(*fields))), every, columns)
     schema = types.schema() if parquet else None
-    return replace(file, digest=digest.hexdigest(), records=records, types=schema)
+    blocks = tuple(raw.blocks)
+    return replace(file, digest=digest.hexdigest(), records=records, blocks=blocks, types=schema)
 
 
 def _survey_parquet(file: CorpusFile, columns: Columns, *_: object) -> CorpusFile:
     digest = hashlib.sha256()
-    with open_raw(file.path) as handle:
-        while block := handle.read(_BLOCK):
+    with open_raw(file.path) as raw:
+        while block := raw.read(_BLOCK):
             digest.update(block)
-    with open_parquet(file.path) as table:
+    read = replace(file, digest=digest.hexdigest(), blocks=tuple(raw.blocks))
+    if not raw.blocks:  # a file of no bytes, as an empty shard of JSON Lines is one
+        return read
+    with open_parquet(file.path, read.blocks) as table:
         names = table.schema_arrow.names
-        _check_columns(file, names, names, columns)
-        return replace(file, digest=digest.hexdigest(), records=table.metadata.num_rows)
+        check_names(file.path, names)
+        if table.metadata.num_rows:
+            _check_columns(file, names, names, columns)
+        return replace(read, records=table.metadata.num_rows)
 
 
 def _survey_dataset(file: CorpusFile, columns: Columns, *_: object) -> CorpusFile:
     table = load_table(file.path, file.split)
     names = list(table.column_names)
-    _check_columns(file, names, names, columns)
+    if len(table):
+        _check_columns(file, names, names, columns)
     digest = hashlib.sha256(str(table.features.arrow_schema.remove_metadata()).encode())
     for batch in table.with_format("arrow").iter(batch_size=_ROWS):
-        for row in batch.to_pylist():
+        for row in arrow_rows(batch, file.path):
             digest.update(repr(row).encode("utf-8", "backslashreplace"))
     return replace(file, digest=digest.hexdigest(), records=len(table))
 
@@ -193,7 +213,7 @@ def read_records(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
 
 def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     place = -1
-    with open_plain(file.path) as handle:
+    with open_plain(file.path, file.blocks) as (handle, _):
         for place, (number, line) in enumerate(numbered_lines(handle)):
             if place == file.records:
                 return
@@ -204,7 +224,7 @@ def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
 
 def _read_parquet(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     pa = need("pyarrow", f"reading {file.path}", "corpus")
-    with open_parquet(file.path) as table:
+    with open_parquet(file.path, file.blocks) as table:
         _check_size(file, table.metadata.num_rows)
         begin = 0
         for group in range(table.metadata.num_row_groups):
@@ -230,9 +250,27 @@ def _rows(file: CorpusFile, table: Any, begin: int, wanted: Wanted) -> Iterator[
     """The wanted rows of a piece of a table that begins with row ``begin`` of its file."""
     places = range(min(table.num_rows, file.records - begin))
     some = [at for at in places if wanted(begin + at)]
-    for at, value in zip(some, table.take(some).to_pylist(), strict=True):
+    if not some:  # Arrow takes no empty selection
+        return
+    values: Iterable[Mapping[str, Any] | str]
+    try:
+        values = arrow_rows(table.take(some), "it")
+    except InputError:
+        values = (_row(table.slice(at, 1)) for at in some)
+    for at, value in zip(some, values, strict=True):
         place = begin + at
-        yield RawRecord(file, place + 1, place, value, row=table.slice(at, 1))
+        if isinstance(value, str):
+            yield RawRecord(file, place + 1, place, None, problem=value)
+        else:
+            yield RawRecord(file, place + 1, place, value, row=table.slice(at, 1))
+
+
+def _row(table: Any) -> Mapping[str, Any] | str:
+    """The one row of a table, or why it cannot be read."""
+    try:
+        return arrow_rows(table, "it")[0]
+    except InputError as error:
+        return str(error).partition(";")[0]
 
 
 def _check_size(file: CorpusFile, records: int) -> None:

@@ -19,6 +19,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope import options
+from headscope.data.files import LONGEST_LINE, LongLine
+from headscope.data.rows import unusable, without_line_end
 from headscope.data.tables import ABSENT, cell_of
 from headscope.errors import InputError, need
 from headscope.settings import Option, Settings
@@ -87,8 +89,8 @@ class RawRecord:
     problem: str | None = None
 
     def text(self, columns: Columns) -> str:
-        """The text to be rated."""
-        return str(self.field(columns.text))
+        """The text to be rated, without the line end of the file that it was taken from."""
+        return without_line_end(str(self.field(columns.text)), lines=True)
 
     def field(self, column: str) -> Any:
         """A field, or None if it is not there."""
@@ -109,7 +111,7 @@ class RawRecord:
         cell = cell_of(self.value, columns.language)
         if cell is ABSENT:
             return self.file.language or ""
-        return valid_unicode(cell) if isinstance(cell, str) else ""
+        return without_line_end(valid_unicode(cell)) if isinstance(cell, str) else ""
 
     def why_not(self, columns: Columns) -> str | None:
         """Why the record cannot be rated; None if it can be handed to the model."""
@@ -127,7 +129,11 @@ class RawRecord:
             return f"its {columns.text!r} is null"
         if not isinstance(text, str):
             return f"its {columns.text!r} is {_kind(text)}, not a text"
-        return f"its {columns.text!r} is empty" if not text else None
+        text = without_line_end(text, lines=True)
+        if not text:
+            return f"its {columns.text!r} is empty"
+        reason = unusable(text, lines=True)
+        return f"its {columns.text!r} holds {reason}" if reason else None
 
     def missing(self, columns: Columns) -> dict[str, Any]:
         """Fields that the output has beside the record's own: an id, the language of the file."""
@@ -161,6 +167,10 @@ class RawRecord:
 def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> RawRecord:
     """The record on a line of JSON Lines; one with a problem where it holds none."""
     value, problem = None, None
+    if isinstance(data, LongLine):
+        problem = f"it is longer than {LONGEST_LINE >> 20} MiB"
+        raw = data.decode("utf-8", "backslashreplace")
+        return RawRecord(file, line, place, None, raw, problem=problem)
     raw = data.decode("utf-8", "backslashreplace")
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)

@@ -221,11 +221,13 @@ def _plan_digest(
     feed_forward: NDArray[np.float32] | None,
     others: str,
 ) -> str:
-    """What an unfinished export is of: sizes and times of the source's files, gate, `others`."""
+    """What an unfinished export is of: sizes, times and numbers of the source's files, gate,
+    `others`."""
     digest = hashlib.sha256()
     for file in checkpoint_files(folder):
         status = file.stat()
-        digest.update(f"{file.resolve()} {status.st_size} {status.st_mtime_ns}\n".encode())
+        state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        digest.update(f"{file.resolve()} {state}\n".encode())
     digest.update(gate.values.tobytes())
     if feed_forward is not None:
         digest.update(np.asarray(feed_forward, dtype=np.float32).tobytes())

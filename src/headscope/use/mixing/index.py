@@ -22,7 +22,7 @@ from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.progress import Progress
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.reading import RatedFile, RatedRecord, read_records
+from headscope.use.mixing.reading import RatedFile, RatedRecord, check_unchanged, read_records
 
 U64 = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
@@ -173,6 +173,7 @@ def build_index(
                 rows += 1
                 if len(kept) == _BUFFER:
                     _flush(handle, kept)
+            check_unchanged(file)
             state.rows.append(rows)
             unsaved += rows
             if unsaved >= KEPT or at + 1 == len(files):

@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headscope.data.files import open_bytes, parse_object, plain_name
-from headscope.data.tables import ABSENT, cell_of, readable_parquet
+from headscope.data.files import (
+    LONGEST_LINE,
+    LongLine,
+    files_below,
+    open_bytes,
+    parse_object,
+    plain_name,
+    raw_lines,
+)
+from headscope.data.tables import ABSENT, arrow_rows, cell_of, check_names, readable_parquet
 from headscope.errors import InputError, need
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
@@ -46,6 +54,15 @@ def rated_files(sources: Sequence[str | Path]) -> list[RatedFile]:
     """The files of some sources, as `rated_paths`, with their digests."""
     paths = rated_paths(sources)
     return [RatedFile(path, file_digest(path), path.stat().st_size) for path in paths]
+
+
+def check_unchanged(file: RatedFile) -> None:
+    """Raises `InputError` if a file holds something else than when it was first read."""
+    if file_digest(file.path) != file.digest:
+        raise InputError(
+            f"{file.path} was changed while it was read; leave it as it is and run the same "
+            "command again"
+        )
 
 
 def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
@@ -116,9 +133,8 @@ def _files(source: Path) -> list[Path]:
         source = source / DOCUMENTS
     files = [
         path
-        for path in sorted(source.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(source).parts)
+        for path in files_below(source)
+        if not any(part.startswith(".") for part in path.relative_to(source).parts)
         and plain_name(path).suffix.lower() in _ENDINGS
     ]
     if not files:
@@ -138,7 +154,13 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         if handle.peek(4).startswith(b"PAR1"):
             yield from _parquet_lines(path, handle)
             return
-        for number, line in enumerate(handle, 1):
+        # What rating adds to a line makes it longer than one that it reads.
+        for number, line in enumerate(raw_lines(handle, 2 * LONGEST_LINE), 1):
+            if isinstance(line, LongLine):
+                raise InputError(
+                    f"{path}, line {number} is longer than {2 * LONGEST_LINE >> 20} MiB; leave it "
+                    "out"
+                )
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             line = line.rstrip(b"\r\n")
@@ -151,8 +173,10 @@ def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         with readable_parquet(path):
-            for batch in pq.ParquetFile(handle).iter_batches(batch_size=_ROWS):
-                for row in batch.to_pylist():
+            table = pq.ParquetFile(handle)
+            check_names(path, table.schema_arrow.names)
+            for batch in table.iter_batches(batch_size=_ROWS):
+                for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
                     number += 1
                     line = json.dumps(row, ensure_ascii=False)
                     yield number, line.encode("utf-8", "surrogatepass")

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.progress import Progress
 from headscope.results.mixture import WrittenFile
 from headscope.use.corpus.records import JSONL_ENDINGS, compressed
 from headscope.use.mixing.index import Index, mixed
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
+from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_unchanged, read_lines
 
 _STATE = "drafts.json"
 _HEAD = struct.Struct("<QI")
@@ -49,7 +48,7 @@ def write_mixture(
     """Write `copies` of the records below `out`, and return the lines of the records `shown` too.
 
     `work` keeps drafts as large as the mixture, which a later call goes on with. InputError if a
-    file has not as many records as when it was indexed.
+    file is not what it was when it was indexed.
     """
     size = sum(
         int((copies[block.rows].astype(np.int64) * (block.bytes + 1)).sum())
@@ -108,15 +107,14 @@ class _Drafts:
             end = row + rows
             for _, line in read_lines(file.path):
                 if row == end:
-                    raise _changed(file)
+                    break
                 for order in next(orders):
                     self._put((order * self._count) >> 64, order, line)
                 if row in shown:
                     self._put(_SHOWN, row, line)
                 row += 1
                 unsaved += len(line)
-            if row != end:
-                raise _changed(file)
+            check_unchanged(file)
             if unsaved >= SAVED or at + 1 == len(files):
                 self._flush()
                 state = {"done": at + 1, "sizes": list(self._sizes.items())}
@@ -193,14 +191,6 @@ def _layout(data: bytes) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray
         at += _HEAD.size + length
         ends.append(at)
     return np.array(places, np.uint64), np.array(starts, np.int64), np.array(ends, np.int64)
-
-
-def _changed(file: RatedFile) -> InputError:
-    """The error for a file that has other records than when it was first read."""
-    return InputError(
-        f"{file.path} was changed while it was read; leave it as it is and run the same command "
-        "again"
-    )
 
 
 def _orders(

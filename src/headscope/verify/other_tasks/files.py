@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import parse_object
+from headscope.data.files import LongLine, files_below, parse_object, raw_lines
 from headscope.errors import InputError
 
 #: Keys beside those of a task's own configuration.
@@ -56,7 +56,7 @@ def read_folder(folder: Path, allow_code: bool = False) -> list[TaskFile]:
     is no task at all.
     """
     files = []
-    for path in sorted(folder.glob("**/*.yaml")):
+    for path in (file for file in files_below(folder) if file.suffix == ".yaml"):
         config = _read(path, allow_code, set())
         if "task" in config or "group" in config:
             files.append(_checked(path, config))
@@ -258,7 +258,9 @@ def _check_lines(file: Path) -> None:
         return
     filled = 0
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(raw_lines(lines), start=1):
+            if isinstance(line, LongLine):
+                raise InputError(f"{file}:{number}: the line is longer than 64 MiB; leave it out")
             if line.strip():
                 parse_object(line, f"{file}:{number}:")
                 filled += 1
