@@ -12,7 +12,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,16 +21,12 @@ from typing import Any
 import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
+from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
 
 # What numpy and others' readers raise where bytes are missing or mean nothing.
 _UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
-_ADVICE = "use the model's ordinary checkpoint (a folder or a Hub id)"
 #: Ids that end a text or a turn; ``transformers`` reads the first alone.
 _ENDS = ("eos", "eot", "eom")
-#: What Llama 3 models have as rotary settings beside their factor, and the factors in use.
-_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-_LLAMA3_CONTEXT, _LLAMA3_FACTORS = 8192, (8.0, 32.0)
-_DIVISORS = "rope_freqs.weight"
 #: Byte-level vocabularies beside those that `transformers` splits text for, by the name that
 #: llama.cpp gives their way of splitting: as GPT-2, as GPT-2 with every digit apart, as Qwen 2.
 _AS_GPT2 = frozenset(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"))
@@ -116,7 +111,7 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
             "llama-gguf-split --merge."
         )
     if "general.architecture" not in metadata:
-        raise InputError(f"{name} names no general.architecture, so it holds no model; {_ADVICE}.")
+        raise InputError(f"{name} names no general.architecture, so it holds no model; {ADVICE}.")
     return GgufFile(
         path,
         str(metadata["general.architecture"]),
@@ -146,7 +141,8 @@ def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
 
 
 def read_gguf_config(file: GgufFile, name: str) -> Any:
-    """The configuration that `transformers` makes of a file, completed (see `_complete`).
+    """The configuration that `transformers` makes of a file, completed
+    (see `headscope.lm.gguf_metadata`).
 
     Raises `InputError` if `transformers` cannot read files of this architecture.
     """
@@ -156,68 +152,25 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
     try:
         with lean_reader():
             config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
-    except (*_UNREADABLE, NotImplementedError, StrictDataclassError) as error:
+            if not config.is_encoder_decoder:
+                complete(config, file, name, lambda: _tensors(file))
+    except InputError:
+        raise
+    except (*_UNREADABLE, ArithmeticError, NotImplementedError, StrictDataclassError) as error:
         # transformers raises NotImplementedError for architectures it has no mapping of.
+        reason = " ".join(str(error).split()) or first_line(error)
         raise InputError(
             f"{name}: this version of transformers cannot read a GGUF file of the architecture "
-            f"{file.architecture!r} ({first_line(error)}); {_ADVICE}."
+            f"{file.architecture!r} ({reason.rstrip('.')}); {ADVICE}."
         ) from error
-    _complete(config, file, name)
     config.dtype = torch.float32  # what is dequantised has no dtype of its own
     return config
 
 
-def _complete(config: Any, file: GgufFile, name: str) -> None:
-    """Set what the file says of positions and scores and `transformers` leaves out."""
-    heads = config.num_attention_heads
-    if (config.model_type, config.num_hidden_layers) in (("gemma2", 46), ("gemma3_text", 62)):
-        # The 27B models alone divide by their width; nothing in the file says so.
-        config.query_pre_attn_scalar = config.hidden_size // heads
-    kind = file.of_model("rope.scaling.type")
-    factor = file.of_model("rope.scaling.factor")
-    rotary = getattr(config, "rope_parameters", None)
-    if kind is None and factor is not None:
-        kind = "linear"
-    if kind not in (None, "none") and isinstance(rotary, dict):
-        # Where there are two kinds of layers, it is the global ones that are stretched.
-        place = rotary.get("full_attention", rotary)
-        if place.get("rope_type", "default") == "default" and factor != 1:
-            if kind not in ("linear", "yarn") or factor is None:
-                raise InputError(
-                    f"{name}: its positions are scaled in a way ({kind}) that transformers does "
-                    f"not take from a GGUF file; {_ADVICE}."
-                )
-            place |= {"rope_type": kind, "factor": float(factor)}
-            original = file.of_model("rope.scaling.original_context_length")
-            if kind == "yarn" and original is not None:
-                place["original_max_position_embeddings"] = int(original)
-    if _DIVISORS in file.tensors:
-        config.rope_parameters = {**(rotary or {}), **_llama3(file, config, name)}
-
-
-def _llama3(file: GgufFile, config: Any, name: str) -> dict[str, Any]:
-    """Rotary settings of Llama 3.1 and later, of which a file holds only what they come to: by how
-    much each frequency is divided."""
+def _tensors(file: GgufFile) -> dict[str, Any]:
+    """The tensors of a file by name, as they are stored."""
     with lean_reader() as reader_class:
-        tensors = {tensor.name: tensor.data for tensor in reader_class(file.path).tensors}
-    divisors = torch.from_numpy(tensors[_DIVISORS].copy()).float()
-    theta = float(config.rope_parameters["rope_theta"])
-    frequencies = theta ** -(torch.arange(len(divisors)) / len(divisors))
-    turns = _LLAMA3_CONTEXT * frequencies / (2 * math.pi)
-    low, high = _LLAMA3.values()
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    for factor in _LLAMA3_FACTORS:
-        if torch.allclose(1 / (smooth + (1 - smooth) / factor), divisors, rtol=1e-3):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                **_LLAMA3,
-                "original_max_position_embeddings": _LLAMA3_CONTEXT,
-            }
-    raise InputError(
-        f"{name}: its rotary frequencies ({_DIVISORS}) are not those of a Llama 3 model, and "
-        f"transformers does not read them from a GGUF file; {_ADVICE}."
-    )
+        return {tensor.name: tensor.data for tensor in reader_class(file.path).tensors}
 
 
 def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
@@ -295,7 +248,7 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
         read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
         # Stacked experts are known by the name without `.weight`.
-        known = {key for stem in read for key in (stem, f"{stem}.weight")} | {_DIVISORS}
+        known = {key for stem in read for key in (stem, f"{stem}.weight")} | {DIVISORS, LONG, SHORT}
         unexpected = [tensor for tensor in file.tensors if tensor not in known]
         if model.config.tie_word_embeddings:
             unexpected = [tensor for tensor in unexpected if tensor != "output.weight"]
@@ -303,7 +256,7 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
         raise InputError(
             f"{name}: transformers does not read its tensor {unexpected[0]}{more}, so the model "
-            f"would not be the file's; {_ADVICE}."
+            f"would not be the file's; {ADVICE}."
         )
 
 

@@ -287,9 +287,10 @@ def _not_loaded(
     """What a user can do about an error of `transformers`."""
     message = str(error)
     if "ignore_mismatched_sizes" in message:  # it points to a table in its log
+        asks = "its entries ask" if is_gguf(name) else "config.json asks"
         return InputError(
-            f"{name}: the weights do not have the shapes that config.json asks for; save or "
-            "download the checkpoint again, both from one model."
+            f"{name}: the weights do not have the shapes that {asks} for; save or download "
+            "the checkpoint again, both from one model."
         )
     if "dispatched on the CPU or the disk" in message:
         return InputError(
