@@ -54,11 +54,10 @@ def write(
     fields: Mapping[str, Any] | None = None,
     tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
     prefix: bool | None = None,
-    vocabulary: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a model, its matrices as `kind`; with `split`, a byte-level tokenizer that so splits,
-    with `prefix` instead one of pieces, which puts a space before a text or does not, or with
-    `vocabulary` that of these entries.
+    """Write a model (or only what stands beside it), its matrices as `kind`; with `split`, a
+    byte-level tokenizer that so splits, with `prefix` instead one of pieces, which puts a space
+    before a text or does not.
 
     `fields` are further entries, which replace those of the model or, where None, take them out,
     and `tensors` further tensors.
@@ -68,9 +67,7 @@ def write(
     writer.add_license("mit")
     if kind != "F32":
         writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
-    if vocabulary is not None:
-        _say(writer, vocabulary)
-    elif prefix is not None:
+    if prefix is not None:
         writer.add_tokenizer_model("llama")
         writer.add_tokenizer_pre("default")
         writer.add_token_list(SPACED)
@@ -90,8 +87,9 @@ def write(
         writer.add_pad_token_id(0)
         writer.add_bos_token_id(1)
         writer.add_eos_token_id(2)
-    _say(writer, {**entries(model.config, architecture), **(fields or {})})
-    for name, tensor in model.state_dict().items():
+    own = entries(model.config, architecture) if model is not None else {}
+    _say(writer, {**own, **(fields or {})})
+    for name, tensor in model.state_dict().items() if model is not None else ():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         for place, values in stored(name, tensor, model.config, architecture):

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,16 @@ _AS_QWEN2 = frozenset(("stablelm2", "hunyuan", "solar-open", "grok-2"))
 #: with BOS where the file does not say.
 _LLAMA3_ALIKE = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2")
 _WHOLE_WORDS = frozenset((*_LLAMA3_ALIKE, "midm-2.0", "tekken"))
+#: Those whose own tokenizers compose characters (NFC) before they split, which no file says and
+#: llama.cpp leaves out; and architectures whose byte-level tokenizers all do.
+_COMPOSED = frozenset(
+    ("qwen2", "qwen35", "deepseek-r1-qwen", "f2llmv2", "stablelm2", "mpt", "olmo")
+)
+_COMPOSING = frozenset(
+    ("qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "stablelm")
+)
+#: Special tokens of Phi-3 that leave the space after them; its others take it in.
+_LEAVE_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))
 #: What the bar of weights that are made wide again is called.
 DEQUANTISING = "Dequantising weights"
 #: Longer lists are of tokens, not of layers.
@@ -174,9 +185,10 @@ def _tensors(file: GgufFile) -> dict[str, Any]:
 
 
 def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
-    """The tokenizer that a file describes, made from the file alone, as llama.cpp reads it.
+    """The tokenizer that a file describes, made from the file alone.
 
-    Raises `InputError` if there is none, or it cannot be made.
+    Ids are those of the architecture's own tokenizer in `transformers`; llama.cpp's are others
+    where that one composes characters. Raises `InputError` if there is none, or it cannot be made.
     """
     advice = "name the model's own by --tokenizer (tokenizer= in Python), a folder or a Hub id"
     if not file.has_tokenizer:
@@ -197,6 +209,10 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
             if split in _WHOLE_WORDS:
                 settings.setdefault("add_bos_token", True)
         backend, more = ways.convert_gguf_tokenizer(architecture, described)
+        if described.get("tokenizer_type") == "gpt2" and (
+            split in _COMPOSED or architecture in _COMPOSING
+        ):
+            backend.normalizer = normalizers.NFC()
         if split in _WHOLE_WORDS:
             backend.model.ignore_merges = True
         if split in _DIGITS_APART:
@@ -219,11 +235,21 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
                 backend.decoder = decoders.Sequence(
                     [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
                 )
+        if described.get("tokenizer_type") == "llama" and architecture == "phi3":
+            backend = _taking_space(backend)
         return make(tokenizer_object=backend, **settings, **more)
     except Exception as error:  # `tokenizers` raises nothing more special
         raise InputError(
             f"{name}: its tokenizer cannot be made ({first_line(error)}); {advice}."
         ) from error
+
+
+def _taking_space(backend: Any) -> Any:
+    """A tokenizer whose special tokens take in the white space after them."""
+    state = json.loads(backend.to_str())
+    for token in state["added_tokens"]:
+        token["rstrip"] = token["special"] and token["content"] not in _LEAVE_SPACE
+    return type(backend).from_str(json.dumps(state))
 
 
 def ends_of_text(file: GgufFile) -> list[int]:
