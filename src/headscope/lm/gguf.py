@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
 from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
+from headscope.progress import by_size
 
 # What numpy and others' readers raise where bytes are missing or mean nothing.
 _UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
@@ -308,11 +309,27 @@ def lean_reader() -> Iterator[Any]:
         yield lean
 
 
-def _bar(tensors: Iterable[Any], **_: Any) -> Iterable[Any]:
-    from transformers.utils import logging
+@contextlib.contextmanager
+def sizes_of_read() -> Iterator[dict[str, int]]:
+    """The bytes of all tensors that `transformers` makes of a file inside, by name, once it has."""
+    from unittest import mock
 
-    bar: Iterable[Any] = logging.tqdm(tensors, desc=DEQUANTISING)
-    return bar
+    loader, sizes = _loader(), {}
+    read = loader.load_gguf_checkpoint
+
+    def remembered(*files: Any, **options: Any) -> Any:
+        parts = read(*files, **options)
+        for name, tensor in parts.get("tensors", {}).items():
+            sizes[name] = tensor.nbytes
+        return parts
+
+    with mock.patch.object(loader, "load_gguf_checkpoint", remembered):
+        yield sizes
+
+
+def _bar(tensors: Collection[Any], **_: Any) -> Iterator[Any]:
+    """Counts what tensors become, since the time that one takes goes by its numbers."""
+    return by_size(DEQUANTISING, tensors, lambda tensor: 4 * int(tensor.n_elements))
 
 
 @functools.cache
