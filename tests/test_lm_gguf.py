@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 import headscope
 from headscope.errors import InputError
 from headscope.lm.gguf import open_gguf, read_gguf_config, read_gguf_tokenizer
-from headscope.studies.models import ModelChoice, model_inputs
+from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from lm_helpers import logits, sample_batch, saved
 
 gguf = pytest.importorskip("gguf")
@@ -206,6 +206,15 @@ def test_ids_are_those_of_the_architectures_own_tokenizer(
         assert made.decode(ids) == theirs.decode(ids)
         composed += made.decode(ids) != text
     assert bool(composed) == (own in ("Qwen2Tokenizer", "Qwen3_5Tokenizer", "GPTNeoXTokenizer"))
+
+
+def test_a_result_tells_where_llama_cpp_reads_other_ids(model: Any, tmp_path: Path) -> None:
+    told = {}
+    for split in ("qwen2", "gpt-2"):
+        lm = headscope.load(write(tmp_path / "it.gguf", model, split=split), check=False)
+        told[split] = model_provenance(lm).get("characters"), about_model(lm).get("characters")
+    assert told["gpt-2"] == (None, None)
+    assert all(said and "llama.cpp" in said for said in told["qwen2"])
 
 
 def test_special_tokens_of_phi3_take_in_the_space_behind_them(tmp_path: Path) -> None:
