@@ -173,7 +173,9 @@ def stored(
         parts = values.reshape(config.n_head, 3, -1, *values.shape[1:])
         values = parts.swapaxes(0, 1).reshape(values.shape)
     around_one = architecture in ("gemma2", "gemma3", "nemotron") and place.endswith("norm.weight")
-    if around_one or (architecture == "qwen35" and "norm" in place and "ssm_norm" not in place):
+    if around_one or (
+        architecture.startswith("qwen35") and "norm" in place and "ssm_norm" not in place
+    ):
         values = values + 1
     if place.endswith("ssm_a"):
         values = -np.exp(values)

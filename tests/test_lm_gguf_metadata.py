@@ -39,6 +39,35 @@ ROUTED = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length
 WIDE = {"head_dim": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 8}
 WIDE_WRITTEN = {"attention.key_length": 256, "attention.value_length": 256}
 SHORT, LONG = [1.0, 1.1, 1.3, 1.7], [1.0, 2.0, 4.0, 8.0]
+HYBRID = {
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": THETA,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [4, 2, 2],
+        "mrope_interleaved": True,
+    },
+}
+HYBRID_WRITTEN = {
+    "rope.freq_base": THETA,
+    "rope.dimension_count": 16,
+    "rope.dimension_sections": [4, 2, 2, 0],
+    "attention.key_length": 32,
+    "attention.value_length": 32,
+    "full_attention_interval": 2,
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 8,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 2,
+    "ssm.inner_size": 16,
+}
 GEMMA_4 = {
     "attention.key_length": 512,
     "attention.value_length": 512,
@@ -358,34 +387,12 @@ WRITTEN: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], dict[str, lis
         },
         {},
     ),
-    "qwen35": (
-        "Qwen3_5",
-        {
-            "num_hidden_layers": 4,
-            "head_dim": 32,
-            "layer_types": ["linear_attention", "full_attention"] * 2,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 8,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 2,
-            "rope_parameters": rotary(
-                partial_rotary_factor=0.5, mrope_section=[4, 2, 2], mrope_interleaved=True
-            ),
-        },
-        "qwen35",
-        {
-            "rope.freq_base": THETA,
-            "rope.dimension_count": 16,
-            "rope.dimension_sections": [4, 2, 2, 0],
-            "attention.key_length": 32,
-            "attention.value_length": 32,
-            "full_attention_interval": 2,
-            "ssm.conv_kernel": 4,
-            "ssm.state_size": 8,
-            "ssm.group_count": 2,
-            "ssm.time_step_rank": 2,
-            "ssm.inner_size": 16,
-        },
+    "qwen35": ("Qwen3_5", HYBRID, "qwen35", HYBRID_WRITTEN, {}),
+    "qwen35moe": (
+        "Qwen3_5Moe",
+        {**HYBRID, **EXPERTS, "shared_expert_intermediate_size": 48},
+        "qwen35moe",
+        {**HYBRID_WRITTEN, **ROUTED, "expert_shared_feed_forward_length": 48},
         {},
     ),
 }
@@ -394,12 +401,17 @@ _OTHER_NAMES = {
     "GPT2": {"intermediate_size", "max_position_embeddings"},
     "Bloom": {"intermediate_size", "max_position_embeddings"},
     "Falcon": {"intermediate_size", "num_key_value_heads"},
+    "Qwen3_5Moe": {"intermediate_size"},
 }
+
+
+#: Families that have text models beside those with images.
+TEXT_ALONE = ("Gemma3", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
 
 
 def built(stem: str, fields: dict[str, Any]) -> Any:
     """A model of a family of `transformers`, with random weights."""
-    text = f"{stem}{'Text' * (stem in ('Gemma3', 'Gemma4', 'Qwen3_5'))}Config"
+    text = f"{stem}{'Text' * (stem in TEXT_ALONE)}Config"
     base = {key: BASE[key] for key in BASE.keys() - _OTHER_NAMES.get(stem, set())}
     if stem in ("GPT2", "Bloom"):
         base = {key: value for key, value in base.items() if not key.startswith("num_")}
