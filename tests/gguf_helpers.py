@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +38,6 @@ PLAIN = {
     "attention_bias": False,
     "rms_norm_eps": 2.0**-17,  # the same in the file's 32 bits
 }
-_NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-_OUTSIDE = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-}
 
 
 def tiny(**overrides: Any) -> Any:
@@ -70,25 +55,16 @@ def write(
     tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
     prefix: bool | None = None,
 ) -> Path:
-    """Write a Llama, its matrices as `kind`; with `split`, a byte-level tokenizer that so splits,
-    with `prefix` instead one of pieces, which puts a space before a text or does not.
+    """Write a model (or only what stands beside it), its matrices as `kind`; with `split`, a
+    byte-level tokenizer that so splits, with `prefix` instead one of pieces, which puts a space
+    before a text or does not.
 
-    `fields` are further entries and `tensors` further tensors.
+    `fields` are further entries, which replace those of the model or, where None, take them out,
+    and `tensors` further tensors.
     """
-    config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("tiny")
     writer.add_license("mit")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_vocab_size(config.vocab_size)
     if kind != "F32":
         writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
     if prefix is not None:
@@ -111,11 +87,13 @@ def write(
         writer.add_pad_token_id(0)
         writer.add_bos_token_id(1)
         writer.add_eos_token_id(2)
-    for name, value in (fields or {}).items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
-        add.get(type(value), writer.add_string)(name, value)
-    for name, tensor in model.state_dict().items():
-        _add(writer, *stored(name, tensor, config), kind)
+    own = entries(model.config, architecture) if model is not None else {}
+    _say(writer, {**own, **(fields or {})})
+    for name, tensor in model.state_dict().items() if model is not None else ():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        for place, values in stored(name, tensor, model.config, architecture):
+            _add(writer, place, values, kind)
     for name, array in (tensors or {}).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
@@ -125,20 +103,87 @@ def write(
     return path
 
 
-def stored(name: str, tensor: torch.Tensor, config: Any) -> tuple[str, np.ndarray[Any, Any]]:
-    """A tensor's name and numbers in the file; q and k have the two halves that are rotated
-    together side by side."""
+def entries(config: Any, architecture: str = "llama") -> dict[str, Any]:
+    """What llama.cpp's conversion writes of most models' configurations."""
+    fields = {
+        "block_count": "num_hidden_layers",
+        "context_length": "max_position_embeddings",
+        "embedding_length": "hidden_size",
+        "feed_forward_length": "intermediate_size",
+        "vocab_size": "vocab_size",
+        "attention.head_count": "num_attention_heads",
+        "attention.head_count_kv": "num_key_value_heads",
+        "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    }
+    said = {key: getattr(config, field, None) for key, field in fields.items()}
+    if architecture == "llama":
+        rotary = config.rope_parameters["rope_theta"]
+        said |= {"rope.dimension_count": config.head_dim, "rope.freq_base": rotary}
+    return {f"{architecture}.{key}": value for key, value in said.items()}
+
+
+def _say(writer: Any, said: Mapping[str, Any]) -> None:
+    for name, value in said.items():
+        add = {
+            bool: writer.add_bool,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+            list: writer.add_array,
+            str: writer.add_string,
+        }
+        if value is not None:
+            add[type(value)](name, value)
+
+
+@functools.cache
+def _places(architecture: str) -> Any:
+    numbers = {own: number for number, own in gguf.MODEL_ARCH_NAMES.items()}
+    return gguf.get_tensor_name_map(numbers[architecture], 48)
+
+
+def stored(
+    name: str, tensor: torch.Tensor, config: Any, architecture: str = "llama"
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """A tensor's names and numbers in the file."""
     values = tensor.detach().float().numpy()
-    owner, _, leaf = name.rpartition(".")
-    if owner in _OUTSIDE:
-        return f"{_OUTSIDE[owner]}.{leaf}", values
-    _, _, layer, part = owner.split(".", 3)
-    if part in ("self_attn.q_proj", "self_attn.k_proj"):
-        query = part == "self_attn.q_proj"
+    if name.endswith("experts.gate_up_proj"):
+        layer = name.split(".")[2]
+        for part, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
+            yield f"blk.{layer}.ffn_{part}_exps.weight", np.ascontiguousarray(half)
+        return
+    ends = (".weight", ".bias")
+    known = _places("llama" if architecture in ("nonesuch", "t5") else architecture)
+    place = known.get_name(name, ends) or known.get_name(name.partition(".")[2], ends)
+    for end, leaf in (("dt_bias", "ssm_dt.bias"), ("e_score_correction_bias", "exp_probs_b.bias")):
+        if place is None and name.endswith(end):
+            place = f"blk.{name.split('.')[2]}.{leaf}"
+    assert place is not None, name
+    if name.endswith("experts.down_proj"):
+        place += ".weight"
+    if architecture == "llama" and ("attn_q." in place or "attn_k." in place):
+        # The two halves that are rotated together lie side by side.
+        query = "attn_q." in place
         heads = config.num_attention_heads if query else config.num_key_value_heads
         halves = values.reshape(heads, 2, -1, *values.shape[1:])
-        values = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
-    return f"blk.{layer}.{_NAMES[part]}.{leaf}", values
+        values = halves.swapaxes(1, 2).reshape(values.shape)
+    if architecture == "gpt2" and values.ndim == 2 and ".h." in name:
+        values = values.T
+    if architecture == "bloom" and "attn_qkv" in place:
+        # Of each head its query, key and value; in the file all queries first.
+        parts = values.reshape(config.n_head, 3, -1, *values.shape[1:])
+        values = parts.swapaxes(0, 1).reshape(values.shape)
+    around_one = architecture in ("gemma2", "gemma3", "nemotron") and place.endswith("norm.weight")
+    if around_one or (
+        architecture.startswith("qwen35") and "norm" in place and "ssm_norm" not in place
+    ):
+        values = values + 1
+    if place.endswith("ssm_a"):
+        values = -np.exp(values)
+    if "shortconv.conv." in place or "ssm_conv1d" in place:
+        values = values.squeeze(1)
+    if "ffn_gate_inp_shexp" in place:
+        values = values.squeeze(0)
+    yield place, np.ascontiguousarray(values)
 
 
 def rounded(tensor: torch.Tensor, kind: str) -> torch.Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import Progress
 
 from headscope.cli import output
 from headscope.cli.output import hide_loading_bars
 from headscope.lm import LanguageModel, load
 from headscope.lm.architectures import build
+from headscope.progress import by_size
 from lm_helpers import tokenizer
 
 
@@ -78,23 +84,151 @@ def test_on_a_terminal_progress_writes_to_stderr_alone(
     assert "removing" in said.err
 
 
-def test_weights_are_counted_while_a_model_is_loaded(
+def test_time_left_goes_by_bytes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    hide_loading_bars()
+    with output.progress():
+        for size in by_size("Loading weights", [3_000_000, *[10_000] * 100], lambda size: size):
+            now[0] += size / 75_000
+    # After 40 seconds one of 101 tensors is read, and three of four megabytes.
+    expected = "loading weights: 3.0 MB of 4.0 MB (75.0 kB/s, 13 s left)\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_work_that_tells_nothing_shows_that_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    with output.progress() as update:
+        lines = output._blocks[-1]
+        now[0] += 29
+        lines.remind()  # type: ignore[attr-defined]
+        now[0] += 2
+        lines.remind()  # type: ignore[attr-defined]
+        update("measuring", 0, 1)
+        for _ in range(4):
+            now[0] += 20
+            lines.remind()  # type: ignore[attr-defined]
+        update("measuring", 1, 1)
+    assert capsys.readouterr().err.splitlines() == [
+        "working: 31 s so far",
+        "measuring: 0 of 1, 40 s so far",
+        "measuring: 0 of 1, 80 s so far",
+    ]
+
+
+def test_the_reminder_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LINE_EVERY", 0.01)
+    came = threading.Event()
+    monkeypatch.setattr(output._Lines, "remind", lambda lines: came.set())
+    before = threading.active_count()
+    with output.progress():
+        assert came.wait(10)
+    for thread in threading.enumerate()[before:]:
+        thread.join(10)
+    assert threading.active_count() == before
+
+
+def test_on_a_terminal_work_of_one_step_moves_and_its_clock_runs() -> None:
+    now, screen = [0.0], io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    bars = Progress(*output.columns(), console=console, get_time=lambda: now[0])
+    show = output._Bars(bars)
+
+    def drawn() -> str:
+        with console.capture() as drawn:
+            console.print(bars.get_renderable())
+        return drawn.get()
+
+    seen = []
+    for step in (None, ("measuring", 0, 1), ("measuring", 1, 1), ("measuring", 0, 1)):
+        if step is not None:
+            show(*step)
+        before = drawn()
+        now[0] += 65
+        assert (drawn() != before) and ("measuring" in before) == (step is not None)
+        seen.append([task.description for task in bars.tasks if task.visible])
+        seen[-1] += [str(task.total) for task in bars.tasks if task.description == "measuring"]
+    assert seen == [
+        ["working"],
+        ["measuring", "None"],
+        ["working", "measuring", "1"],
+        ["measuring", "None"],
+    ]
+    assert "0:01:05" in drawn()
+    show("loading weights", 3_000_000, 4_000_000)
+    assert "3.0 MB/4.0 MB" in drawn()
+
+
+def _recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[int, int]]]:
+    calls: dict[str, list[tuple[int, int]]] = {}
+
+    def note(_: object, title: str, done: int, total: int) -> None:
+        calls.setdefault(title, []).append((done, total))
+
+    monkeypatch.setattr(output._Lines, "__call__", note)
+    return calls
+
+
+def _is_counted_in(calls: list[tuple[int, int]], sizes: Collection[int]) -> bool:
+    """Whether the calls come from nothing to all, by one size each, in some order."""
+    done = [count for count, _ in calls]
+    steps = [later - earlier for earlier, later in itertools.pairwise(done)]
+    ends = {total for _, total in calls} == {sum(sizes)}
+    return done[0] == 0 and ends and sorted(steps) == sorted(sizes)
+
+
+def test_bytes_are_counted_while_a_model_is_loaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     build("llama").save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    calls: list[tuple[str, int, int]] = []
-
-    monkeypatch.setattr(output, "_Lines", lambda: lambda *call: calls.append(call))
+    calls = _recorded(monkeypatch)
     hide_loading_bars()
     with output.progress():
         load(tmp_path, check=False)
-    assert len({title for title, _, _ in calls}) == 1
-    total = len(build("llama").state_dict())
-    assert [call[1:] for call in calls] == [(done, total) for done in range(total + 1)]
+    assert len(calls) == 1
+    sizes = [tensor.nbytes for tensor in build("llama").state_dict().values()]
+    assert _is_counted_in(calls["loading weights"], sizes)
     calls.clear()
     load(tmp_path, check=False)  # outside of the block nothing is shown
     assert not calls
+
+
+def test_bytes_are_counted_where_tensors_are_joined(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = build("mixtral")
+    model.save_pretrained(tmp_path)  # one tensor an expert, which become one of all
+    tokenizer().save_pretrained(tmp_path)
+    calls = _recorded(monkeypatch)
+    hide_loading_bars()
+    with output.progress():
+        load(tmp_path, check=False)
+    sizes = [tensor.nbytes for tensor in model.state_dict().values()]
+    assert _is_counted_in(calls["loading weights"], sizes)
+
+
+def test_bytes_are_counted_while_a_gguf_file_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("gguf")
+    from gguf_helpers import tiny, write
+
+    model = tiny()
+    path = write(tmp_path / "it.gguf", model, "Q8_0")
+    calls = _recorded(monkeypatch)
+    hide_loading_bars()
+    with output.progress():
+        assert load(path, check=False).digest
+    sizes = [tensor.nbytes for tensor in model.state_dict().values()]
+    assert _is_counted_in(calls["dequantising weights"], sizes)
+    assert _is_counted_in(calls["loading weights"], sizes)
+    assert _is_counted_in(calls["digesting weights"], [path.stat().st_size])
 
 
 def test_a_check_shows_how_far_loading_and_comparing_are(
@@ -102,20 +236,19 @@ def test_a_check_shows_how_far_loading_and_comparing_are(
 ) -> None:
     build("llama").save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    calls: dict[str, list[tuple[int, int]]] = {}
-
-    def note(title: str, done: int, total: int) -> None:
-        calls.setdefault(title, []).append((done, total))
-
-    monkeypatch.setattr(output, "_Lines", lambda: note)
+    calls = _recorded(monkeypatch)
     assert command("check", tmp_path).code == 0
-    loading, checking, comparing = calls.values()
-    tensors, layers = len(build("llama").state_dict()), build("llama").config.num_hidden_layers
-    assert loading == [(done, tensors) for done in range(tensors + 1)]
+    loading, checking, comparing, digesting = calls.values()
+    layers = build("llama").config.num_hidden_layers
+    assert _is_counted_in(
+        loading, [tensor.nbytes for tensor in build("llama").state_dict().values()]
+    )
     assert checking == [(done, layers) for done in range(layers + 1)]
     assert len(comparing) > 2 and comparing == sorted(comparing)
     done, total = comparing[-1]
     assert done == total and {one for _, one in comparing} == {total}
+    size = (tmp_path / "model.safetensors").stat().st_size
+    assert digesting == [(0, size), (size, size)]
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-4])

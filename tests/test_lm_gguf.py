@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from tokenizers import pre_tokenizers
 
 import headscope
 from headscope.errors import InputError
-from headscope.lm.gguf import open_gguf, read_gguf_config
-from headscope.studies.models import ModelChoice, model_inputs
+from headscope.lm.gguf import open_gguf, read_gguf_config, read_gguf_tokenizer
+from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from lm_helpers import logits, sample_batch, saved
 
 gguf = pytest.importorskip("gguf")
-from gguf_helpers import SPACED, TOKENS, rounded, tiny, write  # noqa: E402  (needs gguf)
+from gguf_helpers import MERGES, SPACED, TOKENS, rounded, tiny, write  # noqa: E402  (needs gguf)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +132,101 @@ def test_a_space_is_put_before_a_text_where_the_file_says_so(
     assert [SPACED[index] for index in lm.encode("a bc</s>aé")] == tokens
     for text in ("a bc", " a  b", "ba\né"):
         assert lm.tokenizer.decode(lm.encode(text, special=False)) == text
+
+
+#: Sentences in twelve languages, numbers, contractions, and characters in two parts.
+TEXTS = (
+    "The dog sees the old house; it doesn't bark 12 times.",
+    "Der Hund schläft früh.",
+    "¿Dónde está el niño?",
+    "Où est l'élève, à 3 h 45?",
+    "Собака видит 1234 дома, йод.",
+    "Köpek eski evi görüyor.",
+    "狗看到河边的老房子。",
+    "犬は川の近くの古い家を見る。ガ",
+    "개는 강가의 오래된 집을 본다.",
+    "หมาเห็นบ้านเก่า",
+    "कुत्ता पुराना घर देखता है। क़लम",
+    "Con chó nhìn thấy ngôi nhà cũ.",
+    "الكلب يرى البيت القديم، مُؤَذِّن",
+)
+
+
+def _own(name: str) -> Any:
+    """An architecture's own tokenizer in `transformers`, of the vocabulary in the files."""
+    bytewise = {token: index for index, token in enumerate(TOKENS)}
+    pairs = [tuple(merge.split(" ")) for merge in MERGES]
+    pieces = {token: index for index, token in enumerate(SPACED)}
+    if name in ("LlamaTokenizer", "GemmaTokenizer"):
+        given: dict[str, Any] = {"vocab": pieces, "merges": [("▁", end) for end in "ab▁"]}
+        if name == "GemmaTokenizer":  # the names of the special tokens in this vocabulary
+            given |= dict.fromkeys(("pad_token", "mask_token", "unk_token"), "<unk>")
+            given |= {"bos_token": "<s>", "eos_token": "</s>"}
+    else:
+        given = {"vocab": bytewise, "merges": pairs}
+        given |= dict.fromkeys(("unk_token", "pad_token", "eos_token", "bos_token"), "</s>")
+    own = getattr(transformers, name.removesuffix(" digits"))(**given)
+    if name.endswith(" digits"):
+        apart = pre_tokenizers.Digits(individual_digits=True)
+        plain = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        own.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, plain])
+    return own
+
+
+@pytest.mark.parametrize(
+    ("architecture", "split", "own"),
+    [
+        ("qwen2", "qwen2", "Qwen2Tokenizer"),
+        ("qwen2moe", "deepseek-r1-qwen", "Qwen2Tokenizer"),
+        ("qwen3", "qwen2", "Qwen2Tokenizer"),
+        ("llama", "qwen2", "Qwen2Tokenizer"),
+        ("stablelm", "stablelm2", "Qwen2Tokenizer"),
+        ("qwen35", "qwen35", "Qwen3_5Tokenizer"),
+        ("stablelm", "gpt-2", "GPTNeoXTokenizer"),
+        ("llama", "olmo", "GPTNeoXTokenizer"),
+        ("gpt2", "gpt-2", "GPT2Tokenizer"),
+        ("starcoder2", "starcoder", "GPT2Tokenizer digits"),
+        ("llama", "smollm", "GPT2Tokenizer digits"),
+        ("llama", None, "LlamaTokenizer"),
+        ("phi3", None, "LlamaTokenizer"),
+        ("gemma3", None, "GemmaTokenizer"),
+    ],
+)
+def test_ids_are_those_of_the_architectures_own_tokenizer(
+    tmp_path: Path, architecture: str, split: str | None, own: str
+) -> None:
+    path = tmp_path / "it.gguf"
+    prefix = None if split else architecture != "gemma3"
+    write(path, None, split=split, architecture=architecture, prefix=prefix)
+    made, theirs = read_gguf_tokenizer(open_gguf(path, "it"), "it"), _own(own)
+    composed = 0
+    for text in (*TEXTS, *(unicodedata.normalize("NFD", text) for text in TEXTS)):
+        ids = made(text, add_special_tokens=False)["input_ids"]
+        assert ids == theirs(text, add_special_tokens=False)["input_ids"], text
+        assert made.decode(ids) == theirs.decode(ids)
+        composed += made.decode(ids) != text
+    assert bool(composed) == (own in ("Qwen2Tokenizer", "Qwen3_5Tokenizer", "GPTNeoXTokenizer"))
+
+
+def test_a_result_tells_where_llama_cpp_reads_other_ids(model: Any, tmp_path: Path) -> None:
+    told = {}
+    for split in ("qwen2", "gpt-2"):
+        lm = headscope.load(write(tmp_path / "it.gguf", model, split=split), check=False)
+        told[split] = model_provenance(lm).get("characters"), about_model(lm).get("characters")
+    assert told["gpt-2"] == (None, None)
+    assert all(said and "llama.cpp" in said for said in told["qwen2"])
+
+
+def test_special_tokens_of_phi3_take_in_the_space_behind_them(tmp_path: Path) -> None:
+    ids = {}
+    for architecture in ("phi3", "llama"):
+        path = write(tmp_path / "it.gguf", None, architecture=architecture, prefix=True)
+        tokenizer = read_gguf_tokenizer(open_gguf(path, "it"), "it")
+        ids[architecture] = tokenizer("</s>\n a<s> b", add_special_tokens=False)["input_ids"]
+    # As in Phi-3's own tokenizer.json, but for <s>, <unk> and <|endoftext|>.
+    tokens = {name: [SPACED[index] for index in own] for name, own in ids.items()}
+    assert tokens["phi3"] == ["</s>", "▁a", "<s>", "▁", "▁b"]
+    assert tokens["llama"] == ["</s>", "▁", "<0x0A>", "▁a", "<s>", "▁", "▁b"]
 
 
 def test_every_end_of_a_turn_ends_a_text_and_the_template_is_there(

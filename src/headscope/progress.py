@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: Called with a title, how much is done, and of how much.
 Progress = Callable[[str, int, int], None]
@@ -17,3 +20,15 @@ def further(progress: Progress | None, title: str, done: int, total: int) -> Rep
     if progress is None:
         return None
     return lambda share: progress(title, done + round(share * (total - done)), total)
+
+
+def by_size(title: str, items: Collection[T], size: Callable[[T], int]) -> Iterator[T]:
+    """Iterate over items with a bar of `transformers` that counts their bytes, not the items."""
+    from transformers.utils import logging
+
+    sizes = [size(item) for item in items]  # before an item is used up
+    total: Any = sum(sizes)
+    with logging.tqdm(total=total, desc=title, unit="B", unit_scale=True, leave=False) as bar:
+        for item, more in zip(items, sizes, strict=True):
+            yield item
+            bar.update(more)

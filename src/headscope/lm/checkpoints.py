@@ -15,9 +15,15 @@ from headscope.errors import InputError, first_line
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
 from headscope.lm.weights import stored_tensor
+from headscope.progress import by_size
 
 # What reading a configuration with impossible values raises.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
+#: What the bar of a digest is called, and how many bytes are digested between its steps.
+DIGESTING = "Digesting weights"
+_AT_ONCE = 1 << 24
+#: What safetensors allows for the names and places of tensors, in bytes.
+_LONGEST_HEADER = 100_000_000
 _ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
 _CONVERT = (
     "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
@@ -203,8 +209,29 @@ def digest_of_files(place: Path) -> str:
 
 
 def _digest_of_file(path: Path) -> str:
+    digest, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        starts = range(0, size, _AT_ONCE)
+        for start in by_size(DIGESTING, starts, lambda start: min(_AT_ONCE, size - start)):
+            digest.update(file.read(min(_AT_ONCE, size - start)))
+    return digest.hexdigest()
+
+
+def sizes_of_tensors(folder: Path) -> dict[str, int]:
+    """The bytes of all tensors in a folder's weight files, by name."""
+    sizes = {}
+    for path in folder.glob("model*.safetensors"):
+        with path.open("rb") as file:
+            try:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(min(length, _LONGEST_HEADER)))
+                for name, tensor in header.items():
+                    if name != "__metadata__":
+                        start, end = tensor["data_offsets"]
+                        sizes[name] = end - start
+            except _UNREADABLE:
+                continue  # the loader says in which way a file is damaged
+    return sizes
 
 
 def digest_of_state(model: torch.nn.Module) -> str:

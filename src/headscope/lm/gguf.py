@@ -12,9 +12,9 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import math
+import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,13 @@ from typing import Any
 import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
+from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
+from headscope.progress import by_size
 
 # What numpy and others' readers raise where bytes are missing or mean nothing.
 _UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
-_ADVICE = "use the model's ordinary checkpoint (a folder or a Hub id)"
 #: Ids that end a text or a turn; ``transformers`` reads the first alone.
 _ENDS = ("eos", "eot", "eom")
-#: What Llama 3 models have as rotary settings beside their factor, and the factors in use.
-_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-_LLAMA3_CONTEXT, _LLAMA3_FACTORS = 8192, (8.0, 32.0)
-_DIVISORS = "rope_freqs.weight"
 #: Byte-level vocabularies beside those that `transformers` splits text for, by the name that
 #: llama.cpp gives their way of splitting: as GPT-2, as GPT-2 with every digit apart, as Qwen 2.
 _AS_GPT2 = frozenset(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"))
@@ -43,6 +40,16 @@ _AS_QWEN2 = frozenset(("stablelm2", "hunyuan", "solar-open", "grok-2"))
 #: with BOS where the file does not say.
 _LLAMA3_ALIKE = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2")
 _WHOLE_WORDS = frozenset((*_LLAMA3_ALIKE, "midm-2.0", "tekken"))
+#: Those whose own tokenizers compose characters (NFC) before they split, which no file says and
+#: llama.cpp leaves out; and architectures whose byte-level tokenizers all do.
+_COMPOSED = frozenset(
+    ("qwen2", "qwen35", "deepseek-r1-qwen", "f2llmv2", "stablelm2", "mpt", "olmo")
+)
+_COMPOSING = frozenset(
+    ("qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "stablelm")
+)
+#: Special tokens of Phi-3 that leave the space after them; its others take it in.
+_LEAVE_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))
 #: What the bar of weights that are made wide again is called.
 DEQUANTISING = "Dequantising weights"
 #: Longer lists are of tokens, not of layers.
@@ -116,7 +123,7 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
             "llama-gguf-split --merge."
         )
     if "general.architecture" not in metadata:
-        raise InputError(f"{name} names no general.architecture, so it holds no model; {_ADVICE}.")
+        raise InputError(f"{name} names no general.architecture, so it holds no model; {ADVICE}.")
     return GgufFile(
         path,
         str(metadata["general.architecture"]),
@@ -146,7 +153,8 @@ def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
 
 
 def read_gguf_config(file: GgufFile, name: str) -> Any:
-    """The configuration that `transformers` makes of a file, completed (see `_complete`).
+    """The configuration that `transformers` makes of a file, completed
+    (see `headscope.lm.gguf_metadata`).
 
     Raises `InputError` if `transformers` cannot read files of this architecture.
     """
@@ -156,74 +164,32 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
     try:
         with lean_reader():
             config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
-    except (*_UNREADABLE, NotImplementedError, StrictDataclassError) as error:
+            if not config.is_encoder_decoder:
+                complete(config, file, name, lambda: _tensors(file))
+    except InputError:
+        raise
+    except (*_UNREADABLE, ArithmeticError, NotImplementedError, StrictDataclassError) as error:
         # transformers raises NotImplementedError for architectures it has no mapping of.
+        reason = " ".join(str(error).split()) or first_line(error)
         raise InputError(
             f"{name}: this version of transformers cannot read a GGUF file of the architecture "
-            f"{file.architecture!r} ({first_line(error)}); {_ADVICE}."
+            f"{file.architecture!r} ({reason.rstrip('.')}); {ADVICE}."
         ) from error
-    _complete(config, file, name)
     config.dtype = torch.float32  # what is dequantised has no dtype of its own
     return config
 
 
-def _complete(config: Any, file: GgufFile, name: str) -> None:
-    """Set what the file says of positions and scores and `transformers` leaves out."""
-    heads = config.num_attention_heads
-    if (config.model_type, config.num_hidden_layers) in (("gemma2", 46), ("gemma3_text", 62)):
-        # The 27B models alone divide by their width; nothing in the file says so.
-        config.query_pre_attn_scalar = config.hidden_size // heads
-    kind = file.of_model("rope.scaling.type")
-    factor = file.of_model("rope.scaling.factor")
-    rotary = getattr(config, "rope_parameters", None)
-    if kind is None and factor is not None:
-        kind = "linear"
-    if kind not in (None, "none") and isinstance(rotary, dict):
-        # Where there are two kinds of layers, it is the global ones that are stretched.
-        place = rotary.get("full_attention", rotary)
-        if place.get("rope_type", "default") == "default" and factor != 1:
-            if kind not in ("linear", "yarn") or factor is None:
-                raise InputError(
-                    f"{name}: its positions are scaled in a way ({kind}) that transformers does "
-                    f"not take from a GGUF file; {_ADVICE}."
-                )
-            place |= {"rope_type": kind, "factor": float(factor)}
-            original = file.of_model("rope.scaling.original_context_length")
-            if kind == "yarn" and original is not None:
-                place["original_max_position_embeddings"] = int(original)
-    if _DIVISORS in file.tensors:
-        config.rope_parameters = {**(rotary or {}), **_llama3(file, config, name)}
-
-
-def _llama3(file: GgufFile, config: Any, name: str) -> dict[str, Any]:
-    """Rotary settings of Llama 3.1 and later, of which a file holds only what they come to: by how
-    much each frequency is divided."""
+def _tensors(file: GgufFile) -> dict[str, Any]:
+    """The tensors of a file by name, as they are stored."""
     with lean_reader() as reader_class:
-        tensors = {tensor.name: tensor.data for tensor in reader_class(file.path).tensors}
-    divisors = torch.from_numpy(tensors[_DIVISORS].copy()).float()
-    theta = float(config.rope_parameters["rope_theta"])
-    frequencies = theta ** -(torch.arange(len(divisors)) / len(divisors))
-    turns = _LLAMA3_CONTEXT * frequencies / (2 * math.pi)
-    low, high = _LLAMA3.values()
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    for factor in _LLAMA3_FACTORS:
-        if torch.allclose(1 / (smooth + (1 - smooth) / factor), divisors, rtol=1e-3):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                **_LLAMA3,
-                "original_max_position_embeddings": _LLAMA3_CONTEXT,
-            }
-    raise InputError(
-        f"{name}: its rotary frequencies ({_DIVISORS}) are not those of a Llama 3 model, and "
-        f"transformers does not read them from a GGUF file; {_ADVICE}."
-    )
+        return {tensor.name: tensor.data for tensor in reader_class(file.path).tensors}
 
 
 def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
-    """The tokenizer that a file describes, made from the file alone, as llama.cpp reads it.
+    """The tokenizer that a file describes, made from the file alone.
 
-    Raises `InputError` if there is none, or it cannot be made.
+    Ids are those of the architecture's own tokenizer in `transformers`; llama.cpp's are others
+    where that one composes characters. Raises `InputError` if there is none, or it cannot be made.
     """
     advice = "name the model's own by --tokenizer (tokenizer= in Python), a folder or a Hub id"
     if not file.has_tokenizer:
@@ -244,6 +210,10 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
             if split in _WHOLE_WORDS:
                 settings.setdefault("add_bos_token", True)
         backend, more = ways.convert_gguf_tokenizer(architecture, described)
+        if described.get("tokenizer_type") == "gpt2" and (
+            split in _COMPOSED or architecture in _COMPOSING
+        ):
+            backend.normalizer = normalizers.NFC()
         if split in _WHOLE_WORDS:
             backend.model.ignore_merges = True
         if split in _DIGITS_APART:
@@ -266,11 +236,21 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
                 backend.decoder = decoders.Sequence(
                     [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
                 )
+        if described.get("tokenizer_type") == "llama" and architecture == "phi3":
+            backend = _taking_space(backend)
         return make(tokenizer_object=backend, **settings, **more)
     except Exception as error:  # `tokenizers` raises nothing more special
         raise InputError(
             f"{name}: its tokenizer cannot be made ({first_line(error)}); {advice}."
         ) from error
+
+
+def _taking_space(backend: Any) -> Any:
+    """A tokenizer whose special tokens take in the white space after them."""
+    state = json.loads(backend.to_str())
+    for token in state["added_tokens"]:
+        token["rstrip"] = token["special"] and token["content"] not in _LEAVE_SPACE
+    return type(backend).from_str(json.dumps(state))
 
 
 def ends_of_text(file: GgufFile) -> list[int]:
@@ -295,7 +275,7 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
         read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
         # Stacked experts are known by the name without `.weight`.
-        known = {key for stem in read for key in (stem, f"{stem}.weight")} | {_DIVISORS}
+        known = {key for stem in read for key in (stem, f"{stem}.weight")} | {DIVISORS, LONG, SHORT}
         unexpected = [tensor for tensor in file.tensors if tensor not in known]
         if model.config.tie_word_embeddings:
             unexpected = [tensor for tensor in unexpected if tensor != "output.weight"]
@@ -303,7 +283,7 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
         raise InputError(
             f"{name}: transformers does not read its tensor {unexpected[0]}{more}, so the model "
-            f"would not be the file's; {_ADVICE}."
+            f"would not be the file's; {ADVICE}."
         )
 
 
@@ -329,11 +309,27 @@ def lean_reader() -> Iterator[Any]:
         yield lean
 
 
-def _bar(tensors: Iterable[Any], **_: Any) -> Iterable[Any]:
-    from transformers.utils import logging
+@contextlib.contextmanager
+def sizes_of_read() -> Iterator[dict[str, int]]:
+    """The bytes of all tensors that `transformers` makes of a file inside, by name, once it has."""
+    from unittest import mock
 
-    bar: Iterable[Any] = logging.tqdm(tensors, desc=DEQUANTISING)
-    return bar
+    loader, sizes = _loader(), {}
+    read = loader.load_gguf_checkpoint
+
+    def remembered(*files: Any, **options: Any) -> Any:
+        parts = read(*files, **options)
+        for name, tensor in parts.get("tensors", {}).items():
+            sizes[name] = tensor.nbytes
+        return parts
+
+    with mock.patch.object(loader, "load_gguf_checkpoint", remembered):
+        yield sizes
+
+
+def _bar(tensors: Collection[Any], **_: Any) -> Iterator[Any]:
+    """Counts what tensors become, since the time that one takes goes by its numbers."""
+    return by_size(DEQUANTISING, tensors, lambda tensor: 4 * int(tensor.n_elements))
 
 
 @functools.cache

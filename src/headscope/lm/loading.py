@@ -12,7 +12,7 @@ import importlib.util
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,13 @@ import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
 from headscope.lm.attention.recording import capture_way
-from headscope.lm.checkpoints import check_weights, read_config, resolve, tokenizer_of
+from headscope.lm.checkpoints import (
+    check_weights,
+    read_config,
+    resolve,
+    sizes_of_tensors,
+    tokenizer_of,
+)
 from headscope.lm.gguf import (
     GgufFile,
     check_all_read,
@@ -28,17 +34,22 @@ from headscope.lm.gguf import (
     is_gguf,
     lean_reader,
     open_gguf,
+    sizes_of_read,
 )
 from headscope.lm.hollow import hollow_model, loader_of
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
+from headscope.progress import by_size
 
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+#: What the bar of weights that are read is called.
+LOADING = "Loading weights"
 
 
 def load(
@@ -208,7 +219,8 @@ def _model(
             if is_gguf(folder):
                 model, report = _from_gguf(folder, config, settings, name)
             else:
-                model, report = _from_pretrained(folder, config, settings)
+                sizes = sizes_of_tensors(folder)
+                model, report = _from_pretrained(folder, config, settings, sizes)
         except InputError:
             raise
         except SafetensorError as error:
@@ -252,8 +264,9 @@ def _from_gguf(
 
     file = open_gguf(path, name)
     dequantised = {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
-    with lean_reader():
-        model, report = _from_pretrained(path.parent, config, settings | dequantised)
+    with lean_reader() as reader_class, sizes_of_read() as sizes:
+        sizes |= {tensor.name: int(tensor.n_bytes) for tensor in reader_class(path).tensors}
+        model, report = _from_pretrained(path.parent, config, settings | dequantised, sizes)
     check_all_read(file, model, sorted(report["unexpected_keys"]), name)
     complete_from_gguf(model, file)
     return model, report
@@ -268,16 +281,30 @@ def complete_from_gguf(model: Any, file: GgufFile) -> None:
 
 
 def _from_pretrained(
-    folder: Path, config: Any, settings: dict[str, Any]
+    folder: Path, config: Any, settings: dict[str, Any], sizes: Mapping[str, int]
 ) -> tuple[Any, dict[str, Any]]:
-    loaded: tuple[Any, dict[str, Any]] = loader_of(config).from_pretrained(
-        folder,
-        config=config,
-        use_safetensors=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        **settings,
-    )
+    """`sizes` are the bytes of the stored tensors by name, which the bar counts."""
+    from unittest import mock
+
+    from transformers import core_model_loading
+
+    def size(part: tuple[str, Any]) -> int:
+        _, made = part
+        sources: set[str] = set().union(*made.layer_targets.values())
+        return sum(sizes.get(source, 0) for source in sources)
+
+    def bar(parts: Collection[tuple[str, Any]], **_: Any) -> Iterator[tuple[str, Any]]:
+        return by_size(LOADING, parts, size)
+
+    with mock.patch.object(core_model_loading, "tqdm", bar):
+        loaded: tuple[Any, dict[str, Any]] = loader_of(config).from_pretrained(
+            folder,
+            config=config,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **settings,
+        )
     return loaded
 
 
@@ -287,9 +314,10 @@ def _not_loaded(
     """What a user can do about an error of `transformers`."""
     message = str(error)
     if "ignore_mismatched_sizes" in message:  # it points to a table in its log
+        asks = "its entries ask" if is_gguf(name) else "config.json asks"
         return InputError(
-            f"{name}: the weights do not have the shapes that config.json asks for; save or "
-            "download the checkpoint again, both from one model."
+            f"{name}: the weights do not have the shapes that {asks} for; save or download "
+            "the checkpoint again, both from one model."
         )
     if "dispatched on the CPU or the disk" in message:
         return InputError(

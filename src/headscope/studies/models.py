@@ -291,7 +291,12 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
 
 
 def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
-    """`noise`: how far repeated passes lie apart, in standard deviations of the logits."""
+    """`noise`: how far repeated passes lie apart, in standard deviations of the logits;
+    `characters`: of a GGUF file, where llama.cpp would read other ids from some texts."""
+    backend = getattr(lm.tokenizer_or_none, "backend_tokenizer", None)
+    composed = type(getattr(backend, "normalizer", None)).__name__ == "NFC"
+    from_gguf = lm.folder is not None and lm.folder.is_file()
+    apart = {"characters": "composed (NFC), unlike in llama.cpp"} if composed and from_gguf else {}
     return {
         "revision": lm.revision,
         "dtype": dtype_name(lm),
@@ -299,6 +304,7 @@ def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
         "dequantised": lm.dequantised,
         "device": str(lm.device),
         "noise": None if lm.noise is None else lm.noise.largest,
+        **apart,
     }
 
 

@@ -425,7 +425,6 @@ class _Export:
         weights = None
         if self.config.dequantise and lm is not None:
             weights = dequantised_tensors(lm, self.hollow)
-        title = "writing the checkpoint (MB)"
         if self.pruning is None:
             fold = functools.partial(fold_checkpoint, self.hollow, gate, weights=weights)
         else:
@@ -435,7 +434,7 @@ class _Export:
             feed_forward=parts,
             max_shard_size=self.config.max_shard_size,
             card=card,
-            progress=lambda done, total: self._say(title, done // 10**6, total // 10**6),
+            progress=lambda done, total: self._say("writing the checkpoint", done, total),
             staged=staged,
         )
         if self._is_gguf() and lm is not None:  # no folder holds what belongs to the model
