@@ -215,5 +215,5 @@ def test_a_model_that_shows_other_heads_with_its_weights_is_refused(tmp_path: Pa
     other = load(str(saved(tmp_path / "other", layers=7)))
     waiting = waiting_model(folder, None, None, "auto", lambda: other)
     assert waiting is not None
-    with pytest.raises(InputError, match="name another --out"):
+    with pytest.raises(InputError, match="give the model itself"):
         _ = waiting.model

@@ -2,7 +2,8 @@
 
 A `WaitingModel` is one whose weights are read when they are first needed. Which heads it has, what
 its configuration and its tokenizer are, and the digest of its weights are known from its files,
-which is all it takes to see that a run is finished already.
+which is all it takes to refuse unusable heads, data or folders, and to see that a run is finished
+already.
 """
 
 from __future__ import annotations
@@ -306,12 +307,16 @@ def _not_loaded(
 
 
 class WaitingModel(LanguageModel):
-    """A `LanguageModel` that calls `load` when its model or its modules are first asked for."""
+    """A `LanguageModel` that calls `load` when its model or its modules are first asked for.
+
+    Without a `dtype` its files do not say how it will be loaded; then its configuration, dtype and
+    device are asked of the loaded model, too.
+    """
 
     def __init__(
         self,
         hollow: LanguageModel,
-        dtype: torch.dtype,
+        dtype: torch.dtype | None,
         device: torch.device,
         load: Callable[[], LanguageModel],
     ) -> None:
@@ -328,9 +333,10 @@ class WaitingModel(LanguageModel):
         if loaded.geometry != self.geometry:
             raise InputError(
                 f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} without "
-                "them; name another --out, so that it is loaded at once"
+                "them; load it by headscope.load, and give the model itself to this command's "
+                "function in Python"
             )
-        vars(self).update(model=loaded.model, sites=loaded.sites)
+        vars(self).update(model=loaded.model, sites=loaded.sites, noise=loaded.noise)
         return vars(self)[name]
 
     @property
@@ -339,20 +345,25 @@ class WaitingModel(LanguageModel):
         return "model" in vars(self)
 
     @property
+    def _waits(self) -> bool:
+        """Whether the files still answer for the model."""
+        return not self.loaded and self._dtype is not None
+
+    @property
     def shell(self) -> Any:
-        return self.model if self.loaded else self._hollow.model
+        return self._hollow.model if self._waits else self.model
 
     @property
     def dtype(self) -> torch.dtype:
-        return super().dtype if self.loaded else self._dtype
+        return self._dtype if self._waits else super().dtype
 
     @property
     def device(self) -> torch.device:
-        return super().device if self.loaded else self._device
+        return self._device if self._waits else super().device
 
     @property
     def quantised(self) -> str | None:
-        return super().quantised if self.loaded else None
+        return None if self._waits else super().quantised
 
 
 def waiting_model(
@@ -362,11 +373,13 @@ def waiting_model(
     dtype: str,
     load: Callable[[], LanguageModel],
     tokenizer: str | None = None,
+    plain: bool = True,
 ) -> LanguageModel | None:
     """The model of these settings (see `headscope.load`) without its weights, until `load` is due.
 
-    None where the files alone do not say how it will be loaded: a quantised checkpoint, one whose
-    dtype nothing names, or a model that cannot be built without weights.
+    Where these are not all settings (not `plain`), for a quantised checkpoint, or one whose dtype
+    nothing names, only heads and tokenizer are known without the weights. None for a model that
+    cannot be built without them.
     """
     folder, commit = resolve(name, revision)
     config = read_config(folder, name)
@@ -375,8 +388,8 @@ def waiting_model(
     wanted: Any = dtype_of(dtype, target.type == "cpu")
     if wanted == "auto":
         wanted = getattr(config.get_text_config(decoder=True), "dtype", None)
-    if not isinstance(wanted, torch.dtype) or getattr(config, "quantization_config", None):
-        return None
+    if not plain or getattr(config, "quantization_config", None):
+        wanted = None
     try:
         reading = tokenizer_of(folder, name, tokenizer)
         hollow = hollow_model(name, folder, config, reading, commit)
@@ -388,4 +401,5 @@ def waiting_model(
         from transformers import GenerationConfig
 
         hollow.model.generation_config = GenerationConfig.from_pretrained(folder)
-    return WaitingModel(hollow, wanted, target, load)
+    dtype_known = wanted if isinstance(wanted, torch.dtype) else None
+    return WaitingModel(hollow, dtype_known, target, load)

@@ -115,11 +115,12 @@ def reproduce(
     paper = paper_named(config.paper)
     named = {each.name for each in experiments_named(paper, config.only)}
     with kept_model():
-        lm = config.model.load()
-        model = about_model(lm)
+        lm = config.model.load_for()
 
         def compute(run: Run) -> dict[str, Any]:
             nonlocal lm
+            model = about_model(lm)
+            run.provenance |= model_provenance(lm)
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, *costs_here(lm))
             wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in named))
@@ -148,11 +149,12 @@ def reproduce_all(
 ) -> dict[str, Any]:
     """Run every paper, each below `out` in a folder of its name, and write an index of them."""
     with kept_model():
-        lm = config.model.load()
-        model = about_model(lm)
+        lm = config.model.load_for()
 
         def compute(run: Run) -> dict[str, Any]:
             nonlocal lm
+            model = about_model(lm)
+            run.provenance |= model_provenance(lm)
             del lm
             papers: list[dict[str, Any]] = []
             failed: dict[str, str] = {}

@@ -115,27 +115,25 @@ class ModelChoice(Settings):
             kept[self] = lm
         return lm
 
-    def load_for(self, out: Path | None, execution: Execution | None = None) -> LanguageModel:
-        """The model of a run in the folder `out`, or in one of its own in `runs`.
+    def load_for(self, execution: Execution | None = None) -> LanguageModel:
+        """The model of a run, whose weights are read when they are first needed.
 
-        Where a finished run may hold the answer already, its weights are read when they are first
-        needed: files say all that decides which run it is. `InputError` where the workers of an
+        So heads, data and folders that cannot be used are told before, and a finished run needs no
+        weights: files say all that decides which run it is. `InputError` where the workers of an
         execution cannot load it.
         """
         if execution is not None:
             self._check_workers(execution)
         from headscope.lm.loading import waiting_model
 
-        folders = Path("runs").glob("*") if out is None else [Path(out)]
         named = ModelChoice(
             self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
         )
-        done = any((folder / "DONE.json").exists() for folder in folders)
-        loaded = self in (_KEPT.get() or ()) or self == (_GIVEN.get() or (None,))[0]
-        if self == named and not loaded and done:
+        if self not in (_KEPT.get() or ()) and self != (_GIVEN.get() or (None,))[0]:
             lm = waiting_model(
-                self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
-            )
+                self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer,
+                plain=self == named,
+            )  # fmt: skip
             if lm is not None:
                 return lm
         return self.load()
@@ -269,6 +267,13 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
     return {"model": lm.name, "weights": lm.digest, **_as_loaded(lm)}
 
 
+def about_loaded(lm: LanguageModel, **known: Any) -> dict[str, Any]:
+    """`model_provenance` of a model whose weights are read now, if they were not before; `known`
+    is added."""
+    _ = lm.model
+    return {**model_provenance(lm), **known}
+
+
 def dtype_name(lm: LanguageModel) -> str:
     """What the model computes in, such as `float32`."""
     return str(lm.dtype).removeprefix("torch.")
@@ -336,10 +341,16 @@ def run_with_model(
 
     signed = {"computed_in": dtype_name(lm), **settings}
     inputs = {**model_inputs(lm), **data}
-    about = {**model_provenance(lm), **known}
     typed: Any = None if kind is dict else kind
     result: AnyResult = carry_out(
-        command, out, signed, inputs, with_model, began, about, kind=typed
+        command,
+        out,
+        signed,
+        inputs,
+        with_model,
+        began,
+        lambda: about_loaded(lm, **known),
+        kind=typed,
     )
     return result
 

@@ -32,10 +32,10 @@ from headscope.studies.compare.methods import (
 from headscope.studies.models import (
     MODEL_ARGUMENT,
     ModelChoice,
+    about_loaded,
     about_model,
     dtype_name,
     model_inputs,
-    model_provenance,
 )
 from headscope.studies.named_data import data_digests
 from headscope.studies.registry import COMMANDS, methods, study_of
@@ -89,7 +89,7 @@ def survey(
     began = time.monotonic()
     known = methods()
     wanted = [method(name, known) for name in dict.fromkeys(config.methods) or known]
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
     config = replace(config, data=replace(config.data, chat=chat))
     settings = {
@@ -120,7 +120,7 @@ def survey(
         )
 
     result = carry_out(
-        COMMAND, out, settings, inputs, compute, began, model_provenance(lm), kind=SurveyResult
+        COMMAND, out, settings, inputs, compute, began, lambda: about_loaded(lm), kind=SurveyResult
     )
     return replace(result, report=str(write_report(str(result.run)).resolve()))
 

@@ -170,7 +170,7 @@ def _key_heads(
     if config.model is not None:
         from headscope.lm.geometry import key_value_heads
 
-        lm = config.model.load()
+        lm = config.model.load_for()
         if lm.geometry != geometry:
             raise InputError(
                 f"--model {config.model.model} has {lm.geometry}, but the masks are of a model of "

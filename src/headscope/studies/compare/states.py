@@ -90,7 +90,7 @@ def compare_states(
     )
     task = chosen.task
     shown = _shown(task, config.example)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     mask = chosen.mask(lm.geometry)
     samples = _samples(lm, task)

@@ -42,10 +42,10 @@ from headscope.shown.blocks import (
 from headscope.shown.words import between, count, enumeration, fixed, percent
 from headscope.studies.models import (
     ModelChoice,
+    about_loaded,
     about_model,
     dtype_name,
     model_inputs,
-    model_provenance,
     steps_of,
 )
 from headscope.studies.shows import ablation_facts, model_facts, named_places
@@ -140,7 +140,7 @@ def use_rate(
         steps_of(progress, "reading the corpus once"),
         None if out is None else remembered(Path(out) / SURVEY),
     )
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     if not len(heads):
         raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
@@ -213,9 +213,10 @@ def use_rate(
             },
         )
 
-    about = model_provenance(lm)
     stored: type[RatingResult] = RatedCorpus
-    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=stored)
+    return carry_out(
+        COMMAND, out, settings, inputs, compute, began, lambda: about_loaded(lm), kind=stored
+    )
 
 
 def _rate(
