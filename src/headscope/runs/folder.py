@@ -79,6 +79,32 @@ def sharing(folder: Path, share: Share) -> Iterator[None]:
         _SHARE.reset(before)
 
 
+#: Where `whole` keeps what is begun inside it; None outside.
+_BEGUN: ContextVar[set[Path] | None] = ContextVar("folders begun", default=None)
+
+
+@contextmanager
+def whole(begun: set[Path]) -> Iterator[None]:
+    """Runs begun inside are finished, or their folders are gone afterwards.
+
+    Meanwhile `begun` holds these folders, and what else is said to be of use to them alone.
+    """
+    before = _BEGUN.set(begun)
+    try:
+        yield
+    finally:
+        _BEGUN.reset(before)
+        for folder in begun:
+            shutil.rmtree(folder, ignore_errors=True)
+        begun.clear()
+
+
+def begins(folder: Path) -> None:
+    """Say that a folder is made for a run that is begun inside `whole`, if it is."""
+    if (begun := _BEGUN.get()) is not None:
+        begun.add(folder)
+
+
 @dataclass(eq=False)
 class Run:
     """One run folder, held by this process until `finish` or `close` (or the end of `with`).
@@ -274,6 +300,7 @@ class Run:
                 shutil.rmtree(aside, ignore_errors=True)
                 part.rename(aside)
                 shutil.rmtree(aside, ignore_errors=True)
+        (_BEGUN.get() or set()).clear()
         self.close()
 
     def close(self) -> None:
@@ -372,7 +399,8 @@ def open_run(
     _check_folder(folder, key)
     if (folder / DONE).exists():
         return Run(folder, key, read_object(folder / PROVENANCE))
-    new = not folder.exists()
+    if new := not folder.exists():
+        begins(folder)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder, key, {}, _lock_folder(folder))
     try:
