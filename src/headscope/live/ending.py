@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds after a signal in which what runs may end by itself.
-GRACE = 1.4
+GRACE = 1.0
 INTERRUPTED = 130
 
 

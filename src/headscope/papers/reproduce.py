@@ -13,6 +13,7 @@ from headscope import options
 from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
 from headscope.heads import Geometry
+from headscope.heads.geometry import count_of
 from headscope.papers.paper import (
     Failed,
     Missing,
@@ -208,6 +209,8 @@ def _reported(
             f"{config.paper} is not steered by --{foreign[0]}; it takes "
             f"{', '.join(f'--{name}' for name in sorted(known))}"
         )
+    if config.steering.k is not None:
+        count_of(config.steering.k, lm.geometry.total)
     for paper in papers:
         make_plan(paper.experiments, _setting(config, lm.geometry, lm.digest, NOWHERE))
     inputs = model_inputs(lm) | config.data.digests()

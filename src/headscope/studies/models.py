@@ -86,7 +86,6 @@ class ModelChoice(Settings):
         Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
         """
         from headscope.lm import load
-        from headscope.lm.weights import memory_limits
 
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
@@ -96,17 +95,7 @@ class ModelChoice(Settings):
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
         try:
-            lm = load(
-                self.model,
-                self.revision,
-                self.device,
-                self.dtype,
-                self.device_map,
-                max_memory=memory_limits(self.max_memory) or None,
-                offload_folder=self.offload_folder,
-                quantise=self.quantise,
-                tokenizer=self.tokenizer,
-            )
+            lm = load(self.model, **self._settings())
         except MissingExtra:
             raise
         except InputError as error:
@@ -126,17 +115,24 @@ class ModelChoice(Settings):
             self._check_workers(execution)
         from headscope.lm.loading import waiting_model
 
-        named = ModelChoice(
-            self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
-        )
         if self not in (_KEPT.get() or ()) and self != (_GIVEN.get() or (None,))[0]:
-            lm = waiting_model(
-                self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer,
-                plain=self == named,
-            )  # fmt: skip
+            try:
+                lm = waiting_model(self.model, self.load, **self._settings())
+            except MissingExtra:
+                raise
+            except InputError as error:
+                raise ModelError(str(error)) from error
             if lm is not None:
                 return lm
         return self.load()
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings of `headscope.load` but for the model's name."""
+        from headscope.lm.weights import memory_limits
+
+        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        del given["model"]
+        return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     def _check_workers(self, execution: Execution) -> None:
         execution.check()

@@ -85,6 +85,8 @@ def compare_states(
     The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
     """
     began = time.monotonic()
+    if config.tasks.shots:
+        raise InputError("states are compared in prompts without examples; leave --shots out")
     chosen = read_task_for_mask(
         config.heads, config.tasks, config.model, config.seed, config.allow_overlap
     )
