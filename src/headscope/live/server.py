@@ -13,6 +13,7 @@ import logging
 import secrets
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hmac import compare_digest
 from pathlib import PurePath
@@ -304,7 +305,8 @@ def serve(
         logger.addHandler(lines)
     # The other signals that end it are uvicorn's own.
     hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+    own = threading.current_thread() is threading.main_thread()
+    if own and hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
         signal.signal(hangup, server.handle_exit)
     try:
         server.run(sockets=[listening])
