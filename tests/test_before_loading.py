@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from command_runs import write_jsonl
+from headscope.data.chat import KEY_VARIABLES
 from headscope.settings import options_in
 from headscope.studies.registry import COMMANDS, study_of
 from language_helpers import write_documents
@@ -73,7 +76,11 @@ WRONG: dict[str, tuple[tuple[str, ...], ...]] = {
     "language_names": (("xx=Foo",), ("de",)),
     "template": (("no source",),),
     "links_column": (("absent",),),
-    "aligner": (("llm",), ("eflomal", "--decode", "greedy", "--scope", "nowhere")),
+    "aligner": (
+        ("llm",),
+        ("llm", "--llm-model", "some"),
+        ("eflomal", "--decode", "greedy", "--scope", "nowhere"),
+    ),
     "task": (("missing.json",), ("none.tsv",)),
     "reference_texts": (("missing.txt", "--ablate", "mean"),),
     "dtype": (("float99",),),
@@ -103,7 +110,7 @@ WRONG: dict[str, tuple[tuple[str, ...], ...]] = {
 ASIDE = {
     "verify off-target": {"pair", "links_column", "shots", "shots_data"},
     "survey": {"task", "shots", "shots_data"},
-    "reproduce": {"shots"},
+    "reproduce": {"shots", "aligner"},
 }
 
 
@@ -155,6 +162,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("full").mkdir()
         Path("full", "other").write_text("x", "utf-8")
         Path("none.tsv").write_text("source\ttarget\tlinks\n", "utf-8")
+        linked = Path("pairs.tsv").read_text("utf-8").splitlines()
+        plain = [row.rpartition("\t")[0] for row in linked]
+        Path("plain.tsv").write_text("\n".join(plain) + "\n", "utf-8")
         Path("columns.tsv").write_text("a\tb\nc\td\n", "utf-8")
         Path("bytes.tsv").write_bytes(b"source\ttarget\n\xff\xfe\t\xff\n")
         Path("far.json").write_text("[[50, 60]]", "utf-8")
@@ -171,6 +181,9 @@ def unread(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.chdir(place)
     monkeypatch.setattr("headscope.lm.loading._model", read)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "no cache"))
+    for name in KEY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def options_of(name: str) -> dict[str, str]:
@@ -241,6 +254,42 @@ def test_what_cannot_be_used_is_told_before_weights_are_read(
         errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
         assert said.code == 2 and len(errors) == 1, (values, said.err)
         assert not said.out
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "more"),
+    [
+        ("eflomal", "find translation-score", ("--aligner", "eflomal")),
+        ("eflomal", "atlas", ("--aligner", "eflomal")),
+        ("eflomal", "compare formation", ("--aligner", "eflomal")),
+        ("eflomal", "verify heads", ("--data", "plain.tsv")),
+        ("eflomal", "verify removal", ("--data", "plain.tsv", "--measure", "loss")),
+        ("openai", "find translation-score", ("--aligner", "llm", "--llm-model", "some")),
+        ("lm_eval", "verify tasks", ()),
+        ("datatrove", "use rate", ()),
+        ("zstandard", "use rate", ("--compression", "zstd")),
+        ("pyarrow", "use rate", ("--format", "parquet")),
+        ("peft", "use export", ("--as", "lora")),
+        ("accelerate", "find lahis", ("--device-map", "auto")),
+        ("starlette", "explore", ()),
+    ],
+)
+def test_a_missing_package_is_told_before_weights_are_read(
+    package: str, name: str, more: tuple[str, ...], unread: None, command: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec",
+        lambda wanted, *more: None if wanted.split(".")[0] == package else find(wanted, *more),
+    )  # fmt: skip
+    for module in [module for module in sys.modules if module.split(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, package, None)
+    without = more[0] if more and more[0] in arguments_of(name) else ""
+    said = command(*arguments_of(name, without), *more)
+    assert said.code == 2 and "install" in said.err, said.err
+    assert said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["find lahis", "verify removal", "use rate"])

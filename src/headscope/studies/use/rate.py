@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.estimates import Estimate
 from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
@@ -213,10 +213,13 @@ def use_rate(
             },
         )
 
+    def about() -> dict[str, Any]:
+        need("datatrove", "rating a corpus", "corpus")
+        config.written.check()
+        return about_loaded(lm)
+
     stored: type[RatingResult] = RatedCorpus
-    return carry_out(
-        COMMAND, out, settings, inputs, compute, began, lambda: about_loaded(lm), kind=stored
-    )
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=stored)
 
 
 def _rate(
