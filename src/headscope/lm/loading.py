@@ -397,7 +397,8 @@ class WaitingModel(LanguageModel):
         if self.loaded:
             return super().key_value_heads
         with without_products():
-            return self._hollow.key_value_heads
+            counts: tuple[int, ...] = self._hollow.key_value_heads
+        return counts
 
     @property
     def _waits(self) -> bool:
