@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import os
+import queue
+import random
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from uvicorn import Server
 
 from browser_helpers import chromium, visit
-from explore_process import Served, events_in, explored, one
+from explore_process import START, Served, events_in, explored, one
 from headscope.heads import Gate
+from headscope.live import connections
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import KEPT, Explorer
-from headscope.live.server import application
+from headscope.live.server import _Server, application, listen, serve
 from headscope.live.worker import END, Job, Worker
 from headscope.live.writing import Stopped
 from headscope.lm import LanguageModel
@@ -459,3 +469,267 @@ def test_connections_without_http_do_not_disturb(server: Served) -> None:
         connection.sendall(b"\x16\x03\x01 no http\r\n\r\n")
         connection.recv(100)
     assert server.request("GET", "/")[0] == 200
+
+
+# ---- hostile connections, and the end at any moment ----------------------------------------------
+def posted(served: Served, kind: str, body: Any) -> socket.socket:
+    """A connection that has asked and does not read."""
+    content = json.dumps(body).encode()
+    connection = socket.create_connection(("127.0.0.1", served.port), timeout=60)
+    connection.sendall(
+        f"POST /ask/{kind} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {served.cookie}\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n".encode()
+        + content
+    )
+    return connection
+
+
+@contextmanager
+def served_here(lm: LanguageModel) -> Iterator[tuple[int, str]]:
+    """The server in a thread of this process: its port, and the cookie that opens it."""
+    addresses: queue.Queue[str] = queue.Queue()
+    listening = listen("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    servers: list[Server] = []
+    started = _Server.startup
+
+    async def startup(self: Any, sockets: Any = None) -> None:
+        servers.append(self)
+        await started(self, sockets)
+
+    explorer = explorer_of(Explore(), lm)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Server, "startup", startup)
+        thread = threading.Thread(
+            target=serve, args=(explorer, listening, "127.0.0.1", (), addresses.put)
+        )
+        thread.start()
+        address = addresses.get(timeout=60)
+        answer = Served(cast(Any, None), address).request("GET", address[address.index("/?") :])
+        try:
+            yield port, answer[1]["set-cookie"].partition(";")[0]
+        finally:
+            servers[0].should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"GET / HTTP/1.1\r\nHost: 12", b"POST /ask/about HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+     b"Content-Length: 50\r\n\r\n{"],
+    ids=["headers", "body"],
+)  # fmt: skip
+def test_a_request_that_does_not_come_whole_is_closed(
+    begun: bytes, pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trickling bytes do not put it off; whole requests on one connection are not counted."""
+    monkeypatch.setattr(connections, "PATIENCE", 1.0)
+    with served_here(pocket) as (port, _), socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.settimeout(0.2)
+        slow.sendall(begun)
+        until = time.monotonic() + 30
+        closed = False
+        while not closed and time.monotonic() < until:
+            try:
+                slow.sendall(b"7")
+                while chunk := slow.recv(4096):
+                    assert b" 200 " not in chunk
+                closed = True
+            except TimeoutError:
+                continue
+            except OSError:
+                closed = True
+        assert closed
+
+
+def test_open_connections_are_few_and_the_page_is_still_served(
+    pocket: LanguageModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served_here(pocket) as (port, _), contextlib.ExitStack() as open_ones:
+        idle = [
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(connections.MOST_CONNECTIONS + 40)
+        ]
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as asking:
+            asking.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b" 403 " in asking.recv(4096)  # answered; without the cookie
+        ended = 0
+        for connection in idle:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(ConnectionResetError):
+                    connection.recv(1)
+                ended += 1
+        assert 40 <= ended <= 41
+        assert connections.MOST_CONNECTIONS + connections.BACKLOG < 200
+    assert capsys.readouterr().err.count("\n") <= 2
+
+
+def test_nonsense_gives_a_line_and_no_traceback(
+    pocket: LanguageModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chances = random.Random(0)
+    run = json.dumps(RUN).encode()
+    with served_here(pocket) as (port, cookie):
+        whole = (
+            f"POST /ask/about HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
+            "Content-Length: 2\r\n\r\n{}"
+        ).encode()
+        asked = whole.replace(b"about", b"run").replace(b": 2", f": {len(run)}".encode())
+        for attack in (
+            chances.randbytes(2000),
+            b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000 + b"\r\n\r\n",
+            whole[:-22] + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+            whole + b"\x00nonsense\r\n\r\n",
+            asked[:-2] + run + chances.randbytes(100),
+            asked[:-2] + run[:-4],
+            b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n"
+            b"Upgrade: websocket\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ):
+            for _ in range(12):
+                connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(attack)
+                    connection.settimeout(0.05)
+                    connection.recv(100)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(whole)
+            assert b" 200 " in connection.recv(4096)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    lines = said.splitlines()
+    assert len(lines) == len(set(lines)) and len(lines) < 16
+
+
+def test_equal_lines_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """17,522 of them are told at 1, 10, 100, 1,000 and 10,000; only errors of ours have more."""
+    log = logging.Logger("test")
+    log.addHandler(connections.Lines())
+    for _ in range(17_522):
+        log.error("no file left", exc_info=OSError(24, "Too many open files"))
+    for _ in range(3):
+        log.error("an answer failed", exc_info=ZeroDivisionError("by zero"))
+    said = capsys.readouterr().err
+    assert said.count("no file left") == 5 and "(10,000 times)" in said
+    assert said.count("an answer failed") == 1
+    assert said.endswith("\nZeroDivisionError: by zero\n")
+
+
+def test_what_nobody_waits_for_is_not_saved(tmp_path: Path) -> None:
+    """Forty saves whose page is gone, behind one that runs and is dropped, too."""
+    with explored(tmp_path) as served:
+        for number in range(40):
+            gates = {f"{number % 6}.{number % 16}": 0.5}
+            posted(served, "save", {**RUN, "gates": gates, "new_tokens": 64}).close()
+        assert served.ask("run", **RUN)[-1] == END
+        assert len([*tmp_path.glob("runs/use-adapt-*")]) <= 1
+        saved = one(served.ask("save", **RUN, new_tokens=2), "saved")["run"]
+        assert (tmp_path / saved / "DONE.json").is_file()
+    unfinished = [
+        file for file in tmp_path.glob("runs/use-adapt-*") if not (file / "DONE.json").exists()
+    ]
+    assert not unfinished
+
+
+def test_a_job_that_waits_is_dropped(pocket: LanguageModel) -> None:
+    worker = Worker(explorer_of(Explore(), pocket))
+    running, waiting, third = gathered(), gathered(), gathered()
+    worker.submit(Job("save", {"input": {"prompt": "\ud800"}}, running[2]))
+    job = Job("save", RUN, waiting[2])
+    worker.submit(job)
+    worker.drop(job)
+    assert waiting[1].wait(60)
+    worker.submit(Job("run", RUN, third[2]))
+    assert third[1].wait(60)
+    worker.close()
+    assert waiting[0][0]["event"] == "displaced" and len(waiting[0]) == 2
+    assert third[0][-2]["event"] == "done"
+
+
+def test_a_thousand_draws_end_for_a_newer_question(pocket: LanguageModel) -> None:
+    explorer = explorer_of(Explore(), pocket)
+    asked: list[int] = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) > 30
+
+    long = {**RUN, "draw": 999, "matched": True}
+    with pytest.raises(Stopped):
+        explorer.compute("run", long, lambda event: pytest.fail(str(event)), stop)
+    assert len(asked) == 31  # in the draws: nothing is told before they are made
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        ("SIGINT", "start"), ("SIGHUP", "start"), ("SIGTERM", "idle"), ("SIGHUP", "idle"),
+        ("SIGINT", "run"), ("SIGHUP", "save"),
+    ],
+)  # fmt: skip
+def test_a_signal_ends_it_at_any_moment_without_a_trace(
+    name: str, moment: str, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    place = tmp_path / "place"
+    place.mkdir()
+    arguments = [sys.executable, "-c", START, "explore", "--no-browser"]
+    with subprocess.Popen(
+        arguments, cwd=place, env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            asking = None
+            if moment == "start":
+                while not [*temporary.iterdir()]:
+                    assert process.poll() is None
+                    time.sleep(0.01)
+            else:
+                address = process.stdout.readline().split()[0]
+                served = Served(process, address)
+                _, headers, _ = served.request("GET", address[address.index("/?") :])
+                served.cookie = headers["set-cookie"].partition(";")[0]
+                if moment != "idle":
+                    long = {"input": {"prompt": "The king " * 120}, "gates": {"0.0": 0}}
+                    asking = posted(served, moment, {**long, "new_tokens": 512})
+                    time.sleep(0.5)
+            process.send_signal(getattr(signal, name))
+            assert process.wait(10) == (130 if moment == "start" else 0)
+            if asking is not None:
+                asking.close()
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+    assert not [*temporary.iterdir()]
+    assert not [file for file in place.rglob("*") if file.is_file()]
+
+
+def test_compiled_code_does_not_put_off_the_end(tmp_path: Path) -> None:
+    """A thread that waits in it, with the main one, keeps no process."""
+    stubborn = (
+        "import signal, threading, time\n"
+        "from headscope.live.ending import ending\n"
+        "with ending() as end:\n"
+        "    (end.folder / 'token').write_text('x')\n"
+        "    print(end.folder, flush=True)\n"
+        "    while True:\n"
+        "        try: time.sleep(60)\n"
+        "        except KeyboardInterrupt: pass\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", stubborn], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            folder = Path(process.stdout.readline().strip())
+            assert (folder / "token").is_file()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+        finally:
+            process.kill()
+    assert not folder.exists()

@@ -197,9 +197,10 @@ def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None
     else:
         folder = str(saved(tmp_path / "model", name))
     real = load(folder)
-    waiting = waiting_model(folder, None, None, "auto", lambda: real)
+    waiting = waiting_model(folder, lambda: real)
     assert isinstance(waiting, WaitingModel)
     assert model_inputs(waiting) == model_inputs(real)
+    assert waiting.key_value_heads == real.key_value_heads
     for fact in ("geometry", "dtype", "device", "context_length", "eos_token_ids", "quantised"):
         assert getattr(waiting, fact) == getattr(real, fact)
     assert not waiting.loaded
@@ -213,7 +214,7 @@ def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None
 def test_a_model_that_shows_other_heads_with_its_weights_is_refused(tmp_path: Path) -> None:
     folder = str(saved(tmp_path / "model"))
     other = load(str(saved(tmp_path / "other", layers=7)))
-    waiting = waiting_model(folder, None, None, "auto", lambda: other)
+    waiting = waiting_model(folder, lambda: other)
     assert waiting is not None
-    with pytest.raises(InputError, match="name another --out"):
+    with pytest.raises(InputError, match="give the model itself"):
         _ = waiting.model

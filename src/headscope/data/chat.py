@@ -79,6 +79,16 @@ def cache_file(options: ChatModel, key: Sequence[Any]) -> Path | None:
     return options.cache / digest[:2] / f"{digest}.json"
 
 
+def check_endpoint(options: ChatModel, purpose: str) -> None:
+    """Raise what the first request would: `MissingExtra` without the package, ``EndpointError``
+    for an address or a key that cannot be used, or for no key where no answer is cached."""
+    need("openai", purpose, "llm")
+    _url(options.base_url)
+    cached = options.cache is not None and any(options.cache.glob("*/*.json"))
+    if not cached or _first(KEY_VARIABLES) is not None:
+        _key()
+
+
 def object_schema(**properties: Any) -> dict[str, Any]:
     """The JSON schema of an object with these properties, all of them and no others."""
     return {

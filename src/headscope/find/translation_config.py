@@ -9,7 +9,7 @@ from typing import Annotated
 from headscope import options
 from headscope.data import align
 from headscope.data.align import LlmAligner
-from headscope.data.chat import default_cache
+from headscope.data.chat import check_endpoint, default_cache
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
@@ -77,8 +77,11 @@ class TranslationScore(Resampled):
 def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
     """Raise `InputError` if these pairs cannot be aligned as the configuration asks.
 
-    `MissingExtra` if it asks for an aligner that is not installed.
+    `MissingExtra` if it asks for an aligner that is not installed, and `EndpointError` for an
+    endpoint that cannot be asked.
     """
+    if config.llm is not None:
+        check_endpoint(config.llm, "word alignment by a language model")
     if config.decode != "greedy":
         align.check_aligner(pairs, config.aligner)
     elif config.aligner == "links":

@@ -42,6 +42,7 @@ def draw_heads(
     seed: int = 0,
     avoid: HeadSet | None = None,
     layer_matched: bool = False,
+    watch: Callable[[], object] = bool,
 ) -> list[Draw]:
     """`draws` different random sets of as many heads as `heads` has, none of them among `heads`.
 
@@ -49,7 +50,8 @@ def draw_heads(
     fewer than are needed, all of it is taken and the rest drawn from `avoid`. `layer_matched`
     takes from each layer as many as `heads` has there; where the pool has too few in a layer, the
     rest come from the nearest layers. Draw i is the same however many draws there are. Where fewer
-    sets are possible than asked for, each of them is drawn once.
+    sets are possible than asked for, each of them is drawn once. `watch` is called before every
+    try, and may raise to end the drawing.
 
     Raises `InputError` if there is no head to compare, or fewer than needed are outside `heads`.
     """
@@ -64,13 +66,17 @@ def draw_heads(
             f"leaves {len(outside)} for a control of as many random ones; choose a smaller k"
         )
     pool = outside if avoid is None else outside - avoid
+    spare = outside - pool
     draw = _matched if layer_matched else _free
-    possible, missing = (_matched_choices if layer_matched else _free_choices)(
-        heads, pool, outside - pool
-    )
+    possible, missing = (_matched_choices if layer_matched else _free_choices)(heads, pool, spare)
+
+    def tried(stream: random.Random) -> Iterable[Head]:
+        watch()
+        return draw(heads, pool, spare, stream)
+
     sets = distinct_sets(
         possible,
-        lambda stream: draw(heads, pool, outside - pool, stream),
+        tried,
         draws,
         f"{'layer-matched' if layer_matched else 'random'} heads {seed}",
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 import webbrowser
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
@@ -74,21 +72,24 @@ def explore(config: Explore) -> str:
     """Serve the page until Ctrl-C; `MissingExtra` without the extra `live`."""
     need("starlette", "the explorer", "live")
     need("uvicorn", "the explorer", "live")
-    from headscope.live.server import serve
+    from headscope.live.ending import ending
+    from headscope.live.server import listen, serve
 
-    explorer = explorer_of(config, config.model.load())
-    with tempfile.TemporaryDirectory() as folder:
+    with ending() as end, listen(config.host, config.port) as listening:
+        explorer = explorer_of(config, config.model.load_for())
+        _ = explorer.lm.model  # what the page could not use is told; now the weights are read
 
         def ready(address: str) -> None:
+            end.unfinished, end.code = lambda: explorer.unfinished, 0
             print(f"{address} (Ctrl-C ends it)", flush=True)
             if config.browser:
                 # By a file that only its owner can read: others see what programs are called with.
-                file = Path(folder, "explore.html")
+                file = end.folder / "explore.html"
                 onward = tag("meta", http_equiv="refresh", content=f"0;url={address}")
                 file.write_text(onward, encoding="utf-8")
                 webbrowser.open(file.as_uri())
 
-        serve(explorer, config.host, config.port, config.allow_host, ready)
+        serve(explorer, listening, config.host, config.allow_host, ready)
     return "The page has ended."
 
 

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.data.languages import language_name, parse_direction
@@ -38,6 +39,7 @@ from headscope.lm.prompting import chat_writer
 from headscope.measure.identify import identify, same_language
 from headscope.measure.metrics import sentence_chrf
 from headscope.results.translation import best_sentences
+from headscope.runs import whole
 from headscope.shown.words import arrow
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Explorer:
         gates: gates by name that the page offers.
         examples: prompts to begin with, by title.
         pinned: the head that is looked at first.
+        unfinished: folders of a run that is being saved.
     """
 
     def __init__(
@@ -101,15 +104,19 @@ class Explorer:
         self.lm = lm
         self.sources, self.gates, self.examples = sources, gates or {}, examples
         self.pinned = pinned
+        self.unfinished: set[Path] = set()
         self._directions, self._template = directions, template
         self._chat = chat_writer(lm, chat, template.text)
         self._shares = functools.cache(functools.partial(can_share, lm))
+        self._check: Callable[[], object] = bool
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._readings: OrderedDict[Hashable, Reading | None] = OrderedDict()
 
-    def warm(self) -> None:
-        """Find out beforehand what the first answer would have to wait for."""
-        can_pool(self.lm)
+    def warm(self, stop: Stop = bool) -> None:
+        """Find out beforehand what the first answer would have to wait for; `Stopped` once
+        ``stop`` says that it is not wanted."""
+        with stoppable(self.lm, stop):
+            can_pool(self.lm)
         _ = self.lm.stop_table
         identify(["Guten Tag"])
 
@@ -217,7 +224,7 @@ class Explorer:
         asked = read_asked(body, self.lm.geometry)
         if kind not in ("run", "save"):
             raise InputError(f"there is nothing called {kind!r} to ask")
-        with stoppable(self.lm, stop):
+        with stoppable(self.lm, stop) as self._check:
             if kind == "save":
                 emit({"event": "saved", "run": self._saved(asked)})
                 return
@@ -229,14 +236,15 @@ class Explorer:
         from headscope.studies.functions import function_of
 
         typed, chat = self._typed(asked.wanted)
-        result = function_of("use adapt")(
-            self.lm,
-            gate=asked.gate,
-            prompt=[typed],
-            chat=chat,
-            one_line=not chat,
-            max_new_tokens=asked.new_tokens,
-        )
+        with whole(self.unfinished):
+            result = function_of("use adapt")(
+                self.lm,
+                gate=asked.gate,
+                prompt=[typed],
+                chat=chat,
+                one_line=not chat,
+                max_new_tokens=asked.new_tokens,
+            )
         return str(result.run)
 
     def _run(self, asked: Asked, emit: Emit) -> None:
@@ -357,10 +365,11 @@ class Explorer:
     def _controls(self, asked: Asked, draws: int) -> list[Gate]:
         """Random gates: the numbers of the selected one on as many other heads."""
         changed = asked.gate.changed_heads()
-        drawn = draw_heads(changed, draws, layer_matched=asked.matched)
+        drawn = draw_heads(changed, draws, layer_matched=asked.matched, watch=self._check)
         controls = []
         values = [asked.gate[head] for head in changed]
         for number, draw in enumerate(drawn):
+            self._check()
             # Which of the heads gets which number is random too, for a matched draw in each layer.
             heads = random.Random(f"gates {number}").sample(draw.heads.heads, len(draw.heads))
             if asked.matched:

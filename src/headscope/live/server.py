@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
+import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hmac import compare_digest
 from pathlib import PurePath
@@ -26,10 +29,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headscope.errors import InputError
+from headscope.live.connections import BACKLOG, Connection, Lines
 from headscope.live.explorer import Explorer
 from headscope.live.page import assets, page
 from headscope.live.worker import END, Job, Worker
 from headscope.runs import dump_json
+
+_log = logging.getLogger(__name__)
 
 #: Bytes of a question, at most.
 MOST_BYTES = 1 << 18
@@ -121,7 +127,7 @@ def application(explorer: Explorer, worker: Worker, hosts: Sequence[str], port: 
             except InputError as error:
                 return _error(400, str(error))
             return Response(_message(event) + _message(END), media_type="text/event-stream")
-        return await _computed(worker, kind, body)
+        return await _computed(request, worker, kind, body)
 
     routes = [
         Route("/", shown),
@@ -134,10 +140,10 @@ def application(explorer: Explorer, worker: Worker, hosts: Sequence[str], port: 
     return Guard(Starlette(routes=routes, exception_handlers=missing), hosts, port)
 
 
-async def _computed(worker: Worker, kind: str, body: Any) -> Response:
+async def _computed(request: Request, worker: Worker, kind: str, body: Any) -> Response:
     """The answer as server-sent events; an error before the first of them has a status of its own.
 
-    A browser that goes away ends the computation.
+    A browser that goes away ends the computation, also one that waits for its turn.
     """
     loop, events = asyncio.get_running_loop(), asyncio.Queue[dict[str, Any]]()
 
@@ -147,7 +153,17 @@ async def _computed(worker: Worker, kind: str, body: Any) -> Response:
 
     job = Job(kind, body, emit)
     worker.submit(job)
-    first = await events.get()
+    coming, gone = asyncio.ensure_future(events.get()), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((coming, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        if not coming.done():
+            coming.cancel()
+            worker.drop(job)
+    if coming.cancelled() or not coming.done():
+        return _error(499, "nobody waits for this answer any more")
+    first = coming.result()
     if first["event"] == "error":
         return _error(first["status"], first["error"])
     if first["event"] == "displaced":
@@ -162,9 +178,15 @@ async def _computed(worker: Worker, kind: str, body: Any) -> Response:
                     return
                 event = await events.get()
         finally:
-            job.cancel()
+            worker.drop(job)
 
     return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+async def _gone(request: Request) -> None:
+    """Wait until nobody reads the answer any more."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class _Refused(Exception):
@@ -223,6 +245,10 @@ def _host_name(host: str) -> str | None:
 class _Server(uvicorn.Server):
     """A server whose answers end before it does, so that none of them is cut."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(_told)
+        await super().startup(sockets)
+
     def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
         super().__init__(config)
         self._worker = worker
@@ -232,41 +258,61 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(
-    explorer: Explorer,
-    host: str,
-    port: int,
-    allowed: Sequence[str],
-    ready: Callable[[str], None],
-) -> None:
-    """Serve the page until the process is interrupted.
+def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What went wrong outside an answer, such as no file left for a connection, as one line."""
+    error = context.get("exception")
+    about = None if error is None else (type(error), error, error.__traceback__)
+    _log.error("%s", context["message"], exc_info=about)
 
-    ``ready`` is called with the address, its token included, once it can be opened; port 0 is one
-    that is free. Raises `InputError` if the address cannot be listened at.
-    """
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 is one that is free. `InputError` where none can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(
             f"{host}, port {port} cannot be listened at ({error.strerror}); choose another --port, "
             "0 for a free one"
         ) from error
+
+
+def serve(
+    explorer: Explorer,
+    listening: socket.socket,
+    host: str,
+    allowed: Sequence[str],
+    ready: Callable[[str], None],
+) -> None:
+    """Serve the page at a socket of `listen` until the process is interrupted.
+
+    ``ready`` is called with the address, its token included, once it can be opened.
+    """
     port = listening.getsockname()[1]
     worker = Worker(explorer)
     guard = application(explorer, worker, [*LOOPBACK, host, *allowed], port)
     config = uvicorn.Config(
         guard, log_level="warning", access_log=False, lifespan="off", server_header=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=1, http=Connection, ws="none", backlog=BACKLOG, log_config=None,
     )  # fmt: skip
     # All addresses of this machine: the one that works on it.
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     ready(f"http://{shown}:{port}/?token={guard.token}")
+    server, lines = _Server(config, worker), Lines()
+    loggers = [logging.getLogger(name) for name in ("uvicorn", "asyncio", "headscope")]
+    for logger in loggers:
+        logger.addHandler(lines)
+    # The other signals that end it are uvicorn's own.
+    hangup = getattr(signal, "SIGHUP", None)
+    own = threading.current_thread() is threading.main_thread()
+    if own and hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        signal.signal(hangup, server.handle_exit)
     try:
-        _Server(config, worker).run(sockets=[listening])
+        server.run(sockets=[listening])
     except KeyboardInterrupt:  # how the user ends it
         pass
     finally:
         worker.close()
-        listening.close()
+        for logger in loggers:
+            logger.removeHandler(lines)

@@ -50,7 +50,7 @@ class ExplorerWidget(anywidget.AnyWidget):
         number, kind, body = (message.get(name) for name in ("id", "kind", "body"))
         if kind == "cancel":
             if number in self._jobs:
-                self._jobs[number].cancel()
+                self._worker.drop(self._jobs[number])
             return
 
         def emit(event: Mapping[str, Any]) -> None:

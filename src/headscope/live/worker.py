@@ -5,6 +5,7 @@ What is to be saved displaces nothing and is not displaced.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import Any
@@ -68,6 +69,16 @@ class Worker:
         for each in displaced:
             each.end("displaced")
 
+    def drop(self, job: Job) -> None:
+        """End a question whose answer nobody waits for any more."""
+        with self._changed:
+            waits = job in self._waiting
+            if waits:
+                self._waiting.remove(job)
+        job.cancel()
+        if waits:
+            job.end("displaced")
+
     def close(self) -> None:
         """End the running computation, what waits, and the thread."""
         self.stop()
@@ -85,7 +96,8 @@ class Worker:
             job.end("displaced")
 
     def _work(self) -> None:
-        self._explorer.warm()
+        with contextlib.suppress(Stopped):
+            self._explorer.warm(lambda: self._closed)
         while True:
             with self._changed:
                 self._running = None

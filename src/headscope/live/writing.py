@@ -25,8 +25,9 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def stoppable(lm: LanguageModel, stop: Stop) -> Iterator[None]:
-    """Passes of a model end before any of its layers once ``stop`` says so, by `Stopped`."""
+def stoppable(lm: LanguageModel, stop: Stop) -> Iterator[Callable[..., None]]:
+    """Passes of a model end before any of its layers once ``stop`` says so, by `Stopped`; so does
+    what calls the function that is given."""
 
     def check(*_: Any) -> None:
         if stop():
@@ -34,7 +35,7 @@ def stoppable(lm: LanguageModel, stop: Stop) -> Iterator[None]:
 
     check()
     with hooked(layer.register_forward_pre_hook(check) for layer in lm.decoder_layers):
-        yield
+        yield check
 
 
 def written(

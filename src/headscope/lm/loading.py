@@ -2,12 +2,14 @@
 
 A `WaitingModel` is one whose weights are read when they are first needed. Which heads it has, what
 its configuration and its tokenizer are, and the digest of its weights are known from its files,
-which is all it takes to see that a run is finished already.
+which is all it takes to refuse unusable heads, data or folders, and to see that a run is finished
+already.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import tempfile
@@ -36,7 +38,7 @@ from headscope.lm.gguf import (
     open_gguf,
     sizes_of_read,
 )
-from headscope.lm.hollow import hollow_model, loader_of
+from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
@@ -94,17 +96,79 @@ def load(
         tokenizer: where to take the tokenizer from (a folder, a Hub id or a GGUF file), if not from
             the model itself.
     """
+    way = way_of(
+        str(name), revision, device, dtype, device_map, max_memory=max_memory,
+        offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
+    )  # fmt: skip
+    folder, config, reading, target, settings = (
+        way.folder, way.config, way.tokenizer, way.target, way.settings,
+    )  # fmt: skip
+
+    def prepare(attention: str | None) -> LanguageModel:
+        model = _model(folder, config, str(name), settings, offload_folder, attention)
+        if settings["device_map"] is None and next(model.parameters()).device != target:
+            model.to(target)
+        keep_gradients(model)
+        model.requires_grad_(False)
+        if reading is not None:
+            _check_fits(reading, tokenizer, model, str(name))
+        return LanguageModel.wrap(
+            model, reading, str(name), revision=way.commit, folder=folder, check=check
+        )
+
+    lm = prepare(None)
+    if check and not _shows_its_attention(lm):
+        # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
+        lm = prepare("eager")
+    return lm
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How a model is loaded, as its files and the settings of `load` say.
+
+    Attributes:
+        folder: of its files, or a GGUF file; `commit` of the Hub, or None.
+        config: the configuration of `transformers`; tokenizer: None where there is none.
+        target: the device that it is moved to.
+        settings: what `transformers` is given to load it.
+        plain: whether its dtype and its device are those of its files and settings, with no
+            quantisation and on one device.
+    """
+
+    folder: Path
+    commit: str | None
+    config: Any
+    tokenizer: Any
+    target: torch.device
+    settings: dict[str, Any]
+    plain: bool
+
+
+def way_of(
+    name: str,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str = "auto",
+    device_map: str | Mapping[str, Any] | None = None,
+    *,
+    max_memory: Mapping[int | str, int | str] | None = None,
+    offload_folder: str | os.PathLike[str] | None = None,
+    quantise: str | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> Way:
+    """All that is known of a model before its weights are read; arguments and errors of `load`."""
     dtype_of(dtype, on_cpu=False)  # a wrong name is told before all else
-    folder, commit = resolve(str(name), revision)
-    config = read_config(folder, str(name))
-    check_weights(folder, str(name))
+    folder, commit = resolve(name, revision)
+    config = read_config(folder, name)
+    check_weights(folder, name)
     target = place_of(device, device_map)
     if device_map is None and (max_memory is not None or offload_folder is not None):
         raise InputError(
             "max_memory and offload_folder say how a model is spread over devices; give a "
             "device_map with them, such as auto."
         )
-    reading = tokenizer_of(folder, str(name), tokenizer)
+    reading = tokenizer_of(folder, name, tokenizer)
     on_cpu = target.type == "cpu" if device_map is None else computes_on_cpu(device_map, max_memory)
     wanted = dtype_of(dtype, on_cpu)
     settings: dict[str, Any] = {"dtype": wanted, "device_map": device_map}
@@ -132,23 +196,8 @@ def load(
         # Quantised weights are made where they stay; some cannot be moved.
         settings["device_map"] = {"": str(target)}
 
-    def prepare(attention: str | None) -> LanguageModel:
-        model = _model(folder, config, str(name), settings, offload_folder, attention)
-        if settings["device_map"] is None and next(model.parameters()).device != target:
-            model.to(target)
-        keep_gradients(model)
-        model.requires_grad_(False)
-        if reading is not None:
-            _check_fits(reading, tokenizer, model, str(name))
-        return LanguageModel.wrap(
-            model, reading, str(name), revision=commit, folder=folder, check=check
-        )
-
-    lm = prepare(None)
-    if check and not _shows_its_attention(lm):
-        # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
-        lm = prepare("eager")
-    return lm
+    plain = not (device_map or quantise or carried)
+    return Way(folder, commit, config, reading, target, settings, plain)
 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
@@ -334,12 +383,16 @@ def _not_loaded(
 
 
 class WaitingModel(LanguageModel):
-    """A `LanguageModel` that calls `load` when its model or its modules are first asked for."""
+    """A `LanguageModel` that calls `load` when its model or its modules are first asked for.
+
+    Without a `dtype` its files do not say how it will be loaded; then its configuration, dtype and
+    device are asked of the loaded model, too.
+    """
 
     def __init__(
         self,
         hollow: LanguageModel,
-        dtype: torch.dtype,
+        dtype: torch.dtype | None,
         device: torch.device,
         load: Callable[[], LanguageModel],
     ) -> None:
@@ -356,9 +409,10 @@ class WaitingModel(LanguageModel):
         if loaded.geometry != self.geometry:
             raise InputError(
                 f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} without "
-                "them; name another --out, so that it is loaded at once"
+                "them; load it by headscope.load, and give the model itself to this command's "
+                "function in Python"
             )
-        vars(self).update(model=loaded.model, sites=loaded.sites)
+        vars(self).update(model=loaded.model, sites=loaded.sites, noise=loaded.noise)
         return vars(self)[name]
 
     @property
@@ -367,53 +421,61 @@ class WaitingModel(LanguageModel):
         return "model" in vars(self)
 
     @property
+    def key_value_heads(self) -> tuple[int, ...]:
+        if self.loaded:
+            return super().key_value_heads
+        with without_products():
+            counts: tuple[int, ...] = self._hollow.key_value_heads
+        return counts
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the files still answer for the model."""
+        return not self.loaded and self._dtype is not None
+
+    @property
     def shell(self) -> Any:
-        return self.model if self.loaded else self._hollow.model
+        return self._hollow.model if self._waits else self.model
 
     @property
     def dtype(self) -> torch.dtype:
-        return super().dtype if self.loaded else self._dtype
+        return self._dtype if self._waits else super().dtype
 
     @property
     def device(self) -> torch.device:
-        return super().device if self.loaded else self._device
+        return self._device if self._waits else super().device
 
     @property
     def quantised(self) -> str | None:
-        return super().quantised if self.loaded else None
+        return None if self._waits else super().quantised
 
 
 def waiting_model(
     name: str,
-    revision: str | None,
-    device: str | None,
-    dtype: str,
     load: Callable[[], LanguageModel],
-    tokenizer: str | None = None,
+    **settings: Any,
 ) -> LanguageModel | None:
-    """The model of these settings (see `headscope.load`) without its weights, until `load` is due.
+    """The model that `load` gives, without its weights until these are due; `settings` are those
+    of `headscope.load`, whose errors it raises.
 
-    None where the files alone do not say how it will be loaded: a quantised checkpoint, one whose
-    dtype nothing names, or a model that cannot be built without weights.
+    Of a quantised model, one on several devices, or one whose dtype nothing names, only heads and
+    tokenizer are known without the weights. None for a model that cannot be built without them.
     """
-    folder, commit = resolve(name, revision)
-    config = read_config(folder, name)
-    check_weights(folder, name)
-    target = place_of(device)
-    wanted: Any = dtype_of(dtype, target.type == "cpu")
-    if wanted == "auto":
-        wanted = getattr(config.get_text_config(decoder=True), "dtype", None)
-    if not isinstance(wanted, torch.dtype) or getattr(config, "quantization_config", None):
-        return None
+    way = way_of(name, **settings)
     try:
-        reading = tokenizer_of(folder, name, tokenizer)
-        hollow = hollow_model(name, folder, config, reading, commit)
+        hollow = hollow_model(name, way.folder, way.config, way.tokenizer, way.commit)
     except InputError:
         return None
-    if is_gguf(folder):
-        complete_from_gguf(hollow.model, open_gguf(folder, name))
-    elif (folder / "generation_config.json").is_file():
+    if way.tokenizer is not None:
+        _check_fits(way.tokenizer, settings.get("tokenizer"), hollow.model, name)
+    if is_gguf(way.folder):
+        complete_from_gguf(hollow.model, open_gguf(way.folder, name))
+    elif (way.folder / "generation_config.json").is_file():
         from transformers import GenerationConfig
 
-        hollow.model.generation_config = GenerationConfig.from_pretrained(folder)
-    return WaitingModel(hollow, wanted, target, load)
+        hollow.model.generation_config = GenerationConfig.from_pretrained(way.folder)
+    dtype = way.settings["dtype"]
+    if dtype == "auto":
+        dtype = getattr(way.config.get_text_config(decoder=True), "dtype", None)
+    known = dtype if way.plain and isinstance(dtype, torch.dtype) else None
+    return WaitingModel(hollow, known, way.target, load)

@@ -174,6 +174,11 @@ class LanguageModel:
         return sum(count_of(parameter) for parameter in self.model.parameters())
 
     @property
+    def key_value_heads(self) -> tuple[int, ...]:
+        """Heads of keys and values of each layer; see `headscope.lm.geometry.key_value_heads`."""
+        return geometry.key_value_heads(self)
+
+    @property
     def context_length(self) -> int:
         """Longest row of tokens; `UNBOUNDED` where neither model nor tokenizer sets a bound."""
         config = text_config(self.shell)

@@ -97,7 +97,7 @@ def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
 def _about(choice: ModelChoice) -> tuple[Geometry, str]:
     """The heads of the model, and the digest of its weights where that costs little."""
     if choice.model == POCKET:
-        lm = choice.load()
+        lm = choice.load_for()
         return lm.geometry, lm.digest
     shape = read_shape(choice.model)
     return Geometry.uniform(shape.layers, shape.query_heads), ""

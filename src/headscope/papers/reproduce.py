@@ -13,6 +13,7 @@ from headscope import options
 from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
 from headscope.heads import Geometry
+from headscope.heads.geometry import count_of
 from headscope.papers.paper import (
     Failed,
     Missing,
@@ -115,11 +116,12 @@ def reproduce(
     paper = paper_named(config.paper)
     named = {each.name for each in experiments_named(paper, config.only)}
     with kept_model():
-        lm = config.model.load()
-        model = about_model(lm)
+        lm = config.model.load_for()
 
         def compute(run: Run) -> dict[str, Any]:
             nonlocal lm
+            model = about_model(lm)
+            run.provenance |= model_provenance(lm)
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, *costs_here(lm))
             wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in named))
@@ -148,11 +150,12 @@ def reproduce_all(
 ) -> dict[str, Any]:
     """Run every paper, each below `out` in a folder of its name, and write an index of them."""
     with kept_model():
-        lm = config.model.load()
-        model = about_model(lm)
+        lm = config.model.load_for()
 
         def compute(run: Run) -> dict[str, Any]:
             nonlocal lm
+            model = about_model(lm)
+            run.provenance |= model_provenance(lm)
             del lm
             papers: list[dict[str, Any]] = []
             failed: dict[str, str] = {}
@@ -206,6 +209,8 @@ def _reported(
             f"{config.paper} is not steered by --{foreign[0]}; it takes "
             f"{', '.join(f'--{name}' for name in sorted(known))}"
         )
+    if config.steering.k is not None:
+        count_of(config.steering.k, lm.geometry.total)
     for paper in papers:
         make_plan(paper.experiments, _setting(config, lm.geometry, lm.digest, NOWHERE))
     inputs = model_inputs(lm) | config.data.digests()

@@ -5,7 +5,7 @@ its inputs and the version of headscope. Its completion marker is written last.
 """
 
 from headscope.runs.codec import Record, Result, decode, encode, entry
-from headscope.runs.folder import Elsewhere, Kept, Run, Share, open_run, sharing
+from headscope.runs.folder import Elsewhere, Kept, Run, Share, begins, open_run, sharing, whole
 from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
 from headscope.runs.protocol import Pending, carry_out, carry_out_again
 from headscope.runs.signature import Signature, collect_provenance, configuration
@@ -19,6 +19,7 @@ __all__ = [
     "Run",
     "Share",
     "Signature",
+    "begins",
     "carry_out",
     "carry_out_again",
     "collect_provenance",
@@ -32,4 +33,5 @@ __all__ = [
     "open_run",
     "plain",
     "sharing",
+    "whole",
 ]

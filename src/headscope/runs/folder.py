@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from glob import escape
@@ -41,6 +41,9 @@ RUN, DONE, RESULT, PROVENANCE, LOCK = (
 FORMAT = 1
 
 _log = logging.getLogger(__name__)
+
+#: What a run tells of its making beside what is found, or what gives it when it is due.
+Provenance = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -74,6 +77,32 @@ def sharing(folder: Path, share: Share) -> Iterator[None]:
         yield
     finally:
         _SHARE.reset(before)
+
+
+#: Where `whole` keeps what is begun inside it; None outside.
+_BEGUN: ContextVar[set[Path] | None] = ContextVar("folders begun", default=None)
+
+
+@contextmanager
+def whole(begun: set[Path]) -> Iterator[None]:
+    """Runs begun inside are finished, or their folders are gone afterwards.
+
+    Meanwhile `begun` holds these folders, and what else is said to be of use to them alone.
+    """
+    before = _BEGUN.set(begun)
+    try:
+        yield
+    finally:
+        _BEGUN.reset(before)
+        for folder in begun:
+            shutil.rmtree(folder, ignore_errors=True)
+        begun.clear()
+
+
+def begins(folder: Path) -> None:
+    """Say that a folder is made for a run that is begun inside `whole`, if it is."""
+    if (begun := _BEGUN.get()) is not None:
+        begun.add(folder)
 
 
 @dataclass(eq=False)
@@ -271,6 +300,7 @@ class Run:
                 shutil.rmtree(aside, ignore_errors=True)
                 part.rename(aside)
                 shutil.rmtree(aside, ignore_errors=True)
+        (_BEGUN.get() or set()).clear()
         self.close()
 
     def close(self) -> None:
@@ -343,15 +373,17 @@ def open_run(
     config: Any,
     inputs: Mapping[str, str],
     *,
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Provenance = None,
 ) -> Run:
     """Open the run folder of `command` under `config`, a dataclass or a mapping.
 
     `inputs` maps names (`data`, `model`) to content hashes; `provenance` adds to what
-    `collect_provenance` finds. `out` defaults to `runs/<command>-<hash>`. An empty or missing
-    folder begins a run; an unfinished run of the same configuration continues, a finished one
-    comes back as `finished`. InputError, with the folder untouched, if it holds a run of another
-    configuration or other files, or if another process is working in it.
+    `collect_provenance` finds; a function that gives it is called once the folder is held and
+    there is something to compute, and where it fails, a folder that was not there is gone again.
+    `out` defaults to `runs/<command>-<hash>`. An empty or missing folder begins a run; an
+    unfinished run of the same configuration continues, a finished one comes back as `finished`.
+    InputError, with the folder untouched, if it holds a run of another configuration or other
+    files, or if another process is working in it.
     """
     key = Signature.of(command, config, inputs)
     folder = Path(out) if out is not None else Path("runs") / f"{_slug(command)}-{key.hash}"
@@ -365,11 +397,12 @@ def open_run(
             )
         return Run(folder, key, read_object(folder / PROVENANCE), share=shared[1])
     _check_folder(folder, key)
-    known = collect_provenance(**{"inputs": key.inputs, **(provenance or {})})
     if (folder / DONE).exists():
         return Run(folder, key, read_object(folder / PROVENANCE))
+    if new := not folder.exists():
+        begins(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run = Run(folder, key, known, _lock_folder(folder))
+    run = Run(folder, key, {}, _lock_folder(folder))
     try:
         _check_folder(folder, key)  # another process may have begun or finished a run meanwhile
         if run.finished:
@@ -378,11 +411,17 @@ def open_run(
         for left in folder.rglob(".tmp-*"):  # by a process killed while it wrote
             left.unlink()
         earlier = read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+        more = provenance() if callable(provenance) else provenance or {}
+        known = collect_provenance(**{"inputs": key.inputs, **more})
         run.provenance = {**known, "started": [*earlier.get("started", []), now()]}
         run.write_json(PROVENANCE, run.provenance)
         stored = {"format": FORMAT, "hash": key.hash, "signature": str(key), **key.as_dict()}
         run.write_json(RUN, stored)
     except BaseException:
+        if new:
+            (folder / LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # something was written
+                folder.rmdir()
         run.close()
         raise
     return run

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any, TypeVar, overload
 
 from headscope.runs.codec import Result, decode, encode
-from headscope.runs.folder import Run, open_run, reopen_run
+from headscope.runs.folder import Provenance, Run, open_run, reopen_run
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 
@@ -26,7 +26,7 @@ def carry_out(
     inputs: Mapping[str, str],
     compute: Callable[[Run], Mapping[str, Any]],
     began: float | None = None,
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Provenance = None,
     fills_up: bool = False,
 ) -> dict[str, Any]: ...
 
@@ -39,7 +39,7 @@ def carry_out(
     inputs: Mapping[str, str],
     compute: Callable[[Run], AnyResult],
     began: float | None = None,
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Provenance = None,
     fills_up: bool = False,
     *,
     kind: type[AnyResult],
@@ -53,7 +53,7 @@ def carry_out(
     inputs: Mapping[str, str],
     compute: Callable[[Run], Any],
     began: float | None = None,
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Provenance = None,
     fills_up: bool = False,
     *,
     kind: type[Any] | None = None,

@@ -95,7 +95,7 @@ def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = No
     for pairs in found_on.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     config = replace(config, score=resolved_chat(lm, config.score))
     reference = translations(lm, checked_on, config.score) if apart else Reference()

@@ -29,7 +29,7 @@ from headscope.heads import HeadScores
 from headscope.heads.hub import Artifact
 from headscope.heads.resolve import save_scores
 from headscope.heads.store import write_bytes
-from headscope.runs import Result, file_digest
+from headscope.runs import Result, begins, file_digest
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
 from headscope.studies.models import given_model
 from headscope.studies.registry import study_of
@@ -285,6 +285,7 @@ def _stored_heads(save: Callable[[Path], None]) -> str:
         digests = [file_digest(file) for file in sorted(place.rglob("*")) if file.is_file()]
         target = INPUTS / hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
         if not target.exists():
+            begins(target)
             shutil.move(place, target)
     return str(target)
 

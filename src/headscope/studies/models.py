@@ -86,7 +86,6 @@ class ModelChoice(Settings):
         Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
         """
         from headscope.lm import load
-        from headscope.lm.weights import memory_limits
 
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
@@ -96,17 +95,7 @@ class ModelChoice(Settings):
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
         try:
-            lm = load(
-                self.model,
-                self.revision,
-                self.device,
-                self.dtype,
-                self.device_map,
-                max_memory=memory_limits(self.max_memory) or None,
-                offload_folder=self.offload_folder,
-                quantise=self.quantise,
-                tokenizer=self.tokenizer,
-            )
+            lm = load(self.model, **self._settings())
         except MissingExtra:
             raise
         except InputError as error:
@@ -115,30 +104,35 @@ class ModelChoice(Settings):
             kept[self] = lm
         return lm
 
-    def load_for(self, out: Path | None, execution: Execution | None = None) -> LanguageModel:
-        """The model of a run in the folder `out`, or in one of its own in `runs`.
+    def load_for(self, execution: Execution | None = None) -> LanguageModel:
+        """The model of a run, whose weights are read when they are first needed.
 
-        Where a finished run may hold the answer already, its weights are read when they are first
-        needed: files say all that decides which run it is. `InputError` where the workers of an
+        So heads, data and folders that cannot be used are told before, and a finished run needs no
+        weights: files say all that decides which run it is. `InputError` where the workers of an
         execution cannot load it.
         """
         if execution is not None:
             self._check_workers(execution)
         from headscope.lm.loading import waiting_model
 
-        folders = Path("runs").glob("*") if out is None else [Path(out)]
-        named = ModelChoice(
-            self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
-        )
-        done = any((folder / "DONE.json").exists() for folder in folders)
-        loaded = self in (_KEPT.get() or ()) or self == (_GIVEN.get() or (None,))[0]
-        if self == named and not loaded and done:
-            lm = waiting_model(
-                self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
-            )
+        if self not in (_KEPT.get() or ()) and self != (_GIVEN.get() or (None,))[0]:
+            try:
+                lm = waiting_model(self.model, self.load, **self._settings())
+            except MissingExtra:
+                raise
+            except InputError as error:
+                raise ModelError(str(error)) from error
             if lm is not None:
                 return lm
         return self.load()
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings of `headscope.load` but for the model's name."""
+        from headscope.lm.weights import memory_limits
+
+        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        del given["model"]
+        return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     def _check_workers(self, execution: Execution) -> None:
         execution.check()
@@ -269,6 +263,13 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
     return {"model": lm.name, "weights": lm.digest, **_as_loaded(lm)}
 
 
+def about_loaded(lm: LanguageModel, **known: Any) -> dict[str, Any]:
+    """`model_provenance` of a model whose weights are read now, if they were not before; `known`
+    is added."""
+    _ = lm.model
+    return {**model_provenance(lm), **known}
+
+
 def dtype_name(lm: LanguageModel) -> str:
     """What the model computes in, such as `float32`."""
     return str(lm.dtype).removeprefix("torch.")
@@ -342,10 +343,16 @@ def run_with_model(
 
     signed = {"computed_in": dtype_name(lm), **settings}
     inputs = {**model_inputs(lm), **data}
-    about = {**model_provenance(lm), **known}
     typed: Any = None if kind is dict else kind
     result: AnyResult = carry_out(
-        command, out, signed, inputs, with_model, began, about, kind=typed
+        command,
+        out,
+        signed,
+        inputs,
+        with_model,
+        began,
+        lambda: about_loaded(lm, **known),
+        kind=typed,
     )
     return result
 

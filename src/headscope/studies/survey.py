@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.errors import InputError
+from headscope.errors import InputError, ModelError
 from headscope.find.registry import Method, method
+from headscope.heads.geometry import count_of
 from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
@@ -32,8 +33,10 @@ from headscope.studies.compare.methods import (
 from headscope.studies.models import (
     MODEL_ARGUMENT,
     ModelChoice,
+    about_loaded,
     about_model,
     dtype_name,
+    kept_model,
     model_inputs,
     model_provenance,
 )
@@ -89,7 +92,8 @@ def survey(
     began = time.monotonic()
     known = methods()
     wanted = [method(name, known) for name in dict.fromkeys(config.methods) or known]
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
+    count_of(config.k if config.k is not None else 1, lm.geometry.total)
     chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
     config = replace(config, data=replace(config.data, chat=chat))
     settings = {
@@ -100,10 +104,10 @@ def survey(
     inputs = model_inputs(lm) | data_digests(config.data.places())
 
     def compute(run: Run) -> SurveyResult:
-        nonlocal lm
-        model = decode(ModelFacts, about_model(lm))
-        del lm  # every method loads it by itself
-        rows = [_run(language, config, run.path, progress) for language in wanted]
+        with kept_model():  # loaded by the first method whose data can be used
+            rows = [_run(language, config, run.path, progress) for language in wanted]
+            if any(row.run for row in rows):
+                run.provenance |= about_loaded(lm)
         compared = [str(run.path / str(row.run)) for row in rows if row.compared]
         if len(compared) < 2:
             why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
@@ -116,12 +120,14 @@ def survey(
             run.path / COMPARISON,
         )
         return SurveyResult(
-            model=model, quick=config.quick, runs=tuple(rows), comparison=compared_runs.comparison
+            model=decode(ModelFacts, about_model(lm)),
+            quick=config.quick,
+            runs=tuple(rows),
+            comparison=compared_runs.comparison,
         )
 
-    result = carry_out(
-        COMMAND, out, settings, inputs, compute, began, model_provenance(lm), kind=SurveyResult
-    )
+    about = model_provenance(lm)
+    result = carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=SurveyResult)
     return replace(result, report=str(write_report(str(result.run)).resolve()))
 
 
@@ -134,6 +140,8 @@ def _run(entry: Method, config: Survey, folder: Path, progress: Progress | None)
         return replace(row, why=planned)
     try:
         result = encode(planned(folder / place, progress))
+    except ModelError:
+        raise  # no method could go on
     except InputError as error:
         return replace(row, why=str(error))
     compared = entry.name != "soft-gate"

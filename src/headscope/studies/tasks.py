@@ -109,7 +109,8 @@ class TaskSides:
 def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskSides]:
     """The tasks chosen, by name, in the order named: tasks first, then directions.
 
-    Raises `InputError` if none is named, two have one name, or one cannot be read.
+    Raises `InputError` if none is named, two have one name, one cannot be read, or has too few
+    examples for the shots.
     """
     read: list[TaskSides] = [_task(choice, name, model, seed) for name in choice.task]
     read += _directions(choice, model, seed)
@@ -127,6 +128,8 @@ def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskS
                 f"{sides.test.path}); rename one file"
             )
         named[sides.name] = sides if sides.test.is_translation else _apart(sides, words)
+    for sides in named.values():
+        few_shot(sides.test, sides.pool, choice.shots, seed)  # too few are told here
     return named
 
 

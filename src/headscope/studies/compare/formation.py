@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -61,6 +61,7 @@ from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation import describe_all, write_found_on
 from headscope.studies.models import (
     POCKET,
+    ModelChoice,
     dtype_name,
     model_inputs,
     model_provenance,
@@ -69,6 +70,9 @@ from headscope.studies.models import (
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.study import Study
 from headscope.verify.translation import translate
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 COMMAND = "compare formation"
 CHECKPOINT = "formation checkpoint"
@@ -163,7 +167,9 @@ def formation(
     for pairs in found_on.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    opened, skipped = _open_all(config, out, progress)
+    # Only reading weights tells which checkpoints have to be skipped; else they can wait.
+    first = ModelChoice.load if config.skip_unreadable else ModelChoice.load_for
+    opened, skipped = _open_all(config, first, progress)
     geometry = check_one_geometry(
         (
             (f"checkpoint {checkpoint.checkpoint.name}", checkpoint.geometry)
@@ -192,10 +198,12 @@ def formation(
         for checkpoint in opened
         for what, digest in checkpoint.inputs.items()
     } | pair_inputs(found_on, checked_on)
-    about = {
-        "models": [checkpoint.checkpoint.label for checkpoint in opened],
-        "seed": config.score.seed,
-    }
+
+    def about() -> dict[str, Any]:
+        if not config.skip_unreadable:
+            _open_all(config, ModelChoice.load, progress)
+        labels = [checkpoint.checkpoint.label for checkpoint in opened]
+        return {"models": labels, "seed": config.score.seed}
 
     def compute(run: Run) -> FormationResult:
         measured: list[MeasuredCheckpoint] = []
@@ -294,16 +302,14 @@ def _from_scores(config: Formation, out: Path | None, began: float) -> Formation
 
 
 def _open_all(
-    config: Formation, out: Path | None, progress: Progress | None
+    config: Formation, load: Callable[[ModelChoice], LanguageModel], progress: Progress | None
 ) -> tuple[list[Opened], list[Skipped]]:
-    """Every checkpoint that can be read, and the others with the reason why not."""
+    """Every checkpoint that can be read, by `load`, and the others with the reason why not."""
     opened: list[Opened] = []
     skipped: list[Skipped] = []
-    # A finished run needs no weights; only reading them tells which checkpoints have to be skipped.
-    waits = out is not None and not config.skip_unreadable
     for number, checkpoint in enumerate(config.checkpoints):
         try:
-            lm = checkpoint.model.load_for(out) if waits else checkpoint.model.load()
+            lm = load(checkpoint.model)
         except MissingExtra:
             raise  # a package is missing here, and the checkpoint is not to blame
         except InputError as error:

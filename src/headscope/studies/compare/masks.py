@@ -168,15 +168,13 @@ def _key_heads(
 ) -> tuple[int, ...] | None:
     """Heads of keys and values by layer: of the model named, else as the runs tell, if they do."""
     if config.model is not None:
-        from headscope.lm.geometry import key_value_heads
-
-        lm = config.model.load()
+        lm = config.model.load_for()
         if lm.geometry != geometry:
             raise InputError(
                 f"--model {config.model.model} has {lm.geometry}, but the masks are of a model of "
                 f"{geometry}; name the model that they were learned for"
             )
-        return key_value_heads(lm)
+        return lm.key_value_heads
     stated = {mask.key_heads for mask in masks if mask.key_heads is not None}
     if len(stated) > 1:
         raise InputError(

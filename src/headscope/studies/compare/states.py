@@ -85,12 +85,14 @@ def compare_states(
     The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
     """
     began = time.monotonic()
+    if config.tasks.shots:
+        raise InputError("states are compared in prompts without examples; leave --shots out")
     chosen = read_task_for_mask(
         config.heads, config.tasks, config.model, config.seed, config.allow_overlap
     )
     task = chosen.task
     shown = _shown(task, config.example)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     mask = chosen.mask(lm.geometry)
     samples = _samples(lm, task)

@@ -146,7 +146,7 @@ def find_causal_gating(
     seed = _fit(config, SMALL).seed  # a slip is told before a model is loaded
     tasks = read_tasks(config.task, config.model.model, seed)
     task = training_task(config.task, tasks, seed)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     fit = _fit(config, lm.geometry.total)
     learned = _samples(lm, task, config.instructed)

@@ -143,7 +143,7 @@ def score_languages(
     languages = read_languages(documents, config.model.model, "dev", seed)
     if check:
         check(len(languages))
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     digests = {code: file.digest for code, file in languages.items()}
 
     def compute(run: Run) -> AnyHeadsResult:

@@ -56,7 +56,7 @@ def find_induction(
 ) -> ScoresResult:
     """Score every head and return the command's result; what is done already is kept."""
     data, texts = _texts(config)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     return scores_run(
         COMMAND,
         config,

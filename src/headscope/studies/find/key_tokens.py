@@ -111,7 +111,7 @@ def find_key_tokens(
 
     began = time.monotonic()
     locate_words(config.prompt, config.measure.words)  # a slip is told before a model is loaded
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     chat = uses_chat(lm, config.measure.chat, config.prompt)
     config = replace(config, measure=replace(config.measure, chat=chat))
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)

@@ -73,7 +73,7 @@ def find_by_links(
         raise InputError("several links are compared on reference translations alone")
     ways = config.ways
     directions = checked_directions(config.pairs, config.model.model, config.score, *ways.values())
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, score=resolved_chat(lm, config.score))
 
     def compute(run: Run) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def find_attention_mass(
 ) -> ScoresResult:
     """Score every direction and return the command's result."""
     directions = checked_directions(config.pairs, config.model.model, config.score)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, score=resolved_chat(lm, config.score))
 
     def score(run: Run, steps: Steps | None) -> Scored:

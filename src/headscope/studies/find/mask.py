@@ -146,7 +146,7 @@ def find_mask(
     _check_changes(config)
     tasks = read_tasks(config.task, config.model.model, config.seed)
     task = training_task(config.task, tasks, config.seed)
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     training = preset(config.preset, lm.geometry.total, seed=config.seed, **config.changes)
     rows = answers(lm, task)

@@ -106,7 +106,7 @@ def find_patching(
     if config.model.model == POCKET and config.measure.chat is None:
         # Pocket's prompts are complete; its template would ask for the answer once more.
         config = replace(config, measure=replace(config.measure, chat=False))
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, measure=resolved_chat(lm, config.measure))
     about = {"path": words.path, "digest": words.digest, "examples": len(words.concepts)}
     return scores_run(

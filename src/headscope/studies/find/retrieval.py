@@ -97,7 +97,7 @@ def find_retrieval(
     from headscope.lm.prompting import uses_chat
 
     needles = config.needles.read(config.model.model, config.measure.seed)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     chat = uses_chat(lm, config.measure.chat, config.measure.template)
     config = replace(config, measure=replace(config.measure, chat=chat))
     about = {

@@ -173,7 +173,7 @@ def find_soft_gate(
         config.allow_overlap,
         "test questions are on a context that these heads were found on",
     )
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     usual = default_heads(lm.geometry)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)

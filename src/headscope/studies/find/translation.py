@@ -112,7 +112,7 @@ def find_translation(
 
     began = time.monotonic()
     directions = checked_directions(config.pairs, config.model.model, config.score)
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     config = replace(config, score=resolved_chat(lm, config.score))
 
     def compute(run: Run) -> TranslationResult:

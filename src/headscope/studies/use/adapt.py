@@ -111,7 +111,7 @@ def use_adapt(
         )
     prompts = config.prompts.read()
     data = {"prompts": prompts_digest(prompts)}
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     gates: list[Gate] | None = None
     if config.gates is None:
         adaptation = config.gate.read(lm.geometry)

@@ -147,6 +147,7 @@ def use_export(
     from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
     from headscope.lm.gguf import is_gguf
     from headscope.lm.hollow import hollow_model, without_products
+    from headscope.lm.loading import place_of
     from headscope.use.exporting.card import read_base
     from headscope.use.exporting.checkpoint import bytes_of, check_plain, quantised_by
     from headscope.use.exporting.lora import check_lora
@@ -177,6 +178,7 @@ def use_export(
         raise InputError(
             f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
         )
+    place_of(config.model.device, config.model.device_map)
     reading = tokenizer_of(folder, name, config.model.tokenizer)
     hollow = hollow_model(name, folder, settings, reading, commit)
     adaptation, adaptations = _read_gates(config, hollow)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.estimates import Estimate
 from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
@@ -42,10 +42,10 @@ from headscope.shown.blocks import (
 from headscope.shown.words import between, count, enumeration, fixed, percent
 from headscope.studies.models import (
     ModelChoice,
+    about_loaded,
     about_model,
     dtype_name,
     model_inputs,
-    model_provenance,
     steps_of,
 )
 from headscope.studies.shows import ablation_facts, model_facts, named_places
@@ -140,7 +140,7 @@ def use_rate(
         steps_of(progress, "reading the corpus once"),
         None if out is None else remembered(Path(out) / SURVEY),
     )
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     if not len(heads):
         raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
@@ -213,7 +213,11 @@ def use_rate(
             },
         )
 
-    about = model_provenance(lm)
+    def about() -> dict[str, Any]:
+        need("datatrove", "rating a corpus", "corpus")
+        config.written.check()
+        return about_loaded(lm)
+
     stored: type[RatingResult] = RatedCorpus
     return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=stored)
 

@@ -174,7 +174,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     prompts_of = {code: prompts for code, (_, prompts) in read.items()}
     if config.gate is not None:
         config.gate.check()
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     base = None if config.gate is None else config.gate.read(lm.geometry)
     rows = {
         code: rendered(lm, prompts, config.prompts.chat) for code, prompts in prompts_of.items()

@@ -83,7 +83,7 @@ def verify_attention(
         name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
         for name, sides in tasks.items()
     }
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     prompts = {name: _prompts(lm, sides.test) for name, sides in tasks.items()}

@@ -86,7 +86,7 @@ def verify_families(
         for _, place in places
         for sides in tasks.values()
     ]
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     grouped = families(masks, own)

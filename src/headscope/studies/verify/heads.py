@@ -116,7 +116,7 @@ def verify_heads(
     for pairs in directions.values():
         with naming(pairs.path):
             check_aligner(pairs)
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     removal = resolved_chat(lm, config.removal)
     beside = read_beside(config.beside, lm)
     reference = translations(lm, directions, removal)

@@ -101,7 +101,7 @@ def verify_layers(
     files, reference = set_apart(
         config.documents, config.model.model, removal.seed, files, removal.ablate
     )
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     important = _important(config.heads, list(files), lm)
     documents, left_out = read_rows(lm, files)
     planned = plan_layers(lm.geometry, list(documents), removal.draws, removal.seed)

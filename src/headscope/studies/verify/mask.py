@@ -96,7 +96,7 @@ def verify_mask(
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
     named = masks_by_task(config.masks, tasks)
     leaks = _leaks(config, tasks, named)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]

@@ -156,7 +156,7 @@ def verify_off_target(
     else:
         every = [document for file in files.values() for document in file.documents]
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
     chat = uses_chat(lm, False if plain else config.chat, config.template.text)
     config = replace(config, chat=chat)

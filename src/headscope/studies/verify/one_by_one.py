@@ -172,7 +172,7 @@ def verify_one_by_one(
     directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
     leakage = chosen.leakage if chosen else leakage
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     if directions:
         config = resolved_chat(lm, config)
     elif chosen:

@@ -137,7 +137,7 @@ def verify_perplexity(
     files, reference = set_apart(
         config.documents, config.model.model, removal.seed, files, removal.ablate
     )
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
     ranking = about_rank(*(heads for sets in sized for heads in (sets.chosen, sets.full)))
     pool = Removal(pool=removal.pool, threshold=removal.threshold)

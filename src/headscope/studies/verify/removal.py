@@ -140,7 +140,7 @@ def opened(
     for pairs in directions.values() if linked else ():
         with naming(pairs.path):
             check_aligner(pairs)
-    lm = config.model.load_for(out, config.execution)
+    lm = config.model.load_for(config.execution)
     removal = resolved_chat(lm, config.removal)
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, note = alignment_heads(config.heads, removal, lm)

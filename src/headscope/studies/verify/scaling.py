@@ -133,7 +133,7 @@ def verify_scaling(
         name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
         for name in tasks
     }
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     settings = {

@@ -150,7 +150,7 @@ def verify_summaries(
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
     files, apart = _set_apart(config, files)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     heads = general_heads(config.heads, config.k, lm, config.rank)
     arms = general_arms(heads, config.gate, config.draws, config.seed)
     chat = uses_chat(lm, False if not config.texts.data else config.chat)

@@ -118,7 +118,7 @@ def verify_tasks(
         reference = documents(
             config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
         )
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)

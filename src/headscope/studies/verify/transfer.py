@@ -129,7 +129,7 @@ def verify_transfer(
     reference = Reference()
     if config.ablate == "mean":
         reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
-    lm = config.model.load_for(out)
+    lm = config.model.load_for()
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
     heads = writing_heads(config.heads, config.k, codes, lm)
     if any(part.language == NAMED for part in heads.values()):

@@ -250,6 +250,13 @@ class Written(Settings):
         """How the names of the files end."""
         return ".parquet" if self.format == "parquet" else JSONL_ENDINGS[self.compression]
 
+    def check(self) -> None:
+        """Raise `MissingExtra` where a package for it is not there."""
+        if self.format == "parquet":
+            need("pyarrow", "writing Parquet", "corpus")
+        else:
+            compressed(b"", self.compression)
+
     def encode(
         self, rated: Sequence[tuple[RawRecord, Rated]], example: RawRecord, columns: Columns
     ) -> bytes:
