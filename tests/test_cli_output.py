@@ -135,8 +135,8 @@ def test_the_reminder_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_a_terminal_work_of_one_step_moves_and_its_clock_runs() -> None:
     now, screen = [0.0], io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
-    bars = Progress(*output.columns(), console=console, get_time=lambda: now[0])
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    bars = Progress(*output.columns(80), console=console, get_time=lambda: now[0])
     show = output._Bars(bars)
 
     def drawn() -> str:
@@ -160,8 +160,10 @@ def test_on_a_terminal_work_of_one_step_moves_and_its_clock_runs() -> None:
         ["measuring", "None"],
     ]
     assert "0:01:05" in drawn()
-    show("loading weights", 3_000_000, 4_000_000)
-    assert "3.0 MB/4.0 MB" in drawn()
+    for done in (0, 1_500_000, 3_000_000):
+        show("loading weights", done, 4_000_000)
+        now[0] += 30
+    assert "3.0/4.0 MB" in drawn() and "0:00:20 left" in drawn() and "…" not in drawn()
 
 
 def _recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[int, int]]]:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -109,24 +110,33 @@ def progress() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress as Bars
 
+    console = Console(stderr=True)
     with (
-        Bars(*columns(), console=Console(stderr=True), transient=True) as bars,
+        Bars(*columns(console.width), console=console, transient=True) as bars,
         _showing(_Bars(bars)) as update,
     ):
         yield update
 
 
-def columns() -> list[Any]:
-    """What stands in the line of a task."""
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+def columns(width: int) -> list[Any]:
+    """What stands in the line of a task, on a terminal of so many characters."""
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+    from rich.text import Text
+
+    class Clock(ProgressColumn):
+        """The time that is left, or has passed where nothing is known of what is left."""
+
+        def render(self, task: Task) -> Text:
+            left = None if task.finished or task.total is None else task.time_remaining
+            seconds = timedelta(seconds=int((task.elapsed or 0) if left is None else left))
+            return Text(f"{seconds}{'' if left is None else ' left'}", style="progress.elapsed")
 
     return [
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(max(4, min(40, width - 70))),  # the rest has 70 with a title of 30
         TextColumn("{task.fields[amount]}"),
         TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        Clock(),
     ]
 
 
@@ -154,7 +164,7 @@ class _Bars:
             self._tasks[title],
             completed=done,
             total=total if known or done >= total else None,
-            amount=f"{_amount(title, done)}/{_amount(title, total)}" if known else "",
+            amount=_share(title, done, total) if known else "",
             rate=rate,
         )
         ended = all(self._task(task).finished for task in self._tasks.values())
@@ -205,6 +215,13 @@ class _Clock:
     def since(self, title: str) -> float:
         """Seconds since the first report."""
         return time.monotonic() - self._first[title][0]
+
+
+def _share(title: str, done: int, total: int) -> str:
+    """How much of how much, with one unit where it is the same."""
+    done_text, total_text = _amount(title, done), _amount(title, total)
+    number, _, unit = done_text.partition(" ")
+    return f"{number if total_text.endswith(f' {unit}') else done_text}/{total_text}"
 
 
 def _amount(title: str, count: float) -> str:
