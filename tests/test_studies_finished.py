@@ -209,6 +209,7 @@ def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None
     with torch.no_grad():
         assert torch.equal(waiting.model(ids).logits, real.model(ids).logits)
     assert waiting.loaded and waiting.sites == real.sites and waiting.shell is real.model
+    assert waiting.noise is real.noise
 
 
 def test_a_model_that_shows_other_heads_with_its_weights_is_refused(tmp_path: Path) -> None:

@@ -440,7 +440,7 @@ def test_only_a_plain_translation_ends_at_a_line_break(
 ) -> None:
     lm = load(str(place / "model"))
     monkeypatch.setattr(lm.tokenizer, "chat_template", "{{ messages[0]['content'] }}")
-    monkeypatch.setattr(ModelChoice, "load", lambda self: lm)
+    monkeypatch.setattr(ModelChoice, "load_for", lambda self, *_: lm)
     asked: list[tuple[bool, bool]] = []
 
     def generate(_: Any, prompts: Any, how: Any, *__: Any, special: bool, **___: Any) -> Any:

@@ -56,6 +56,9 @@ class Connection(H11Protocol):
         elif self._due is None:
             self._due = self.loop.call_later(PATIENCE, self._late)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        _log.warning("an upgrade to another protocol was not granted")
+
     def shutdown(self) -> None:
         try:
             super().shutdown()
