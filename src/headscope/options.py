@@ -205,6 +205,11 @@ Chat = Annotated[
         flag="--chat/--no-chat",
     ),
 ]
+SYSTEM = Option(
+    "The system message of prompts that go through the chat template, or none to leave out the "
+    "one that the template writes by itself.",
+    metavar="TEXT|none",
+)
 Shots = Annotated[int, Option("Examples put before each input or sentence.", min=0)]
 ShotsData = Annotated[
     tuple[str, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import itertools
@@ -59,6 +60,8 @@ class LanguageModel:
             was wrapped.
         noise: how far repeated passes over the same tokens lie apart, from the self-check; None
             without one.
+        system: the system message of prompts that go through the chat template; "" for none, None
+            for what the template has; see `with_system`.
     """
 
     model: Any
@@ -69,6 +72,7 @@ class LanguageModel:
     revision: str | None = None
     folder: Path | None = None
     noise: Noise | None = None
+    system: str | None = None
 
     @classmethod
     def wrap(
@@ -111,6 +115,12 @@ class LanguageModel:
                 "LanguageModel.wrap(model, tokenizer)."
             )
         return self.tokenizer_or_none
+
+    def with_system(self, system: str | None) -> LanguageModel:
+        """The same model, whose chat template is given this system message (see `ChatWriter`)."""
+        other = copy.copy(self)
+        vars(other)["system"] = system
+        return other
 
     @property
     def shell(self) -> Any:

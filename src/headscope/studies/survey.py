@@ -30,12 +30,13 @@ from headscope.studies.compare.methods import (
     show_methods,
 )
 from headscope.studies.models import (
-    MODEL_ARGUMENT,
+    PROMPTED_ARGUMENT,
     ModelChoice,
     about_model,
     dtype_name,
     model_inputs,
     model_provenance,
+    template_inputs,
 )
 from headscope.studies.named_data import data_digests
 from headscope.studies.registry import COMMANDS, methods, study_of
@@ -57,7 +58,7 @@ class Survey(Settings):
     The bundled model brings data for all of them. Writes report.html into the run folder.
     """
 
-    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED_ARGUMENT] = field(default_factory=ModelChoice)
     data: SurveyData = field(default_factory=SurveyData)
     methods: Annotated[
         tuple[str, ...],
@@ -98,6 +99,7 @@ def survey(
         "computed_in": dtype_name(lm),
     }
     inputs = model_inputs(lm) | data_digests(config.data.places())
+    inputs |= template_inputs(lm) if chat else {}
 
     def compute(run: Run) -> SurveyResult:
         nonlocal lm

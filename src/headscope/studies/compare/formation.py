@@ -65,6 +65,7 @@ from headscope.studies.models import (
     model_inputs,
     model_provenance,
     resolved_chat,
+    template_inputs,
 )
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.study import Study
@@ -311,6 +312,7 @@ def _open_all(
         else:
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm) | {"chat": str(chat)}
+            inputs |= template_inputs(lm) if chat else {}
             opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
             del lm
             gc.collect()

@@ -33,7 +33,7 @@ from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Tab
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.masked_tasks import read_task_for_mask
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
@@ -65,7 +65,7 @@ class CompareStates(Settings):
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
     example: options.Example = None
     # Shuffled masks of the same size, over all heads and layer by layer each.

@@ -71,7 +71,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import between, count, percent, signed
 from headscope.studies.leakage import FOUND_ON, count_leakage
-from headscope.studies.models import POCKET, ModelChoice, run_with_model, steps_of
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
@@ -128,7 +128,7 @@ class FindSoftGate(Settings):
             typed=str,
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
     template: Annotated[
         TemplateField[QuestionTemplate],

@@ -31,7 +31,7 @@ from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import between, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.models import ModelChoice, resolved_chat
+from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
     few_caution,
@@ -69,7 +69,7 @@ class VerifyHeads(Settings):
     change is a lower bound of a head's effect.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     # How translations are prompted.
     removal: Annotated[

@@ -31,7 +31,7 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, check_leakage
-from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
@@ -91,7 +91,7 @@ class VerifyOffTarget(Settings):
     # reference texts do, not their place.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     ask: Annotated[Ask, Option("Translate into the language, or continue documents in it.")] = (
         "translate"
     )
