@@ -102,6 +102,8 @@ class LanguageModel:
                 f"{type(model).__name__} is an encoder-decoder; headscope needs a decoder "
                 "language model such as Llama, Qwen or GPT-2."
             )
+        if tokenizer is not None:
+            tokens.check_tokenizer(tokenizer)
         refuse_wrong_layers(model)
         lm = cls(model, tokenizer, *geometry.probe(model, tokenizer), name, revision, folder)
         return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
@@ -246,6 +248,7 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
+    @tokens.by_tokenizer
     def encode(self, text: str, special: bool = True, most: int | None = None) -> list[int]:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
         them twice; without ``special`` none are added to those that the text holds. With ``most``

@@ -19,10 +19,11 @@ from functools import lru_cache, wraps
 from math import prod
 from typing import Any, TypeVar
 
-from jinja2 import TemplateError
 from jinja2.compiler import CodeGenerator, operators
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from headscope.errors import clause
 
 Made = TypeVar("Made")
 
@@ -114,16 +115,6 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: boo
     if len(_ADDRESS.findall(rendering.text)) > len(_ADDRESS.findall(str(given))):
         raise Unrenderable("it writes the address of an object, which is another in every run")
     return rendering
-
-
-def clause(error: BaseException) -> str:
-    """What an error of a stranger's program says, in one short line, with the name of its type."""
-    lines = str(error).strip().splitlines()
-    said = "".join(char if char.isprintable() else " " for char in (lines or [""])[0])[:200]
-    said = said.rstrip(". ")
-    if isinstance(error, TemplateError | TypeError | ValueError) and said:
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def within(seconds: float, work: Callable[[], Made]) -> Made:

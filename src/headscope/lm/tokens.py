@@ -8,18 +8,20 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, clause, foreign
 
 Spans = NDArray[np.int64]
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 #: How SentencePiece writes a space.
 _SPACE = "▁"
@@ -35,6 +37,37 @@ _CORRECT = "correct it, or use plain prompts (--no-chat)"
 _CLOSINGS: WeakKeyDictionary[Any, tuple[str, str, str]] = WeakKeyDictionary()
 
 
+def by_tokenizer(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """A function whose first argument is a tokenizer, or has one; what that raises is `InputError`.
+
+    A tokenizer may raise anything, from a bare `Exception` to a panic of its Rust part.
+    """
+
+    @functools.wraps(function)
+    def guarded(*args: Given.args, **kwargs: Given.kwargs) -> Made:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if not foreign(error):
+                raise
+            first: Any = args[0]
+            tokenizer = getattr(first, "tokenizer_or_none", first)
+            name = getattr(tokenizer, "name_or_path", None)
+            which = f" of {name}" if isinstance(name, str) and name else ""
+            raise InputError(
+                f"the tokenizer{which} ({type(tokenizer).__name__}) cannot be used "
+                f"({clause(error)}); save it again, or name another by --tokenizer"
+            ) from error
+
+    return guarded
+
+
+@by_tokenizer
+def check_tokenizer(tokenizer: Any) -> None:
+    """Raises `InputError` for a tokenizer that does not know its own vocabulary."""
+    _ = len(tokenizer), getattr(tokenizer, "all_special_ids", None)
+
+
 @dataclass(frozen=True)
 class Encoded:
     """A text as tokens: `ids`, and for each the half-open character span it covers, (T, 2).
@@ -47,6 +80,7 @@ class Encoded:
     spans: Spans
 
 
+@by_tokenizer
 def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
 
@@ -74,6 +108,7 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return Encoded(tuple(ids), np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
+@by_tokenizer
 def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
     """The part of a text's tokens without a special token added to one that the text brings."""
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -113,6 +148,7 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return tokens
 
 
+@by_tokenizer
 def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
     """The text of generated tokens, and the characters each of them adds to it, (n, 2).
 
@@ -154,6 +190,7 @@ def agreement(a: str, b: str) -> int:
     return next(unlike, min(len(a), len(b)))
 
 
+@by_tokenizer
 def special_tokens(tokenizer: Any) -> dict[int, str]:
     """The special tokens of a tokenizer, by id."""
     named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
@@ -345,6 +382,7 @@ def render_conversation(
         ) from error
 
 
+@by_tokenizer
 def end_of_turn(tokenizer: Any) -> int | None:
     """The special token by which the chat template ends an answer, if it has one.
 
