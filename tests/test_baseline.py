@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import find_helpers
+from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
 from headscope.data.pairs import write_pairs
 from headscope.errors import Caution, InputError
 from headscope.find.translation_config import TranslationScore
-from headscope.measure.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.measure.baseline import (
     Rules,
     answers_right,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope import options
+from headscope.answers import preambles
 from headscope.errors import InputError, MissingExtra
 from headscope.estimates import Baseline, Estimate, Example
-from headscope.measure.answers import preambles
 from headscope.measure.identify import identify, off_targets, same_language
 from headscope.measure.intervals import bootstrap_difference, wilson_interval
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
@@ -67,7 +67,7 @@ def translates(
 
     Where most of the references, or of the sources, are in another language than they should be,
     the data are at fault, and nothing is said of the model. Outputs with a preamble are counted
-    (see `headscope.measure.answers`); chrF++ is that of the whole outputs.
+    (see `headscope.answers`); chrF++ is that of the whole outputs.
     """
     ours, copied = chrf(outputs, references), chrf(sources, references)
     gain = bootstrap_difference(ours.statistics, copied.statistics, chrf_from_statistics, seed=seed)

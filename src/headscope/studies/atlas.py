@@ -194,6 +194,7 @@ def _check(
         seed=config.score.seed,
         template=config.score.template,
         chat=config.score.chat,
+        answer_only=config.score.answer_only,
         max_new_tokens=config.score.max_new_tokens,
         batch_tokens=config.score.batch_tokens,
     )

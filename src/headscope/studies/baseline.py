@@ -14,7 +14,7 @@ from headscope.measure.baseline import Rules, answers_right, translates
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
 from headscope.shown.words import enumeration
-from headscope.verify.translation.conditions import Translating, continuations
+from headscope.verify.translation.conditions import Translating, answers_of, continuations
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -54,9 +54,11 @@ def check_translations(
         }
         made = continuations(lm, list(few.values()), settings)
         for (name, pairs), outputs in zip(few.items(), made, strict=True):
+            texts = [output.text for output in outputs]
+            answers = answers_of(pairs, texts) if settings.answer_only else texts
             rows = [
-                (pair.source, pair.target, output.text, output.stop == "length")
-                for pair, output in zip(pairs.pairs, outputs, strict=True)
+                (pair.source, pair.target, answer, output.stop == "length", output.text)
+                for pair, answer, output in zip(pairs.pairs, answers, outputs, strict=True)
             ]
             languages = [pairs.target_language, pairs.source_language]
             run.append_part("baseline", name, [languages, rows])
@@ -75,7 +77,8 @@ def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> Works:
     """Judge what `check_translations` kept in `run`; as it returns and warns."""
     judged = {}
     for name, (languages, rows) in run.read_part("baseline").items():
-        sources, targets, texts, cut = zip(*rows, strict=True)
+        # Where answers alone count, the whole outputs stand behind them.
+        sources, targets, texts, cut, *_ = zip(*rows, strict=True)
         # Runs from before know the target's language alone.
         target, source = (languages, None) if isinstance(languages, str) else languages
         try:
@@ -100,7 +103,7 @@ def check_tasks(
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
     from headscope.verify.masks.asking import Asking, Masking, ask, asked
-    from headscope.verify.masks.evidence import first_line, right
+    from headscope.verify.masks.evidence import right, translations_in
 
     judged = {}
     for name, sides in tasks.items():
@@ -118,7 +121,7 @@ def check_tasks(
         inputs = [example.input for example in task.examples]
         references = [example.output for example in task.examples]
         if task.language is not None and task.is_translation:
-            lines = [first_line(text) for text in best]
+            lines = translations_in(task, best)
             cut = made[-1].cut
             judged[name] = translates(
                 inputs,

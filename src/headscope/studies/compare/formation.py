@@ -382,6 +382,7 @@ def _measure(
                 config.score.chat,
                 config.score.max_new_tokens,
                 config.score.batch_tokens,
+                config.score.answer_only,
             )
             own.append_part("outputs", "all", outputs)
         works: Works | dict[str, Any] = {}

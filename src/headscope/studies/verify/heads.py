@@ -78,6 +78,7 @@ class VerifyHeads(Settings):
             without=(
                 "gates",
                 "measure",
+                "answer_only",
                 "draws",
                 "layer_matched",
                 "pool",

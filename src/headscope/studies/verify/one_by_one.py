@@ -26,7 +26,7 @@ from headscope.progress import Progress, further
 from headscope.results.common import Checked
 from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, MadeBy, Nested, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_tasks, check_translations
 from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import TaskForMask, mask_result
@@ -137,6 +137,8 @@ class OneByOne(Settings):
     )
     # Of prompts of sentence pairs: a task says so itself, and a `prompt` stays as it is.
     chat: options.Chat = None
+    # Of the check of the original model; texts are shown whole.
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     text: Annotated[bool, Option("Generate the text at every step.", flag="--text/--no-text")] = (
         True
     )

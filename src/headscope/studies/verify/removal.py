@@ -295,7 +295,7 @@ def removal_run(
         labels = [condition.label for condition in wanted]
         made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
         table = {
-            name: Translations.of(pairs, [texts[at] for texts in made])
+            name: Translations.of(pairs, [texts[at] for texts in made], bool(config.answer_only))
             for at, (name, pairs) in enumerate(directions.items())
         }
         run.write_jsonl("outputs.jsonl", output_rows(labels, table))
