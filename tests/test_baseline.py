@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import find_helpers
+from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
 from headscope.data.pairs import write_pairs
 from headscope.errors import Caution, InputError
@@ -25,6 +26,7 @@ from headscope.measure.baseline import (
     choices_above_chance,
     translates,
 )
+from headscope.measure.metrics import chrf
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice
@@ -59,6 +61,87 @@ def test_empty_and_cut_outputs_count_once(empty: int, cut: int) -> None:
     assert judged.counts["empty_or_cut"] == max(empty, cut)
     told = any("empty or cut off" in reason for reason in judged.reasons)
     assert told == (max(empty, cut) > 8)
+
+
+def test_too_few_to_tell_is_not_cannot() -> None:
+    # One of two sentences is the same in both languages, so the interval reaches down to zero.
+    few = ["Anton.", TARGETS[1]]
+    judged = translates(["Anton.", SOURCES[1]], few, few, [False] * 2, "de")
+    assert judged.counts["gain"]["low"] <= 0 < judged.counts["gain"]["value"]
+    assert judged.works is None and "too few to tell" in judged.reasons[0]
+    # As many as are enough decide: half of them names, half not translated.
+    wrong = translates(SOURCES[:8], TARGETS[:8], SOURCES[:8], [False] * 8, "de")
+    assert wrong.works is False and not any("too few" in reason for reason in wrong.reasons)
+    # Worse than the copies for certain, on two.
+    worse = translates(TARGETS[:2], TARGETS[:2], ["x", "y"], [False] * 2, "de")
+    assert worse.counts["gain"]["high"] < 0 and worse.works is False
+    single = translates(SOURCES[:1], TARGETS[:1], TARGETS[:1], [False], "de")
+    assert single.works is None
+    assert single.counts["gain"] == {
+        "value": pytest.approx(single.counts["chrf"] - single.counts["chrf_of_copies"]),
+        "low": None,
+        "high": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("sources", "references", "fault", "fix"),
+    [
+        (TARGETS, SOURCES, ["references", "sources"], "--pair de-en"),
+        (SOURCES, SOURCES, ["references"], "correct --pair"),
+        (TARGETS, TARGETS, ["sources"], "correct --pair"),
+    ],
+)
+def test_data_of_another_language_are_at_fault_and_not_the_model(
+    sources: list[str], references: list[str], fault: list[str], fix: str
+) -> None:
+    judged = translates(sources, references, TARGETS, NEVER, "de", source_language="en")
+    assert judged.works is None and judged.counts["data_at_fault"] is True
+    assert [
+        what for what in ("references", "sources") if f" {what} are not" in str(judged.reasons)
+    ] == fault
+    assert fix in judged.reasons[-1]
+    right = translates(SOURCES, TARGETS, TARGETS, NEVER, "de", source_language="en")
+    assert right.works and "data_at_fault" not in right.counts
+
+
+def test_preambles_are_counted_and_change_no_score() -> None:
+    said = ["Hier ist die Übersetzung:\n\n" + target for target in TARGETS[:4]]
+    outputs = [*said, f"\u201e{TARGETS[4]}\u201c", *TARGETS[5:]]
+    judged = translates(SOURCES, TARGETS, outputs, NEVER, "de")
+    assert judged.counts["preamble"] == 5
+    assert judged.counts["preamble_kinds"] == [LINE, QUOTES]
+    assert judged.counts["chrf"] == pytest.approx(chrf(outputs, TARGETS).value)
+    assert "preamble" not in translates(SOURCES, TARGETS, TARGETS, NEVER, "de").counts
+
+
+@pytest.mark.parametrize(
+    ("output", "source", "answer"),
+    [
+        ('Aquí tienes la traducción al español:\n\n"El perro."', "The dog.", "El perro."),
+        ("El perro ve la casa.", "The dog sees the house.", "El perro ve la casa."),
+        ("这是翻译：\n狗看见房子。", "The dog sees the house.", "狗看见房子。"),
+        ("「犬は家を見る。」", "The dog sees the house.", "犬は家を見る。"),
+        ("**Translation:** El perro", "The dog", "El perro"),
+        ("**Translation**: El perro", "The dog", "El perro"),
+        ("```text\nEl perro\n```", "The dog", "El perro"),
+        ("Here it is:\n```\nEl perro\n```\nNote: x", "The dog", "El perro"),
+        ("Sure!\nHere it is:\nEl perro", "The dog", "El perro"),
+        ("El perro.\n\nNote: literal.", "The dog.", "El perro."),
+        ("Er sagte:", "He said:", "Er sagte:"),
+        ("Übersetzung:\nEr sagte:", "He said:", "Er sagte:"),
+        ('"Ja", sagte er, "nein"', "Yes, he said, no", '"Ja", sagte er, "nein"'),
+        ('"Ja"', '"Yes"', '"Ja"'),
+        ("**El perro**", "The dog", "El perro"),
+        ("'It's here'", "Hier ist es", "It's here"),
+        ("Eins\nZwei", "One\nTwo", "Eins\nZwei"),
+        ("", "The dog", ""),
+    ],
+)
+def test_the_answer_in_an_output(output: str, source: str, answer: str) -> None:
+    start, end = answer_span(output, source)
+    assert output[start:end] == answer == answer_of(output, source)
+    assert answer_of(answer, source) == answer
 
 
 def test_a_language_nobody_can_tell_is_no_reason() -> None:
@@ -150,7 +233,7 @@ CHECKED = {
     "verify tasks --task {folder}/small.yaml --heads 0.0 --draws 1": "small",
     f"verify heads {ON_PAIRS}": "en-de",
     f"verify one-by-one --heads 0.0 --max-new-tokens 3 {ON_PAIRS}": "en-de",
-    "compare formation {folder}/first {model} --pair en-de --data {pairs} --check 2": "en-de",
+    "compare formation {folder}/first {model} --pair en-de --data {pairs} --check 6": "en-de",
     f"verify mask {ON_MASKS}": "en-de",
     f"verify scaling {ON_MASKS} --alpha 0 --alpha 1": "en-de",
     f"verify families --heads other={{mask}} {ON_MASKS}": "en-de",

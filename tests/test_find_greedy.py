@@ -394,3 +394,48 @@ def test_peaks_take_16_bits_where_the_text_allows(largest: int, bits: int) -> No
     # As older runs hold them.
     older = capture._unpack(packed | {"peaks": peaks})[3]
     np.testing.assert_array_equal(older.peaks, peaks)
+
+
+# Answers alone
+
+
+PREAMBLE = "Here is the translation:\n\n"
+
+
+def _said(lm: LanguageModel, texts: list[str]) -> list[capture.Captured]:
+    """Outputs with these texts, with peaks that no test looks at."""
+    made = []
+    for text in texts:
+        ids = tuple(lm.encode(text, special=False))
+        peaks = np.full((len(ids), *lm.geometry.shape), -1, dtype=np.int32)
+        made.append(capture.Captured(peaks, ids))
+    return made
+
+
+def test_the_answer_in_an_output_is_what_is_aligned(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = find_helpers.pairs("en-de", 4)
+    plain = [pair.target for pair in pairs.pairs]
+    found = {}
+    for name, texts, only in (
+        ("plain", plain, None),
+        ("wrapped", [f'{PREAMBLE}"{text}"\n\nNote: literal.' for text in plain], True),
+    ):
+        monkeypatch.setattr(
+            "headscope.find.alignment.capture_greedy", lambda *_, t=texts: _said(lm, t)
+        )
+        config = TranslationScore(decode="greedy", answer_only=only)
+        found[name] = decoded(lm, pairs, config, NOWHERE)
+    for own, whole, text, captured in zip(
+        found["plain"][0], found["wrapped"][0], plain, found["wrapped"][1], strict=True
+    ):
+        assert own.text == whole.text == text and own.links == whole.links
+        # Every token of the answer stands where its characters are, and no other has any.
+        pieces = [lm.tokenizer.decode([token]) for token in captured.output_ids]
+        places = [slice(*span) for span in whole.spans]
+        assert all(text[place] in piece for piece, place in zip(pieces, places, strict=True))
+        assert "".join(text[place] for place in places).split() == "".join(text.split()).split()
+        assert whole.target.any(axis=0).all() and own.target.any(axis=0).all()
+        inside = [piece for piece, row in zip(pieces, whole.target, strict=True) if row.any()]
+        assert "translation" not in "".join(inside) and "literal" not in "".join(inside)

@@ -12,12 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import find_helpers
 import lm_helpers
 from headscope.errors import Caution, InputError
 from headscope.heads import Head, HeadSet
 from headscope.lm.batching import Batch, collate
 from headscope.lm.generation import GenerateConfig, RowStop, generate
 from headscope.lm.generation.pool import can_pool
+from headscope.lm.generation.texts import generation_of
 from headscope.lm.hooks import hooked
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
@@ -524,3 +526,27 @@ def test_what_cannot_be_asked_is_refused() -> None:
     bare = lm_helpers.wrapped("llama")
     with pytest.raises(InputError, match="which no token predicts"):
         encode_answers(bare, [""], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "one_line", "after_preamble"),
+    [
+        ("Der Hund\nmore", "Der Hund", "Der Hund"),
+        ("Here it is:\n\nDer Hund\nmore", "Here it is:", "Here it is:\n\nDer Hund"),
+        ("**Answer:**\nDer Hund\nmore", "**Answer:**", "**Answer:**\nDer Hund"),
+        ("# Answer:\nDer Hund\nmore", "# Answer:", "# Answer:\nDer Hund"),
+        ("\n\nOf: dog\nmore", "Of: dog", "Of: dog"),
+    ],
+)
+def test_an_output_goes_past_a_line_that_comes_before_the_answer(
+    text: str, one_line: str, after_preamble: str
+) -> None:
+    lm = find_helpers.wrapped("qwen3")
+    ids = lm.encode(text, special=False)
+    for stop, expected in ((True, one_line), ("after preamble", after_preamble)):
+        made = generation_of(lm, [0], ids, stop)
+        assert made.text.rstrip() == expected and made.stop == "newline"
+        # Row by row, while it is written, as in the whole afterwards.
+        rows = RowStop(lm.stop_table, stop, [len(ids)], torch.device("cpu"))
+        ended = [bool(rows(torch.tensor([ids[: at + 1]]))[0]) for at in range(len(ids))]
+        assert ended.index(True) + 1 == len(made.output_ids)

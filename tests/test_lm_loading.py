@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from headscope.errors import InputError, MissingExtra
 from headscope.lm import loading
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
+from headscope.lm.tokens import encode
 from lm_helpers import VARIED, build, logits, sample_batch, saved, tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -404,3 +406,107 @@ def test_a_tokenizer_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="its vocabulary is empty"):
         load(tmp_path)
+
+
+# Tokenizers that raise
+
+
+def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        settings = json.loads(file.read_text("utf-8"))
+        change(settings)
+        file.write_text(json.dumps(settings), "utf-8")
+
+    return edit
+
+
+def _written(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text, "utf-8") and None
+
+
+def _words(settings: dict[str, Any]) -> None:
+    # A bare Exception of tokenizers at the first word that is not known.
+    settings["model"] = {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1}, "unk_token": "[none]"}
+    settings["added_tokens"] = settings["post_processor"] = None
+    settings["added_tokens"] = []
+
+
+def _pieces(settings: dict[str, Any]) -> None:
+    settings["model"] = {"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": None}
+    settings |= {"added_tokens": [], "post_processor": None, "pre_tokenizer": None}
+
+
+def _lacking(settings: dict[str, Any]) -> None:
+    settings["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "[gone]", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [],
+        "special_tokens": {},
+    }
+
+
+HOSTILE_FILES: dict[str, Callable[[Path], None]] = {
+    "no JSON": _written("tokenizer.json", "{"),
+    "empty": _written("tokenizer.json", "{}"),
+    "a list": _written("tokenizer.json", "[]"),
+    "nested": _written("tokenizer.json", "[" * 100_000),
+    "no settings": _written("tokenizer_config.json", "nothing"),
+    "settings are a list": _written("tokenizer_config.json", "[1]"),
+    "unknown word": _changed(_words),
+    "unknown piece": _changed(_pieces),
+    "lacking special token": _changed(_lacking),
+    "unknown model": _changed(lambda s: s.update(model={"type": "NoSuch"})),
+    "unknown merge": _changed(lambda s: s["model"].update(merges=[["never", "seen"]])),
+    "bad expression": _changed(
+        lambda s: s.update(normalizer={"type": "Replace", "pattern": {"Regex": "("}, "content": ""})
+    ),
+    "damaged character map": _changed(
+        lambda s: s.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA////"})
+    ),
+    "unknown decoder": _changed(lambda s: s.update(decoder={"type": "NoSuch"})),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_FILES)
+def test_a_tokenizer_that_fails_is_one_sentence(tmp_path: Path, name: str) -> None:
+    HOSTILE_FILES[name](saved(tmp_path))
+    with pytest.raises(InputError) as refused:
+        lm = load(str(tmp_path))
+        lm.encode("What no tokenizer knows: żółć 你好")
+    said = str(refused.value)
+    assert "tokenizer" in said and len(said.splitlines()) == 1 and len(said) < 600
+
+
+class _Raises:
+    """A tokenizer of a user's own, of which one part raises."""
+
+    def __init__(self, part: str, error: BaseException) -> None:
+        self._part, self._error, self._own = part, error, tokenizer()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._part:
+            raise self._error
+        return getattr(self._own, name)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._part == "()":
+            raise self._error
+        return self._own(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "error", [Exception("bare"), KeyError("x"), RecursionError(), MemoryError(), OverflowError("o")]
+)
+@pytest.mark.parametrize("part", ["()", "convert_ids_to_tokens", "all_special_ids"])
+def test_whatever_a_users_tokenizer_raises_is_one_sentence(part: str, error: Exception) -> None:
+    model = build("llama")
+    with pytest.raises(InputError, match="tokenizer"):
+        lm = LanguageModel.wrap(model, _Raises(part, error), check=False)
+        encode(lm.tokenizer, "a text")

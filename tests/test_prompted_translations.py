@@ -23,12 +23,13 @@ from headscope.find.alignment import prompts_of
 from headscope.find.needles import Retrieval, hide
 from headscope.find.translation import translation_score
 from headscope.find.translation_config import TranslationScore
+from headscope.lm.generation import Generation
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.facts import sample_needles
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.models import ModelChoice
+from headscope.studies.models import ModelChoice, given_model
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
@@ -410,3 +411,46 @@ def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
 
 
 # Runs
+
+
+def test_answers_alone_are_measured_and_the_whole_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, pairs = chat_model(), find_helpers.pairs("en-de", 3)
+    data = tmp_path / "pairs.tsv"
+    write_pairs(data, pairs.pairs)
+    said = {
+        pair.source: f'Hier ist die Übersetzung:\n\n"{pair.target}"\n\nHinweis: wörtlich.'
+        for pair in pairs.pairs
+    }
+    seen: list[Any] = []
+
+    def generate(self: Any, prompts: list[str], config: Any, *_: Any, **more: Any) -> list[Any]:
+        seen.append(config.stop_at_newline)
+        texts = [next(said[s] for s in said if s in prompt) for prompt in prompts]
+        if "progress" in more:
+            more["progress"](len(prompts), len(prompts))
+        return [Generation((0,), (0,), text, "eos") for text in texts]
+
+    monkeypatch.setattr(LanguageModel, "generate", generate)
+    made = {}
+    for name, only in (("whole", None), ("answers", True)):
+        removal = Removal(chat=False, draws=1, layer_matched=False, answer_only=only)
+        with given_model(lm) as named:
+            config = VerifyRemoval(
+                "0.0", (), ModelChoice(**named), PairsChoice(("en-de",), (str(data),)), removal
+            )
+            made[name] = verify_removal(config, tmp_path / name)
+    assert made["answers"].chrf == pytest.approx(100)
+    assert made["whole"].chrf is not None and made["whole"].chrf < 90
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "answers" / "outputs.jsonl").read_text("utf-8").splitlines()
+    ]
+    assert all(row["whole"] == said[row["source"]] for row in rows)
+    assert all(row["output"] == row["reference"] for row in rows)
+    assert "whole" not in (tmp_path / "whole" / "outputs.jsonl").read_text("utf-8")
+    assert {True, "after preamble"} == set(seen)
+    assert made["answers"].signature != made["whole"].signature
+    assert made["whole"].baseline_check.judged["en-de"].counts["preamble"] == 3
+    assert "preamble" not in made["answers"].baseline_check.judged["en-de"].counts

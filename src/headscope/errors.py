@@ -42,6 +42,26 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
+def clause(error: BaseException) -> str:
+    """What an error of a stranger's program says, in one short line of characters that print."""
+    lines = str(error).strip().splitlines()
+    said = "".join(char if char.isprintable() else " " for char in (lines or [""])[0])[:200]
+    said = said.rstrip(". ")
+    if said and (isinstance(error, TypeError | ValueError) or not _builtin(error)):
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def foreign(error: BaseException) -> bool:
+    """Whether an error says that a stranger's program failed; a panic of Rust is no `Exception`."""
+    panic = type(error).__module__ == "pyo3_runtime"
+    return panic or (isinstance(error, Exception) and not isinstance(error, InputError))
+
+
+def _builtin(error: BaseException) -> bool:
+    return type(error).__module__ == "builtins"
+
+
 class ModelError(InputError):
     """A model cannot be loaded."""
 

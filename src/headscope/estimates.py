@@ -139,14 +139,15 @@ class Baseline:
     """What a model made of a few examples of one direction or task as it is.
 
     Attributes:
-        works: whether it does the task.
+        works: whether it does the task; None where that cannot be told.
         examples: how many were looked at.
-        reasons: what speaks against it, each a clause such as "12 of 16 outputs are empty".
+        reasons: what speaks against it, or why it cannot be told, each a clause such as "12 of 16
+            outputs are empty".
         counts: the numbers that were judged.
         shown: up to three examples.
     """
 
-    works: bool
+    works: bool | None
     examples: int
     reasons: tuple[str, ...] = ()
     counts: Mapping[str, Any] = field(default_factory=dict)

@@ -205,6 +205,19 @@ Chat = Annotated[
         flag="--chat/--no-chat",
     ),
 ]
+SYSTEM = Option(
+    "The system message of prompts that go through the chat template, or none to leave out the "
+    "one that the template writes by itself.",
+    metavar="TEXT|none",
+)
+AnswerOnly = Annotated[
+    bool | None,
+    Option(
+        "Take off outputs what chat models put around a translation before it is measured: first "
+        "lines that end in a colon, quotes, Markdown, further paragraphs. The whole is kept.",
+        flag="--answer-only",
+    ),
+]
 Shots = Annotated[int, Option("Examples put before each input or sentence.", min=0)]
 ShotsData = Annotated[
     tuple[str, ...],

@@ -86,6 +86,7 @@ class Task:
         digest: SHA-256 of that content.
         source_language: code of the language of the inputs, of translation tasks alone.
         chat: whether prompts go through the tokenizer's chat template; None: where it has one.
+        answer_only: of a translation the answer in an output is measured, not its first line.
             Prompts that are complete already say False.
     """
 
@@ -99,6 +100,7 @@ class Task:
     digest: str = ""
     source_language: str | None = None
     chat: bool | None = None
+    answer_only: bool = False
 
     def __post_init__(self) -> None:
         for what, template in (("instruction", self.instruction), ("bare prompt", self.bare)):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.answers import answer_span
 from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
@@ -233,17 +234,24 @@ def decoded(
         within(text.spans, *prompt.source_span) for text, prompt in zip(texts, prompts, strict=True)
     ]
     scope = keys if config.scope == "source" else None
-    captured = capture_greedy(lm, prompts, keys, scope, config, part, progress)
+    only = bool(config.answer_only)
+    captured = capture_greedy(lm, prompts, keys, scope, config, part, progress, only)
     outputs = [encode_output(lm.tokenizer, output.output_ids) for output in captured]
     one_line = bool(prompts) and prompts[0].special
-    spoken = _own_pairs(pairs.pairs, [text for text, _ in outputs], one_line)
+    own = [
+        _own_text(p, text, one_line, config)
+        for p, (text, _) in zip(pairs.pairs, outputs, strict=True)
+    ]
+    spoken = [
+        SentencePair(pair.id, pair.source, text, None, pair.line)
+        for pair, (_, text) in zip(pairs.pairs, own, strict=True)
+    ]
     alignment = _alignment(lm, part, pairs, config, spoken)
     sentences = []
     for index, words in enumerate(_words(alignment)):
-        written, spans = outputs[index]
-        # Words were found in the output without the white space in front of it.
-        shift = len(written) - len(written.lstrip())
-        target = spans[: len(captured[index].peaks)] - shift
+        _, spans = outputs[index]
+        # Words were found in what is left of the output.
+        target = spans[: len(captured[index].peaks)] - own[index][0]
         # A head may also look at what has been generated, where no source word is.
         places = np.concatenate([texts[index].spans, np.zeros_like(spans)])
         source = _source(places, prompts[index].source_span, words)
@@ -309,17 +317,17 @@ def _with_silent(alignment: Alignment, outputs: Sequence[SentencePair]) -> Align
     return replace(alignment, source_words=sources, target_words=targets, links=links)
 
 
-def _own_pairs(
-    pairs: Sequence[SentencePair], outputs: Sequence[str], one_line: bool
-) -> list[SentencePair]:
-    """The pairs with the model's own text, or its first line, as the target, and no links."""
-    texts = [text.strip() for text in outputs]
+def _own_text(
+    pair: SentencePair, written: str, one_line: bool, config: TranslationScore
+) -> tuple[int, str]:
+    """Where the model's own text, or its first line, or its answer, begins in an output; and it."""
+    if config.answer_only:
+        start, end = answer_span(written, pair.source)
+        return start, written[start:end]
+    text = written.strip()
     if one_line:
-        texts = [text.split("\n", 1)[0].rstrip() for text in texts]
-    return [
-        SentencePair(pair.id, pair.source, text, None, pair.line)
-        for pair, text in zip(pairs, texts, strict=True)
-    ]
+        text = text.split("\n", 1)[0].rstrip()
+    return len(written) - len(written.lstrip()), text
 
 
 Words = tuple[tuple[Word, ...], tuple[Word, ...], frozenset[tuple[int, int]]]

@@ -20,7 +20,7 @@ from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.attention.peaks import PeakRequest, attention_peaks
 from headscope.lm.batching import Batch, in_halves, length_buckets
-from headscope.lm.generation import GenerateConfig, Generation, generate
+from headscope.lm.generation import GenerateConfig, Generation, generate, newline_stop
 from headscope.lm.generation.pool import Requests, SharedPrefix, can_pool
 from headscope.lm.inputs import evaluating
 from headscope.progress import Steps
@@ -118,16 +118,19 @@ def capture_greedy(
     config: Settings,
     part: RunPart = NOWHERE,
     progress: Steps | None = None,
+    answer_only: bool = False,
 ) -> list[Captured]:
     """Peaks of the model's own greedy outputs, recorded while they are generated.
 
     `source` marks each prompt's source tokens: an output is limited to twice as many and 32. It
     ends at the first newline after text, but for prompts of a chat template, whose answers end as
-    the template ends them. All prompts are of a chat template, or none.
+    the template ends them; with `answer_only` it goes on after a line that comes before an answer,
+    and may be 64 tokens longer. All prompts are of a chat template, or none.
     """
     special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
-    limits = [config.max_new_tokens or 2 * int(marks.sum()) + 32 for marks in source]
+    newline, room = newline_stop(special, answer_only), 64 if answer_only else 0
+    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
+    limits = [config.max_new_tokens or 2 * int(marks.sum()) + 32 + room for marks in source]
     found = _stored(part, "outputs")
     by_length = sorted(range(len(prompts)), key=lambda at: -len(source[at]) - limits[at])
     units = [by_length[at : at + AT_ONCE] for at in range(0, len(by_length), AT_ONCE)]

@@ -14,7 +14,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
 from headscope.find.scoring import Resampled
-from headscope.settings import UNSIGNED, MadeBy
+from headscope.settings import GIVEN, UNSIGNED, MadeBy
 
 
 def llm_aligner(
@@ -44,6 +44,7 @@ class TranslationScore(Resampled):
         average: "macro", the mean of sentence scores (the paper), or "micro", over all tokens.
         aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
+        answer_only: score the answer in an output of "greedy" alone, not what stands around it.
         skip_identical: leave out target tokens whose aligned word has the same surface form.
         max_new_tokens: limit of "greedy"; None: twice the source tokens and 32.
         chance_draws: other sentences whose links give each sentence's chance.
@@ -62,6 +63,7 @@ class TranslationScore(Resampled):
         DEFAULT_TEMPLATE, Template
     )
     chat: options.Chat = None
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     max_new_tokens: options.MaxNewTokens = None
     chance_draws: int = 20
     seed: options.Seed = 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, first_line
+from headscope.errors import InputError, clause, first_line, foreign
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
 from headscope.lm.weights import stored_tensor
@@ -177,12 +177,15 @@ def read_tokenizer(place: Path, name: str) -> Any:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        size = len(tokenizer)
+    except BaseException as error:
+        if not foreign(error):
+            raise
         raise InputError(
-            f"{name} has no tokenizer that can be read ({first_line(error)}); save one there "
+            f"{name} has no tokenizer that can be read ({clause(error)}); save one there "
             "with tokenizer.save_pretrained(FOLDER)."
         ) from error
-    if not len(tokenizer):
+    if not size:
         raise InputError(
             f"{name} has no tokenizer (its vocabulary is empty); save one there with "
             "tokenizer.save_pretrained(FOLDER)."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import itertools
@@ -59,6 +60,8 @@ class LanguageModel:
             was wrapped.
         noise: how far repeated passes over the same tokens lie apart, from the self-check; None
             without one.
+        system: the system message of prompts that go through the chat template; "" for none, None
+            for what the template has; see `with_system`.
     """
 
     model: Any
@@ -69,6 +72,7 @@ class LanguageModel:
     revision: str | None = None
     folder: Path | None = None
     noise: Noise | None = None
+    system: str | None = None
 
     @classmethod
     def wrap(
@@ -98,6 +102,8 @@ class LanguageModel:
                 f"{type(model).__name__} is an encoder-decoder; headscope needs a decoder "
                 "language model such as Llama, Qwen or GPT-2."
             )
+        if tokenizer is not None:
+            tokens.check_tokenizer(tokenizer)
         refuse_wrong_layers(model)
         lm = cls(model, tokenizer, *geometry.probe(model, tokenizer), name, revision, folder)
         return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
@@ -111,6 +117,12 @@ class LanguageModel:
                 "LanguageModel.wrap(model, tokenizer)."
             )
         return self.tokenizer_or_none
+
+    def with_system(self, system: str | None) -> LanguageModel:
+        """The same model, whose chat template is given this system message (see `ChatWriter`)."""
+        other = copy.copy(self)
+        vars(other)["system"] = system
+        return other
 
     @property
     def shell(self) -> Any:
@@ -241,6 +253,7 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
+    @tokens.by_tokenizer
     def encode(self, text: str, special: bool = True, most: int | None = None) -> list[int]:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
         them twice; without ``special`` none are added to those that the text holds. With ``most``

@@ -32,28 +32,34 @@ def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") ->
 
     A `wording` of prompts that holds special tokens, or ends as the template ends a prompt, is such
     a template written out already, and by default left as it is. Raises `InputError` if a template
-    is wanted and there is none.
+    is wanted and there is none, or a system message and there is no template for it.
     """
     has = bool(getattr(lm.tokenizer, "chat_template", None))
     if chat and not has:
         raise InputError(
             f"the tokenizer of {lm.name!r} has no chat template; use plain prompts (--no-chat)"
         )
-    if chat is not None or not has or not wording:
-        return has if chat is None else chat
-    wrapped, start = ChatWriter(lm.tokenizer).write(["x"])
-    ending = wrapped[start + 1 :].strip()
-    written_out = bool(ending) and wording.rstrip().endswith(ending)
-    return not written_out and not any(
-        token in wording for token in special_tokens(lm.tokenizer).values()
-    )
+    used = has if chat is None else chat
+    if chat is None and has and wording:
+        wrapped, start = ChatWriter(lm.tokenizer).write(["x"])
+        ending = wrapped[start + 1 :].strip()
+        written_out = bool(ending) and wording.rstrip().endswith(ending)
+        used = not written_out and not any(
+            token in wording for token in special_tokens(lm.tokenizer).values()
+        )
+    if lm.system is not None and not used:
+        raise InputError(
+            "--system is for the chat template, and these prompts do not go through one; leave "
+            "--system out, or add --chat where the tokenizer has a template"
+        )
+    return used
 
 
 def chat_writer(
     lm: LanguageModel, chat: bool | None = None, wording: str = ""
 ) -> ChatWriter | None:
     """The chat template of a model where prompts go through it, as `uses_chat` says."""
-    return ChatWriter(lm.tokenizer) if uses_chat(lm, chat, wording) else None
+    return ChatWriter(lm.tokenizer, lm.system) if uses_chat(lm, chat, wording) else None
 
 
 def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = None) -> list[str]:

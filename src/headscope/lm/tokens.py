@@ -5,23 +5,67 @@ Tokens carry the characters that they cover; conversations go through the chat t
 
 from __future__ import annotations
 
+import functools
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, clause, foreign
 
 Spans = NDArray[np.int64]
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 #: How SentencePiece writes a space.
 _SPACE = "▁"
 #: Stands for an answer while the template is asked what it puts around one.
 _PROBE = "HEADSCOPE"
+#: Stands for an answer between two turns.
+_ANSWER = "EPOCSDAEH"
+#: The first character of those that have no meaning, for what must be told from all others.
+_PRIVATE = 0xF0000
+_CORRECT = "correct it, or use plain prompts (--no-chat)"
+#: What a template, with these special tokens, writes after an answer. It is asked once, since it is
+#: a stranger's program, which may take its time.
+_CLOSINGS: WeakKeyDictionary[Any, tuple[str, str, str]] = WeakKeyDictionary()
+
+
+def by_tokenizer(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """A function whose first argument is a tokenizer, or has one; what that raises is `InputError`.
+
+    A tokenizer may raise anything, from a bare `Exception` to a panic of its Rust part.
+    """
+
+    @functools.wraps(function)
+    def guarded(*args: Given.args, **kwargs: Given.kwargs) -> Made:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if not foreign(error):
+                raise
+            first: Any = args[0]
+            tokenizer = getattr(first, "tokenizer_or_none", first)
+            name = getattr(tokenizer, "name_or_path", None)
+            which = f" of {name}" if isinstance(name, str) and name else ""
+            raise InputError(
+                f"the tokenizer{which} ({type(tokenizer).__name__}) cannot be used "
+                f"({clause(error)}); save it again, or name another by --tokenizer"
+            ) from error
+
+    return guarded
+
+
+@by_tokenizer
+def check_tokenizer(tokenizer: Any) -> None:
+    """Raises `InputError` for a tokenizer that does not know its own vocabulary."""
+    _ = len(tokenizer), getattr(tokenizer, "all_special_ids", None)
 
 
 @dataclass(frozen=True)
@@ -36,6 +80,7 @@ class Encoded:
     spans: Spans
 
 
+@by_tokenizer
 def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
 
@@ -63,6 +108,7 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return Encoded(tuple(ids), np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
+@by_tokenizer
 def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
     """The part of a text's tokens without a special token added to one that the text brings."""
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -102,6 +148,7 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return tokens
 
 
+@by_tokenizer
 def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
     """The text of generated tokens, and the characters each of them adds to it, (n, 2).
 
@@ -143,6 +190,7 @@ def agreement(a: str, b: str) -> int:
     return next(unlike, min(len(a), len(b)))
 
 
+@by_tokenizer
 def special_tokens(tokenizer: Any) -> dict[int, str]:
     """The special tokens of a tokenizer, by id."""
     named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
@@ -158,9 +206,12 @@ class ChatWriter:
 
     Attributes:
         tokenizer: whose template it is.
+        system: the system message before every conversation; "" for none, where the template would
+            write one of its own; None: as the template has it.
     """
 
     tokenizer: Any
+    system: str | None = None
 
     @property
     def joint(self) -> str:
@@ -182,7 +233,8 @@ class ChatWriter:
             The text, and where the last turn stands in it. White space around a user's turn is
             left out.
 
-        Raises `InputError` if the template is faulty or changes the last turn.
+        Raises `InputError` if the template is faulty, changes the last turn, or does not take the
+        system message.
         """
         text = self._rendered(turns)
         start = text.rfind(turns[-1].strip())
@@ -193,20 +245,123 @@ class ChatWriter:
             )
         return text, start
 
+    def with_system(self, messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+        """Messages after the system message; `InputError` if they have one, or none is taken."""
+        rows = [dict(message) for message in messages]
+        if self.system is None:
+            return rows
+        if rows and rows[0].get("role") == "system":
+            raise InputError(
+                "the conversation has a system message of its own; leave --system out, or take the "
+                "message out"
+            )
+        given = self._checked_system
+        return rows if given is None else [{"role": "system", "content": given}, *rows]
+
+    @functools.cached_property
+    def _checked_system(self) -> str | None:
+        """What the system message must hold; None where there must be none."""
+        plain = ChatWriter(self.tokenizer)
+        if not self.system:
+            if plain.system_turn is None:
+                return None
+            left = self._before_user("")
+            if left is not None:
+                raise InputError(
+                    f"the tokenizer's chat template always writes a system turn ({left[:50]!r}), "
+                    "so --system none cannot be followed; give a text, or leave --system out"
+                )
+            return ""
+        if self.system.strip() not in (self._before_user(self.system) or ""):
+            raise InputError(
+                "the tokenizer's chat template leaves the system message out; leave --system out, "
+                "or write it into the prompt"
+            )
+        return self.system
+
+    @property
+    def system_turn(self) -> str | None:
+        """What stands before the user's first turn and before no later one; None: no text.
+
+        Special tokens and the name of the role are left out.
+        """
+        return self._before_user(None if self.system is None else self._checked_system)
+
+    def _before_user(self, system: str | None) -> str | None:
+        messages = self._messages([_PROBE, _ANSWER, _PROBE])
+        if system is not None:
+            messages = [{"role": "system", "content": system}, *messages]
+        what, fix = "a system message", "leave --system out"
+        try:
+            text = render_conversation(
+                self.tokenizer, messages, what, fix, add_generation_prompt=True
+            )
+        except InputError:
+            if system is not None:
+                raise
+            return None  # a template of one turn says nothing about others
+        special = sorted(special_tokens(self.tokenizer).values(), key=len, reverse=True)
+        for number, token in enumerate(special):  # so that no two share a part
+            text = text.replace(token, chr(_PRIVATE + number)) if token else text
+        # Such marks are special tokens where the tokenizer is the model's own.
+        text = re.sub(r"<\|[^<>|]*\|>", chr(_PRIVATE + len(special)), text)
+        first, _, rest = text.partition(_PROBE)
+        between = rest.partition(_ANSWER)[2].partition(_PROBE)[0]
+        own = first[: len(first) - agreement(first[::-1], between[::-1])]
+        plain = "".join("\n" if ord(char) >= _PRIVATE else char for char in own).strip()
+        label, _, content = plain.partition("\n")
+        return (content if label.casefold() == "system" else plain).strip() or None
+
+    @property
+    def probes(self) -> list[str | None]:
+        """What the template makes of three short conversations, which tell one rendering from
+        another: a prompt, one after a turn, and an answered one; None of what it does not take.
+
+        Raises `InputError` for a template that does not take a prompt, or writes something else the
+        second time.
+        """
+        turns = [_PROBE, _ANSWER, _PROBE]
+        first: list[str | None] = [self._rendered(turns[:1])]
+        again: list[str | None] = [self._rendered(turns[:1])]
+        for made in (first, again):
+            for count in (3, 2):
+                try:
+                    made.append(self._rendered(turns[:count]))
+                except InputError:
+                    made.append(None)
+        if first != again:
+            raise InputError(
+                "the tokenizer's chat template writes something else every time, so no number "
+                "could be repeated; correct it, or use plain prompts (--no-chat)"
+            )
+        return first
+
+    @property
+    def dated(self) -> bool:
+        """Whether the template writes the date, which is a fixed one (`PROMPT_DATE`)."""
+        from headscope.lm.rendering import render
+
+        return render(
+            self.tokenizer, self.with_system(self._messages([_PROBE])), add_generation_prompt=True
+        ).dated
+
     def _rendered(self, turns: Sequence[str]) -> str:
-        messages = [
+        return render_conversation(
+            self.tokenizer,
+            self.with_system(self._messages(turns)),
+            "a user's turn",
+            _CORRECT,
+            add_generation_prompt=bool(len(turns) % 2),
+        )
+
+    @staticmethod
+    def _messages(turns: Sequence[str]) -> list[dict[str, str]]:
+        return [
             {"role": "assistant", "content": turn}
             if number % 2
             else {"role": "user", "content": turn.strip()}
             for number, turn in enumerate(turns)
         ]
-        return render_conversation(
-            self.tokenizer,
-            messages,
-            "a user's turn",
-            "correct it, or use plain prompts (--no-chat)",
-            add_generation_prompt=bool(len(turns) % 2),
-        )
 
 
 def render_conversation(
@@ -217,34 +372,33 @@ def render_conversation(
     `options` are those of `apply_chat_template`. Raises `InputError` where the template fails;
     `what` says what was to be written, `fix` what to do.
     """
-    from jinja2 import TemplateError
+    from headscope.lm.rendering import Unrenderable, render
 
     try:
-        text: str = tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            tokenize=False,
-            enable_thinking=False,
-            **options,
-        )
-    except (TemplateError, TypeError, ValueError) as error:
+        return render(tokenizer, messages, **options).text
+    except Unrenderable as error:
         raise InputError(
             f"the tokenizer's chat template cannot put {what} into words ({error}); {fix}"
         ) from error
-    return text
 
 
+@by_tokenizer
 def end_of_turn(tokenizer: Any) -> int | None:
     """The special token by which the chat template ends an answer, if it has one.
 
     Some models' settings name their end of text alone, at which a chat never ends.
     """
-    if not getattr(tokenizer, "chat_template", None):
+    template = getattr(tokenizer, "chat_template", None)
+    if not template:
         return None
-    try:
-        whole = ChatWriter(tokenizer)._rendered(["x", _PROBE])
-    except InputError:
-        return None  # said where the template is used
-    ids = tokenizer(whole.rpartition(_PROBE)[2], add_special_tokens=False)["input_ids"]
+    written = (str(template), str(getattr(tokenizer, "special_tokens_map", None)))
+    if _CLOSINGS.get(tokenizer, ("", "", ""))[:2] != written:
+        try:
+            closing = ChatWriter(tokenizer)._rendered(["x", _PROBE]).rpartition(_PROBE)[2]
+        except InputError:
+            closing = ""  # said where the template is used
+        _CLOSINGS[tokenizer] = (*written, closing)
+    ids = tokenizer(_CLOSINGS[tokenizer][2], add_special_tokens=False)["input_ids"]
     special = special_tokens(tokenizer)
     return next((index for index in ids if index in special), None)
 

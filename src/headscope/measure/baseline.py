@@ -7,21 +7,25 @@ not do the task: a model that repeats its prompt has attention peaks and losses,
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from headscope import options
+from headscope.answers import preambles
 from headscope.errors import InputError, MissingExtra
-from headscope.estimates import Baseline, Example
-from headscope.measure.identify import off_targets
-from headscope.measure.intervals import bootstrap_difference
+from headscope.estimates import Baseline, Estimate, Example
+from headscope.measure.identify import identify, off_targets, same_language
+from headscope.measure.intervals import bootstrap_difference, wilson_interval
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
 from headscope.settings import Settings
 
 #: Outputs that are shown.
 SHOWN = 3
+#: Examples from which on a difference that is not above zero counts as none.
+ENOUGH = 8
 
 
 @dataclass(frozen=True)
@@ -49,32 +53,51 @@ def translates(
     target_language: str,
     rules: Rules = Rules(),
     seed: int = 0,
+    source_language: str | None = None,
+    whole: Sequence[str] | None = None,
 ) -> Baseline:
-    """Judge translations of one direction.
+    """Judge translations of one direction; `whole` is what was written, where it is more.
 
-    They are none where the 95 % bootstrap interval of chrF++(outputs) − chrF++(sources copied)
-    does not lie above zero, where most are in another language than the target's (where the
-    identifier knows that one), or where most are empty or `cut` off at their limit.
+    They are translations where the 95 % bootstrap interval of chrF++(outputs) − chrF++(sources
+    copied) lies above zero. They are none where it lies below or, with `ENOUGH` examples, does not
+    lie above; where most are in another language than the target's (where the identifier knows
+    that one); or where most are empty or `cut` off at their limit. Of fewer examples most are so
+    where the 95 % interval of the share (Wilson) lies above the limit. Otherwise there are too few
+    to tell.
+
+    Where most of the references, or of the sources, are in another language than they should be,
+    the data are at fault, and nothing is said of the model. Outputs with a preamble are counted
+    (see `headscope.answers`); chrF++ is that of the whole outputs.
     """
     ours, copied = chrf(outputs, references), chrf(sources, references)
     gain = bootstrap_difference(ours.statistics, copied.statistics, chrf_from_statistics, seed=seed)
     total = len(outputs)
     empty = sum(not text.strip() for text in outputs)
     unfinished = sum(not text.strip() or ended for text, ended in zip(outputs, cut, strict=True))
-    try:
-        elsewhere: int | None = int(off_targets(outputs, target_language).sum())
-    except (MissingExtra, InputError):  # nobody here can tell this language from others
-        elsewhere = None
+    elsewhere = _elsewhere(outputs, target_language)
+    around, kinds = preambles(outputs if whole is None else whole, sources)
+    faults = _data_faults(sources, references, source_language, target_language, rules.off_target)
+    verdicts = [_above_zero(gain, total)]
     reasons = []
-    if not gain.low > 0:
+    if not verdicts[0]:
+        interval = f", 95 % CI {gain.low:+.1f} to {gain.high:+.1f}" if gain.bounded else ""
         reasons.append(
             f"chrF++ is {ours.value:.1f} and copying the source gives {copied.value:.1f} "
-            f"(difference {gain.value:+.1f}, 95 % CI {gain.low:+.1f} to {gain.high:+.1f})"
+            f"(difference {gain.value:+.1f}{interval})"
         )
-    if elsewhere is not None and elsewhere / total > rules.off_target:
-        reasons.append(f"{elsewhere} of {total} outputs are in another language")
-    if unfinished / total > rules.unfinished:
-        reasons.append(f"{unfinished} of {total} outputs are empty or cut off")
+    for number, most, what in (
+        (elsewhere or 0, rules.off_target, "in another language"),
+        (unfinished, rules.unfinished, "empty or cut off"),
+    ):
+        verdicts.append(_not_most(number, total, most))
+        if not verdicts[-1]:
+            reasons.append(f"{number} of {total} outputs are {what}")
+    works = None if None in verdicts else True
+    works = False if False in verdicts else works
+    if works is None:
+        reasons = [f"{total} example{'s are' if total > 1 else ' is'} too few to tell", *reasons]
+    if faults:
+        works, reasons = None, faults
     counts = {
         "chrf": ours.value,
         "chrf_of_copies": copied.value,
@@ -83,8 +106,67 @@ def translates(
         "empty": empty,
         "empty_or_cut": unfinished,
     }
+    if around:
+        counts |= {"preamble": around, "preamble_kinds": list(kinds)}
+    if faults:
+        counts["data_at_fault"] = True
     shown = some_examples(sources, references, outputs, sentence_chrf(outputs, references).tolist())
-    return Baseline(not reasons, total, tuple(reasons), counts, shown)
+    return Baseline(works, total, tuple(reasons), counts, shown)
+
+
+def _above_zero(gain: Estimate, examples: int) -> bool | None:
+    """Whether a difference lies above zero; None where so few examples do not tell."""
+    if gain.low > 0:
+        return True
+    return False if gain.high <= 0 or examples >= ENOUGH else None
+
+
+def _not_most(number: int, total: int, most: float) -> bool | None:
+    """Whether a share stays within its limit; None where so few examples do not tell."""
+    if number / total <= most:
+        return True
+    return False if total >= ENOUGH or wilson_interval(number, total)[0] > most else None
+
+
+def _elsewhere(texts: Sequence[str], language: str) -> int | None:
+    """How many texts are in another language; None where nobody here can tell it from others."""
+    try:
+        return int(off_targets(texts, language).sum())
+    except (MissingExtra, InputError):
+        return None
+
+
+def _data_faults(
+    sources: Sequence[str], references: Sequence[str], source: str | None, target: str, most: float
+) -> list[str]:
+    """Which side of the data is in another language than it should be, each a clause."""
+    wrong = {}
+    for what, texts, language in (("references", references, target), ("sources", sources, source)):
+        number = None if language is None else _elsewhere(texts, language)
+        if number is not None and _not_most(number, len(texts), most) is False:
+            codes = Counter(code for code in identify(texts) if code is not None)
+            spoken = codes.most_common(1)[0][0] if codes else None
+            is_in = f" (most in {spoken})" if spoken else ""
+            wrong[what] = (
+                spoken,
+                f"{number} of {len(texts)} {what} are not in {language}{is_in}",
+            )
+    if not wrong:
+        return []
+    read = wrong.get("references", (None, ""))[0], wrong.get("sources", (None, ""))[0]
+    swapped = (
+        source is not None
+        and all(read)
+        and same_language(str(read[0]), source)
+        and same_language(str(read[1]), target)
+    )
+    fix = (
+        f"the columns are swapped: give --pair {target}-{source}, or --source-column and "
+        "--target-column the other way round"
+        if swapped
+        else "correct --pair, or --source-column and --target-column"
+    )
+    return [*(words for _, words in wrong.values()), fix]
 
 
 def answers_right(

@@ -40,7 +40,8 @@ def bootstrap_interval(
     `hits` (sentences, ...) counts the hits of every head in every sentence, `totals` (sentences,)
     the tokens that could be hit; sentences with a total of 0 are left out. `macro` is the mean of
     hits / total over sentences, `micro` all hits over all totals. Every draw takes as many
-    sentences as there are, with replacement, the same ones for all heads.
+    sentences as there are, with replacement, the same ones for all heads. The bounds are NaN for a
+    single sentence, which says nothing about others.
     """
     counts, sizes = np.asarray(hits), np.asarray(totals)
     if sizes.ndim != 1 or counts.shape[:1] != sizes.shape:
@@ -55,6 +56,8 @@ def bootstrap_interval(
         raise InputError("no sentence has a token that could be hit; give sentences with links")
     counts, sizes = counts[kept], sizes[kept].astype(np.float64)
     shape = counts.shape[1:]
+    if len(sizes) == 1:
+        return Interval(np.full(shape, np.nan), np.full(shape, np.nan))
     counts = counts.reshape(len(sizes), -1)
     width = max(1, BLOCK // len(sizes))
     estimates = np.empty((draws, counts.shape[1]))
@@ -91,9 +94,12 @@ def bootstrap_score(
 
     `statistics` (sentences, features) is that of a `Score`; `score` computes scores from sums of
     it, such as `chrf_from_statistics`: sums (draws, features) become scores (draws, ...), and the
-    bounds have the shape of one score.
+    bounds have the shape of one score; NaN for a single sentence.
     """
     counts = np.asarray(statistics, dtype=np.float64)
+    if len(counts) == 1:
+        shape = np.shape(score(counts))[1:]
+        return Interval(np.full(shape, np.nan), np.full(shape, np.nan))
     random, width = np.random.default_rng(seed), counts.shape[1]
     resampled = resamples(len(counts), draws, random, width)
     estimates = np.concatenate([np.asarray(score(weights @ counts)) for _, weights in resampled])
@@ -109,12 +115,13 @@ def resampled_scores(
     """The scores of several conditions in every bootstrap draw, (draws, conditions).
 
     `statistics` holds those of the same sentences under each condition, (sentences, features), or
-    None where there are none, whose scores are NaN. Every draw takes as many sentences as there
-    are, with replacement, the same ones for all conditions (Efron 1979).
+    None where there are none, whose scores are NaN, as are all of a single sentence, whose draws
+    would be itself. Every draw takes as many sentences as there are, with replacement, the same
+    ones for all conditions (Efron 1979).
     """
     estimates = np.full((draws, len(statistics)), np.nan)
     there = {at: np.asarray(part) for at, part in enumerate(statistics) if part is not None}
-    if there:
+    if there and len(next(iter(there.values()))) > 1:
         sentences, features = next(iter(there.values())).shape
         random = np.random.default_rng(seed)
         for rows, weights in resamples(sentences, draws, random, features):

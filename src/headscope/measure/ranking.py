@@ -78,6 +78,8 @@ def ranking(
         some = high[random.integers(len(high), size=len(high))]
         rest = low[random.integers(len(low), size=len(low))]
         estimates[number] = auc(some, rest), precision_at(some, rest, share)
+    if min(len(high), len(low)) == 1:  # its draws would be itself
+        estimates[:] = np.nan
     (auc_low, precision_low), (auc_high, precision_high) = percentiles(estimates, level)
     return Ranking(
         auc(high, low),
@@ -150,6 +152,8 @@ def rank_correlations(
         value = correlation(centre(first), centre(other))
         estimates = correlation(centre(drawn), centre(drawn_others))
         tail = (1 - level) / 2
+        if not np.ptp(resampled, axis=0).any():  # draws of a single example are all itself
+            estimates = np.full(len(resampled), np.nan)
         low, high = np.quantile(estimates, [tail, 1 - tail])
         # Resampling adds the noise of the examples a second time and so pulls every estimate
         # towards 0; the interval is moved back by their mean distance from the value.

@@ -31,6 +31,7 @@ from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
 from headscope.studies.models import (
+    PROMPTED,
     ModelChoice,
     about_model,
     kept_model,
@@ -78,7 +79,7 @@ class Reproduce(Settings):
             argument=True,
         ),
     ]
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     data: PaperData = field(default_factory=PaperData)
     seed: options.Seed = 0
     # What these three leave out changes no number, so runs with and without share one folder.

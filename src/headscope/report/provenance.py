@@ -92,7 +92,8 @@ def _model_facts(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> dic
     """What a result and its run say of the model, ready to be shown."""
     facts = dict(model)
     known = {"name": "model", "digest": "weights", "revision": "revision", "dtype": "dtype",
-             "device": "device"}  # fmt: skip
+             "device": "device", "system_turn": "system_turn",
+             "prompt_date": "prompt_date"}  # fmt: skip
     facts |= {name: facts.get(name) or provenance.get(key) for name, key in known.items()}
     geometry = facts.get("geometry")
     counts = geometry.get("counts") if isinstance(geometry, Mapping) else None

@@ -58,6 +58,12 @@ def interval(low: str, high: str) -> str:
     return f"{low}\u00a0to\u00a0{high}" if negative else f"{low}\u2009{NONE}\u2009{high}"
 
 
+def confidence(low: float | None, high: float | None, digits: int) -> str:
+    """`95 % CI 0.31 – 0.50`; that there is none, where there is a single example."""
+    ends = between(low, high, digits)
+    return "no interval" if ends == NONE else f"95\u00a0% CI {ends}"
+
+
 def percent(share: float | None, digits: int = 0) -> str:
     """A share in per cent; an en dash for no number."""
     return "\u2013" if share is None else f"{fixed(share * 100, digits)}\u00a0%"

@@ -37,7 +37,7 @@ from headscope.settings import Nested, Option, Settings
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.translation import describe, describe_all
-from headscope.studies.models import MODEL_ARGUMENT, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
@@ -59,7 +59,7 @@ class Atlas(Settings):
     sentences.
     """
 
-    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED_ARGUMENT] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
     threshold: options.Threshold = 0.1
@@ -194,6 +194,7 @@ def _check(
         seed=config.score.seed,
         template=config.score.template,
         chat=config.score.chat,
+        answer_only=config.score.answer_only,
         max_new_tokens=config.score.max_new_tokens,
         batch_tokens=config.score.batch_tokens,
     )

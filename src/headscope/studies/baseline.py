@@ -13,7 +13,8 @@ from headscope.estimates import Baseline
 from headscope.measure.baseline import Rules, answers_right, translates
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
-from headscope.verify.translation.conditions import Translating, continuations
+from headscope.shown.words import enumeration
+from headscope.verify.translation.conditions import Translating, answers_of, continuations
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -53,11 +54,14 @@ def check_translations(
         }
         made = continuations(lm, list(few.values()), settings)
         for (name, pairs), outputs in zip(few.items(), made, strict=True):
+            texts = [output.text for output in outputs]
+            answers = answers_of(pairs, texts) if settings.answer_only else texts
             rows = [
-                (pair.source, pair.target, output.text, output.stop == "length")
-                for pair, output in zip(pairs.pairs, outputs, strict=True)
+                (pair.source, pair.target, answer, output.stop == "length", output.text)
+                for pair, answer, output in zip(pairs.pairs, answers, outputs, strict=True)
             ]
-            run.append_part("baseline", name, [pairs.target_language, rows])
+            languages = [pairs.target_language, pairs.source_language]
+            run.append_part("baseline", name, [languages, rows])
         if progress:
             progress(TITLE, 1, 1)
     # What has not been tried is worth trying.
@@ -72,10 +76,13 @@ def check_translations(
 def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> Works:
     """Judge what `check_translations` kept in `run`; as it returns and warns."""
     judged = {}
-    for name, (language, rows) in run.read_part("baseline").items():
-        sources, targets, texts, cut = zip(*rows, strict=True)
+    for name, (languages, rows) in run.read_part("baseline").items():
+        # Where answers alone count, the whole outputs stand behind them.
+        sources, targets, texts, cut, *_ = zip(*rows, strict=True)
+        # Runs from before know the target's language alone.
+        target, source = (languages, None) if isinstance(languages, str) else languages
         try:
-            judged[name] = translates(sources, targets, texts, cut, language, rules, seed)
+            judged[name] = translates(sources, targets, texts, cut, target, rules, seed, source)
         except MissingExtra:  # no chrF++ can be counted here
             return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
     return about_baseline(judged, tries)
@@ -96,7 +103,7 @@ def check_tasks(
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
     from headscope.verify.masks.asking import Asking, Masking, ask, asked
-    from headscope.verify.masks.evidence import first_line, right
+    from headscope.verify.masks.evidence import right, translations_in
 
     judged = {}
     for name, sides in tasks.items():
@@ -114,9 +121,19 @@ def check_tasks(
         inputs = [example.input for example in task.examples]
         references = [example.output for example in task.examples]
         if task.language is not None and task.is_translation:
-            lines = [first_line(text) for text in best]
+            lines = translations_in(task, best)
             cut = made[-1].cut
-            judged[name] = translates(inputs, references, lines, cut, task.language, rules, seed)
+            judged[name] = translates(
+                inputs,
+                references,
+                lines,
+                cut,
+                task.language,
+                rules,
+                seed,
+                task.source_language,
+                best,
+            )
             continue
         ever = [
             any(right(output.texts[at], answer, task.at_start) for output in made)
@@ -129,16 +146,40 @@ def check_tasks(
 def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
     """`baseline_works` (of every direction or task) and `baseline_check`: of each what was judged.
 
-    Warns once where one of them fails; `tries` says what may help.
+    `baseline_works` is None where none fails and one cannot be told, or its data are at fault.
+    Warns of each of these, and of outputs with a preamble; `tries` says what may help.
     """
-    failed = {name: check for name, check in judged.items() if not check.works}
+
+    def reasons(checks: Mapping[str, Baseline]) -> str:
+        return "; ".join(f"{name}: {', '.join(check.reasons)}" for name, check in checks.items())
+
+    failed = {name: check for name, check in judged.items() if check.works is False}
+    faulty = {name: check for name, check in judged.items() if "data_at_fault" in check.counts}
+    open_ = {
+        name: check for name, check in judged.items() if check.works is None and name not in faulty
+    }
+    around = {name: check for name, check in judged.items() if "preamble" in check.counts}
+    cautions = []
+    if faulty:
+        cautions.append(f"the data are at fault, not the model ({reasons(faulty)})")
     if failed:
-        reasons = "; ".join(f"{name}: {', '.join(check.reasons)}" for name, check in failed.items())
-        warnings.warn(
-            Caution(
-                f"the model does not do this task as it is ({reasons}), so what follows says "
-                f"little about it; try {tries}"
-            ),
-            stacklevel=2,
+        cautions.append(
+            f"the model does not do this task as it is ({reasons(failed)}), so what follows says "
+            f"little about it; try {tries}"
         )
-    return {"baseline_works": not failed, "baseline_check": BaselineCheck(tries, judged)}
+    if open_:
+        cautions.append(
+            f"whether the model does this task cannot be told ({reasons(open_)}); give more data, "
+            "and --baseline-examples where there are more than it takes"
+        )
+    if around:
+        told = "; ".join(
+            f"{name}: {check.counts['preamble']} of {check.examples} outputs have a preamble "
+            f"({enumeration(check.counts['preamble_kinds'])})"
+            for name, check in around.items()
+        )
+        cautions.append(f"{told}, which counts as translation; try --answer-only")
+    for words in cautions:
+        warnings.warn(Caution(words), stacklevel=2)
+    works = False if failed else None if open_ or faulty else True
+    return {"baseline_works": works, "baseline_check": BaselineCheck(tries, judged)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
+from headscope import options
 from headscope.errors import InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
@@ -36,6 +37,9 @@ _GIVEN: ContextVar[tuple[ModelChoice, LanguageModel] | None] = ContextVar("given
 _MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
 #: For commands whose subject is the model: it is named by its place.
 MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
+#: For commands whose prompts may go through a chat template.
+PROMPTED = Nested(changed={"system": options.SYSTEM})
+PROMPTED_ARGUMENT = Nested(changed={**MODEL_ARGUMENT.changed, **PROMPTED.changed})
 DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
 
 
@@ -79,6 +83,12 @@ class ModelChoice(Settings):
             "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.", metavar="MODEL"
         ),
     ] = field(default=None, metadata=UNSIGNED)
+    # An option of commands with prompts alone: see `PROMPTED`.
+    system: str | None = field(default=None, metadata=GIVEN)
+
+    @property
+    def _plain(self) -> ModelChoice:
+        return dataclasses.replace(self, system=None)
 
     def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
@@ -87,6 +97,8 @@ class ModelChoice(Settings):
         """
         from headscope.lm import load
 
+        if self.system is not None:
+            return self._plain.load().with_system(self._system)
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
             return given[1]
@@ -115,24 +127,29 @@ class ModelChoice(Settings):
             self._check_workers(execution)
         from headscope.lm.loading import waiting_model
 
-        if self not in (_KEPT.get() or ()) and self != (_GIVEN.get() or (None,))[0]:
+        plain = self._plain
+        if plain not in (_KEPT.get() or ()) and plain != (_GIVEN.get() or (None,))[0]:
             try:
-                lm = waiting_model(self.model, self.load, **self._settings())
+                lm = waiting_model(self.model, plain.load, **plain._settings())
             except MissingExtra:
                 raise
             except InputError as error:
                 raise ModelError(str(error)) from error
             if lm is not None:
-                return lm
+                return lm if self.system is None else lm.with_system(self._system)
         return self.load()
 
     def _settings(self) -> dict[str, Any]:
-        """The settings of `headscope.load` but for the model's name."""
+        """The settings of `headscope.load`, which knows the model's name besides."""
         from headscope.lm.weights import memory_limits
 
         given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        del given["model"]
+        del given["model"], given["system"]
         return {**given, "max_memory": memory_limits(self.max_memory) or None}
+
+    @property
+    def _system(self) -> str | None:
+        return "" if self.system == "none" else self.system
 
     def _check_workers(self, execution: Execution) -> None:
         execution.check()
@@ -140,7 +157,7 @@ class ModelChoice(Settings):
             return
         need("datatrove", "work in several processes", "corpus")
         given = _GIVEN.get()
-        if given is not None and self == given[0] and given[1].folder is None:
+        if given is not None and self._plain == given[0] and given[1].folder is None:
             raise InputError(
                 f"the model {self.model!r} is held in memory, where other processes cannot load it "
                 "from; save it and load it by its folder, or take one worker"
@@ -208,6 +225,45 @@ def model_inputs(lm: LanguageModel) -> dict[str, str]:
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
     }
+
+
+def template_inputs(lm: LanguageModel) -> dict[str, str]:
+    """The content hash of what the chat template makes of prompts, for a run whose prompts go
+    through it.
+
+    Its text is not all that decides: it may ask for a date or name special tokens, and is given a
+    system message. Raises `InputError` for one that cannot be used.
+    """
+    from headscope.lm.tokens import ChatWriter
+
+    return {"rendered prompts": _digest(ChatWriter(lm.tokenizer, lm.system).probes)}
+
+
+def about_prompts(lm: LanguageModel) -> dict[str, str]:
+    """What a result says about the chat template that its prompts went through.
+
+    `system_turn`: the text before the user's first turn, where there is one; `prompt_date`: the
+    date that is given to every template that asks for one, where this one does.
+    """
+    from headscope.lm.rendering import PROMPT_DATE
+    from headscope.lm.tokens import ChatWriter
+
+    writer = ChatWriter(lm.tokenizer, lm.system)
+    turn, date = writer.system_turn, PROMPT_DATE.date().isoformat() if writer.dated else None
+    known = {"system_turn": turn, "prompt_date": date}
+    return {name: text for name, text in known.items() if text is not None}
+
+
+def through_template(settings: Any) -> bool:
+    """Whether settings say, at any depth, that prompts go through the chat template."""
+    from headscope.runs.signature import configuration
+
+    def said(value: Any) -> bool:
+        if isinstance(value, Mapping):
+            return value.get("chat") is True or any(map(said, value.values()))
+        return isinstance(value, list | tuple) and any(map(said, value))
+
+    return said(configuration(settings))
 
 
 def _settled(config: Any) -> Any:
@@ -320,9 +376,12 @@ def run_with_model(
     *,
     kind: type[AnyResult],
     config: Divided | None = None,
+    chat: bool = False,
     **known: Any,
 ) -> AnyResult:
     """`carry_out` of a command with a model, which counts in its signature.
+
+    So does what its chat template makes of prompts, where settings say so or `chat` does.
 
     A result that has a place for its model, or is a dictionary, tells of it. `data` maps names to
     content hashes of what else is read; `known` adds to the provenance. `config` are the settings
@@ -336,13 +395,16 @@ def run_with_model(
 
     def with_model(run: Run) -> Any:
         computed: Any = compute(run)
+        about_it = about_model(lm) | prompts
         if isinstance(computed, ModelResult):
-            facts = computed.model or decode(ModelFacts, about_model(lm))
+            facts = computed.model or decode(ModelFacts, about_it)
             return dataclasses.replace(computed, model=facts)
-        return {"model": about_model(lm), **computed} if isinstance(computed, dict) else computed
+        return {"model": about_it, **computed} if isinstance(computed, dict) else computed
 
     signed = {"computed_in": dtype_name(lm), **settings}
-    inputs = {**model_inputs(lm), **data}
+    templated = template_inputs(lm) if chat or through_template(signed) else {}
+    prompts = about_prompts(lm) if templated else {}
+    inputs = {**model_inputs(lm), **templated, **data}
     typed: Any = None if kind is dict else kind
     result: AnyResult = carry_out(
         command,
@@ -351,7 +413,7 @@ def run_with_model(
         inputs,
         with_model,
         began,
-        lambda: about_loaded(lm, **known),
+        lambda: about_loaded(lm, **prompts, **known),
         kind=typed,
     )
     return result

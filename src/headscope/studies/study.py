@@ -75,13 +75,29 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
     checked = getattr(result, "checked", result)
-    if isinstance(checked, Checked) and checked.baseline_works is False:
-        check = checked.baseline_check
-        warning = (
-            "The original model does not do this task, so what follows says little about it. Try "
-            f"{check.tries}."
+    check = checked.baseline_check if isinstance(checked, Checked) else None
+    if check is not None and not all(judged.works for judged in check.judged.values()):
+        failed = any(judged.works is False for judged in check.judged.values())
+        faulty = any("data_at_fault" in judged.counts for judged in check.judged.values())
+        if faulty:
+            warning = "The data are at fault, not the model: see the reasons."
+        elif failed:
+            warning = (
+                "The original model does not do this task, so what follows says little about it. "
+                f"Try {check.tries}."
+            )
+        else:
+            warning = (
+                "Whether the original model does this task cannot be told from so few examples."
+            )
+        title = (
+            "The data are at fault"
+            if faulty
+            else "The model does not do this task"
+            if failed
+            else "Does the model do this task?"
         )
-        section = _baseline(check)
+        section = _baseline(check, title)
         shown = replace(
             shown,
             finding=(f"Warning: {warning}", *shown.finding),
@@ -97,7 +113,7 @@ def _job(job: ClusterJob) -> Shown:
     return Shown("Work on a cluster", "", [f"Job {job.job} {state}: {left}", again])
 
 
-def _baseline(check: BaselineCheck) -> Section:
+def _baseline(check: BaselineCheck, title: str) -> Section:
     """What speaks against the model, of each direction or task with some outputs."""
     columns = ("input", "output of the original model", "reference")
     tables = [
@@ -119,4 +135,4 @@ def _baseline(check: BaselineCheck) -> Section:
         for name, judged in check.judged.items()
         if not judged.works
     ]
-    return Section("The model does not do this task", tables, brief=True)
+    return Section(title, tables, brief=True)

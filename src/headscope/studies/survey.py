@@ -31,7 +31,7 @@ from headscope.studies.compare.methods import (
     show_methods,
 )
 from headscope.studies.models import (
-    MODEL_ARGUMENT,
+    PROMPTED_ARGUMENT,
     ModelChoice,
     about_loaded,
     about_model,
@@ -39,6 +39,7 @@ from headscope.studies.models import (
     kept_model,
     model_inputs,
     model_provenance,
+    template_inputs,
 )
 from headscope.studies.named_data import data_digests
 from headscope.studies.registry import COMMANDS, methods, study_of
@@ -60,7 +61,7 @@ class Survey(Settings):
     The bundled model brings data for all of them. Writes report.html into the run folder.
     """
 
-    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED_ARGUMENT] = field(default_factory=ModelChoice)
     data: SurveyData = field(default_factory=SurveyData)
     methods: Annotated[
         tuple[str, ...],
@@ -102,6 +103,7 @@ def survey(
         "computed_in": dtype_name(lm),
     }
     inputs = model_inputs(lm) | data_digests(config.data.places())
+    inputs |= template_inputs(lm) if chat else {}
 
     def compute(run: Run) -> SurveyResult:
         with kept_model():  # loaded by the first method whose data can be used

@@ -29,7 +29,7 @@ from headscope.data.tasks import (
     translation_task,
 )
 from headscope.errors import InputError
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.leakage import apart, task_digests
 from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
@@ -74,6 +74,7 @@ class TaskChoice(Settings):
     instruction: Instruction = None
     bare: Bare = None
     chat: options.Chat = None
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     shots: options.Shots = 0
     held_out: options.HeldOut = 100
     limit: options.Limit = None
@@ -251,6 +252,8 @@ def _asked(choice: TaskChoice, task: Task) -> Task:
         changes["bare"] = choice.bare
     if choice.chat is not None:
         changes["chat"] = choice.chat
+    if choice.answer_only:
+        changes["answer_only"] = True
     return dataclasses.replace(task, **changes)
 
 

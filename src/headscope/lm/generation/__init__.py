@@ -3,7 +3,7 @@
 `texts` is the way in; `stopping` says where a text ends; `pool` lets rows enter and leave a batch.
 """
 
-from headscope.lm.generation.stopping import RowStop, Stop, StopTable
+from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop, StopTable, newline_stop
 from headscope.lm.generation.texts import (
     GenerateConfig,
     Generation,
@@ -15,10 +15,12 @@ from headscope.lm.generation.texts import (
 __all__ = [
     "GenerateConfig",
     "Generation",
+    "NewlineStop",
     "Observer",
     "RowStop",
     "Stop",
     "StopTable",
     "generate",
     "generate_batch",
+    "newline_stop",
 ]

@@ -28,7 +28,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, length_buckets
-from headscope.lm.generation.stopping import RowStop
+from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
@@ -66,7 +66,7 @@ class Requests:
     gates: torch.Tensor | None
     gate_of: NDArray[np.intp]
     means: NDArray[np.floating[Any]] | None
-    stop_at_newline: bool
+    stop_at_newline: NewlineStop
 
     def applied(self, lm: LanguageModel, rows: Sequence[int]) -> contextlib.ExitStack:
         """The model with a batch of these prompts under their gates."""

@@ -19,7 +19,7 @@ from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, in_halves, length_buckets
 from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Requests, can_pool, write_pooled
-from headscope.lm.generation.stopping import RowStop, Stop
+from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop
 from headscope.lm.inputs import generated
 from headscope.progress import Steps
 
@@ -40,12 +40,13 @@ class GenerateConfig:
     Attributes:
         max_new_tokens: tokens a prompt may get; None: twice its own length and 32.
         batch_tokens: upper bound of rows × (longest prompt + its new tokens) of a batch.
-        stop_at_newline: end at the first newline that follows some text.
+        stop_at_newline: end at the first newline that follows some text; "after preamble": unless
+            its line ends in a colon, or opens a fence, and so comes before an answer.
     """
 
     max_new_tokens: int | None = None
     batch_tokens: int = 8192
-    stop_at_newline: bool = True
+    stop_at_newline: NewlineStop = True
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "batch_tokens"):
@@ -63,7 +64,7 @@ class Generation:
         output_ids: tokens that follow, without the end of text; with the token that holds the
             closing newline, if it stopped there (it may hold text too).
         text: the output decoded without special tokens, cut before the first newline that follows
-            text, without white space before it.
+            text (unless that is after a preamble), without white space before it.
         stop: what ended it.
     """
 
@@ -201,7 +202,7 @@ def _limits(
 
 
 def generate_batch(
-    lm: LanguageModel, batch: Batch, limits: Sequence[int], stop_at_newline: bool = True
+    lm: LanguageModel, batch: Batch, limits: Sequence[int], stop_at_newline: NewlineStop = True
 ) -> list[list[int]]:
     """The new tokens of each row of one padded batch, by the ``generate`` of transformers.
 
@@ -226,11 +227,11 @@ def generate_batch(
 
 
 def generation_of(
-    lm: LanguageModel, prompt: Sequence[int], new: Sequence[int], stop_at_newline: bool
+    lm: LanguageModel, prompt: Sequence[int], new: Sequence[int], stop_at_newline: NewlineStop
 ) -> Generation:
     """What a model made of a prompt, from all the new tokens that it wrote."""
     length, why = lm.stop_table.cut(new, stop_at_newline)
     text = lm.tokenizer.decode(new[:length], skip_special_tokens=True).lstrip()
-    if stop_at_newline:
+    if stop_at_newline is True:
         text = text.split("\n", 1)[0]
     return Generation(tuple(prompt), tuple(new[:length]), text, why)

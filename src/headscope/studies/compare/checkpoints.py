@@ -13,7 +13,7 @@ from typing import Annotated
 from headscope.errors import InputError
 from headscope.heads.files import split_part
 from headscope.settings import Nested, Option
-from headscope.studies.models import POCKET, ModelChoice
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice
 
 # step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
 # 3), checkpoint-500 (transformers' Trainer), global_step100, iter_0005000.
@@ -134,7 +134,7 @@ def named_checkpoints(
             "there are no classes and no chrF++."
         ),
     ] = False,
-    loading: Annotated[ModelChoice | None, Nested(without=("model", "revision"))] = None,
+    loading: Annotated[ModelChoice | None, Nested(("model", "revision"), PROMPTED.changed)] = None,
 ) -> tuple[Checkpoint, ...]:
     """The series from what is typed (see `checkpoint_series` and `score_series`)."""
     if scores and not (model or revisions):

@@ -66,6 +66,7 @@ from headscope.studies.models import (
     model_inputs,
     model_provenance,
     resolved_chat,
+    template_inputs,
 )
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.study import Study
@@ -317,6 +318,7 @@ def _open_all(
         else:
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm) | {"chat": str(chat)}
+            inputs |= template_inputs(lm) if chat else {}
             opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
             del lm
             gc.collect()
@@ -386,6 +388,7 @@ def _measure(
                 config.score.chat,
                 config.score.max_new_tokens,
                 config.score.batch_tokens,
+                config.score.answer_only,
             )
             own.append_part("outputs", "all", outputs)
         works: Works | dict[str, Any] = {}

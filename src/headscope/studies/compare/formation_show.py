@@ -19,7 +19,8 @@ from headscope.shown.blocks import (
     one_column,
     table_of,
 )
-from headscope.shown.words import between, enumeration, fixed, percent, sentence_of
+from headscope.shown.words import enumeration, fixed, percent, sentence_of
+from headscope.studies.shows import interval
 
 #: Sentences below which the interval of chrF++ is wide.
 FEW = 100
@@ -155,8 +156,7 @@ def _half(result: FormationResult, half: CheckpointRow) -> str:
 
 
 def _chrf(row: CheckpointRow) -> str:
-    low_high = between(row.chrf.low, row.chrf.high, 1)
-    return f"{fixed(row.chrf.value, 1)} (95\u00a0% CI {low_high})"
+    return interval(row.chrf, 1)
 
 
 def _settled(

@@ -54,7 +54,7 @@ from headscope.shown.blocks import (
     p_cell,
     table_of,
 )
-from headscope.shown.words import arrow, between, count, fixed, percent
+from headscope.shown.words import arrow, confidence, count, fixed, percent
 from headscope.studies.models import ModelChoice
 from headscope.studies.shows import overlap_blocks
 from headscope.studies.study import Study
@@ -291,9 +291,9 @@ def _finding(result: MasksResult) -> list[str]:
         jaccard, above = base.mean["jaccard"], base.above_chance
         sentences.append(
             "Masks and the base model's masks of the same task have a Jaccard index of "
-            f"{fixed(jaccard.mean, 2)} (95\u00a0% CI over tasks "
-            f"{between(jaccard.low, jaccard.high, 2)}), {fixed(above.mean, 2)} above random masks "
-            f"({between(above.low, above.high, 2)}; {count(len(base.pairs), 'task')})."
+            f"{fixed(jaccard.mean, 2)} (over tasks: "
+            f"{confidence(jaccard.low, jaccard.high, 2)}), {fixed(above.mean, 2)} above random "
+            f"masks ({confidence(above.low, above.high, 2)}; {count(len(base.pairs), 'task')})."
         )
     if pairs:
         clear = sum(pair.p_value < 0.05 for pair in pairs)

@@ -30,10 +30,10 @@ from headscope.results.states import (
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
-from headscope.shown.words import arrow, between, count, p_value, percent, signed
+from headscope.shown.words import arrow, confidence, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.masked_tasks import read_task_for_mask
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
@@ -65,7 +65,7 @@ class CompareStates(Settings):
     """
 
     heads: options.Heads = field(metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
     example: options.Example = None
     # Shuffled masks of the same size, over all heads and layer by layer each.
@@ -239,7 +239,7 @@ def _finding(states: StatesFound) -> list[str]:
     )
     answer = (
         f"In the later half of the layers, the masked model without instruction {words}: cosine "
-        f"at the last input token {signed(gain.mean, 3)} (95\u00a0% CI {_ends(gain)}, "
+        f"at the last input token {signed(gain.mean, 3)} ({_ends(gain)}, "
         f"n\u00a0=\u00a0{states.samples} samples)."
     )
     return [answer, *(_against(states.nearer[c.kind], c.kind, c.draws) for c in states.controls)]
@@ -250,13 +250,13 @@ def _against(nearer: Nearer, kind: str, draws: int) -> str:
     layers = ", with as many in each layer" if kind == "shuffled_by_layer" else ""
     return (
         f"Against random masks that keep as many heads{layers}: cosine {signed(gain.mean, 3)} "
-        f"(95\u00a0% CI {_ends(gain)}; p\u00a0=\u00a0{p_value(nearer.p_examples)} over samples, "
+        f"({_ends(gain)}; p\u00a0=\u00a0{p_value(nearer.p_examples)} over samples, "
         f"{p_value(nearer.p_draws)} over {count(draws, 'draw')})."
     )
 
 
 def _ends(mean: Mean) -> str:
-    return between(mean.low, mean.high, 3)
+    return confidence(mean.low, mean.high, 3)
 
 
 def _later_half(states: StatesFound) -> Table:

@@ -57,7 +57,7 @@ from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import ModelChoice, run_with_model, steps_of
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.shows import head_map, head_table, interval, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
@@ -114,7 +114,7 @@ class FindCausalGating(Settings):
     10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     task: TaskChoice = field(default_factory=TaskChoice)
     # In place of the paper's values, or those of `CausalGating.small`.
     changes: Annotated[Mapping[str, Any], Nested(of=CausalGating, make=_changes)] = field(

@@ -39,7 +39,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, p_value, percent
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 
@@ -94,7 +94,7 @@ class FindKeyTokens(Settings):
     k: Annotated[
         str | None, Option("Number of heads, or a share such as 0.15 or 15%.", metavar="K")
     ] = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
 
 

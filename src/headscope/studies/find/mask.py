@@ -51,7 +51,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
@@ -85,7 +85,7 @@ class FindMask(Settings):
     learning rate are those of the preset by default. The time they will take is printed first.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     task: TaskChoice = field(default_factory=TaskChoice)
     # What preset and changes come to counts in the signature.
     preset: Annotated[

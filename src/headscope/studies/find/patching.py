@@ -27,7 +27,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.models import POCKET, ModelChoice, resolved_chat
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -90,7 +90,7 @@ class FindPatching(Settings):
     model's own words are used.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     words: WordsChoice = field(default_factory=WordsChoice)
     measure: Patching = field(default_factory=Patching)
 

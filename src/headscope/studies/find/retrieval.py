@@ -18,7 +18,7 @@ from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
 from headscope.studies.find.head_scores import LOOKING, Scored, above_chance, scores_run
-from headscope.studies.models import POCKET, ModelChoice
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -85,7 +85,7 @@ class FindRetrieval(Settings):
     Without --data facts of the bundled model's world are hidden in its held-out sentences.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     needles: NeedlesChoice = field(default_factory=NeedlesChoice)
     measure: Retrieval = field(default_factory=Retrieval)
 

@@ -69,9 +69,9 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import between, count, percent, signed
+from headscope.shown.words import confidence, count, percent, signed
 from headscope.studies.leakage import FOUND_ON, count_leakage
-from headscope.studies.models import POCKET, ModelChoice, run_with_model, steps_of
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
@@ -128,7 +128,7 @@ class FindSoftGate(Settings):
             typed=str,
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
     template: Annotated[
         TemplateField[QuestionTemplate],
@@ -532,11 +532,11 @@ def _finding(result: SoftGateResult) -> list[str]:
             else "not significantly different from random heads"
         )
         sentences.append(
-            f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "
-            f"{between(100 * change.low, 100 * change.high, 1)}), above zero in "
+            f"Selected minus random: {signed(100 * change.value)}\u00a0pp ("
+            f"{confidence(100 * change.low, 100 * change.high, 1)}), above zero in "
             f"{sum(value > 0 for value in change.by_seed)} of "
             f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
-            f"{signed(loss.value, 3)} nats a token ({between(loss.low, loss.high, 3)})."
+            f"{signed(loss.value, 3)} nats a token ({confidence(loss.low, loss.high, 3)})."
         )
     return sentences
 

@@ -60,7 +60,7 @@ from headscope.shown.words import (
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import ModelChoice, resolved_chat, run_with_model, steps_of
+from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model, steps_of
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.shows import (
     few_caution,
@@ -90,7 +90,7 @@ class FindTranslation(Settings):
     Without --data the bundled model is scored on its own development sentences.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
     threshold: options.Threshold = 0.1

@@ -33,7 +33,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, enumeration, percent
 from headscope.studies.comparison import RANDOM, Scale
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.use.gates import (
@@ -73,7 +73,7 @@ class UseAdapt(Settings):
 
     gate: GateChoice
     prompts: PromptsChoice
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     # None: 128. The context bounds it, too.
     max_new_tokens: options.MaxNewTokens = None
     one_line: OneLine = False
@@ -174,7 +174,10 @@ def use_adapt(
             outputs=outputs[:SHOWN],
         )
 
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=0, kind=AdaptedModel)
+    chat = not all(row.special for row in rows)
+    return run_with_model(
+        lm, COMMAND, out, settings, data, make, seed=0, kind=AdaptedModel, chat=chat
+    )
 
 
 def _show_adapted(result: AdaptedModel, run: Path) -> Shown:

@@ -175,10 +175,11 @@ def rendered(
         with naming(prompt.place):
             if isinstance(prompt.given, tuple):
                 uses_chat(lm, True)  # says so where there is no template
-                row = Rendered(prompt, _templated(lm.tokenizer, prompt.given), special=False)
+                row = Rendered(prompt, _templated(lm, prompt.given), special=False)
             elif chat:
                 row = Rendered(prompt, wrap_prompts(lm, [prompt.given], True)[0], special=False)
             else:
+                uses_chat(lm, False)  # says so where a system message is given
                 row = Rendered(prompt, prompt.given, special=True)
             size = len(lm.encode(row.text, row.special))
             if not 0 < size < lm.context_length:
@@ -190,13 +191,13 @@ def rendered(
     return rows
 
 
-def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
-    from headscope.lm.tokens import render_conversation
+def _templated(lm: LanguageModel, messages: Sequence[Message]) -> str:
+    from headscope.lm.tokens import ChatWriter, render_conversation
 
     begun = messages[-1]["role"] == "assistant"
     return render_conversation(
-        tokenizer,
-        messages,
+        lm.tokenizer,
+        ChatWriter(lm.tokenizer, lm.system).with_system(messages),
         "this conversation",
         "correct the messages or the template",
         add_generation_prompt=not begun,

@@ -33,7 +33,7 @@ from headscope.results.writing import Steering
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.gates import GateChoice, about
 from headscope.studies.use.prompts import (
@@ -139,7 +139,7 @@ class Steer(Settings):
             metavar="FILE",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     draws: options.Draws = 5
     max_new_tokens: options.MaxNewTokens = None
     one_line: OneLine = False
@@ -249,7 +249,10 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
             groups=parts,
         )
 
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Steering)
+    seed, chat = config.seed, kinds == {False}
+    return run_with_model(
+        lm, COMMAND, out, settings, data, make, seed=seed, kind=Steering, chat=chat
+    )
 
 
 def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:

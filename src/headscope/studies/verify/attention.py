@@ -32,7 +32,7 @@ from headscope.shown.words import arrow, between, count, enumeration, p_value, p
 from headscope.studies.baseline import check_tasks
 from headscope.studies.comparison import Bar, Level, Scale, bars_of
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import few_parts, interval, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
@@ -56,7 +56,7 @@ class VerifyAttention(Settings):
     """
 
     masks: options.Masks = field(metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
     # Shuffled masks of the same size under which attention is measured, too.
     draws: options.Draws = 5

@@ -22,7 +22,7 @@ from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
@@ -59,7 +59,7 @@ class VerifyFamilies(Settings):
         ),
     ] = ()
     tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     # Random heads, free and layer-matched each.
     draws: options.Draws = 5
     write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False

@@ -28,10 +28,10 @@ from headscope.runs import decode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, p_cell, table_of
 from headscope.shown.words import MEAN as MEAN_PART
-from headscope.shown.words import between, count, fixed, number, p_value
+from headscope.shown.words import confidence, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.models import ModelChoice, resolved_chat
+from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
     few_caution,
@@ -69,7 +69,7 @@ class VerifyHeads(Settings):
     change is a lower bound of a head's effect.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     # How translations are prompted.
     removal: Annotated[
@@ -78,6 +78,7 @@ class VerifyHeads(Settings):
             without=(
                 "gates",
                 "measure",
+                "answer_only",
                 "draws",
                 "layer_matched",
                 "pool",
@@ -309,7 +310,8 @@ def _finding(result: RemovedHeads, sentences: int) -> list[str]:
         rho = best.within_layers
         found.append(
             f"Other scores: {_named(best.other)} correlates most clearly within layers, Spearman "
-            f"{fixed(rho.value, 2)} ({between(rho.low, rho.high, 2)}) with {best.ablate} ablation, "
+            f"{fixed(rho.value, 2)} ({confidence(rho.low, rho.high, 2)}) with {best.ablate} "
+            "ablation, "
             f"p\u00a0=\u00a0{p_value(best.p_within_layers)}, the lowest of {len(known)}."
         )
     return found

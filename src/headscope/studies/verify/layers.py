@@ -21,7 +21,7 @@ from headscope.runs import Run
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
-from headscope.shown.words import between, enumeration, signed
+from headscope.shown.words import confidence, enumeration, signed
 from headscope.studies.comparison import (
     Compared,
     Comparison,
@@ -176,8 +176,9 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
     }
     where = [
-        f"{name} layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
-        f"{between(row.change.low, row.change.high, 3)}; random heads {signed(row.random.mean, 3)})"
+        f"{name} layer {row.layer} ({signed(row.change.value, 3)}, "
+        f"{confidence(row.change.low, row.change.high, 3)}; random heads "
+        f"{signed(row.random.mean, 3)})"
         for name, row in list(highest.items())[:DRAWN]
     ]
     sections = [

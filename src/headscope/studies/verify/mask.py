@@ -21,7 +21,7 @@ from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
 from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
@@ -65,7 +65,7 @@ class VerifyMask(Settings):
 
     masks: options.Masks = field(metadata=UNSIGNED)
     tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     foreign: Annotated[
         tuple[str, ...],
         Option(

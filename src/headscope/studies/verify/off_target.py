@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
+from headscope.answers import answer_of
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
@@ -24,14 +25,14 @@ from headscope.progress import Progress
 from headscope.results.common import Checked, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
 from headscope.runs import decode, encode
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
 from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, check_leakage
-from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
@@ -91,7 +92,7 @@ class VerifyOffTarget(Settings):
     # reference texts do, not their place.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     ask: Annotated[Ask, Option("Translate into the language, or continue documents in it.")] = (
         "translate"
     )
@@ -114,6 +115,7 @@ class VerifyOffTarget(Settings):
     ] = None
     draws: options.Draws = 10
     chat: options.Chat = None
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     # None: of a translation twice the source's and 32, of a document 64 (pocket: 32).
     max_new_tokens: options.MaxNewTokens = None
     seed: options.Seed = 0
@@ -144,6 +146,7 @@ def verify_off_target(
     `outputs.jsonl` (a row a language, condition and prompt, with the identified language) and
     `statistics.safetensors`.
     """
+    from headscope.lm.generation import newline_stop
     from headscope.lm.prompting import uses_chat
 
     if config.ask == "translate":
@@ -190,7 +193,10 @@ def verify_off_target(
         # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
         # where the pocket model goes on from a document with a second line, it translates.
         newline = not chat if config.ask == "translate" else not config.documents.data
-        texts = written(lm, groups, run, newline, not chat, config.batch_tokens, means, progress)
+        stop = newline_stop(newline, config.answer_only)
+        texts = written(lm, groups, run, stop, not chat, config.batch_tokens, means, progress)
+        if config.answer_only:  # the run keeps the whole
+            texts = [[list(map(answer_of, made)) for made in arms] for arms in texts]
         numbers, missing = measure_languages(groups, texts)
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))

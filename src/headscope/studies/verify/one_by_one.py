@@ -26,11 +26,11 @@ from headscope.progress import Progress, further
 from headscope.results.common import Checked
 from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, MadeBy, Nested, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_tasks, check_translations
 from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import TaskForMask, mask_result
-from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
@@ -114,7 +114,7 @@ class OneByOne(Settings):
         Amount | None,
         Option("Only the first so many: a number or a share such as 15%.", metavar="K", typed=str),
     ] = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     order: Annotated[Order, MadeBy(_order)] = "given"
     # From the first of the ascending order where there are scores, else of the given one; the
@@ -137,6 +137,8 @@ class OneByOne(Settings):
     )
     # Of prompts of sentence pairs: a task says so itself, and a `prompt` stays as it is.
     chat: options.Chat = None
+    # Of the check of the original model; texts are shown whole.
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     text: Annotated[bool, Option("Generate the text at every step.", flag="--text/--no-text")] = (
         True
     )

@@ -45,7 +45,7 @@ from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.leakage import check_leakage
-from headscope.studies.models import POCKET, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
@@ -94,7 +94,7 @@ class VerifyRemoval(Settings):
     # The heads themselves, not their place, count in the run's signature.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.Amounts = field(default=(), metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Annotated[
         Removal,
@@ -295,7 +295,7 @@ def removal_run(
         labels = [condition.label for condition in wanted]
         made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
         table = {
-            name: Translations.of(pairs, [texts[at] for texts in made])
+            name: Translations.of(pairs, [texts[at] for texts in made], bool(config.answer_only))
             for at, (name, pairs) in enumerate(directions.items())
         }
         run.write_jsonl("outputs.jsonl", output_rows(labels, table))

@@ -31,7 +31,7 @@ from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
 from headscope.studies.comparison import Comparison, draws_remedy, draws_words
 from headscope.studies.leakage import apart, check_task_leakage
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
@@ -84,7 +84,7 @@ class VerifyScaling(Settings):
 
     masks: options.Masks = field(metadata=UNSIGNED)
     tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     check_data: Annotated[
         str | None,
         Option(

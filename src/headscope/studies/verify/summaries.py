@@ -32,7 +32,7 @@ from headscope.shown.words import count, number
 from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.leakage import check_document_leakage
-from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
@@ -90,7 +90,7 @@ class VerifySummaries(Settings):
             typed=str,
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     texts: Annotated[
         DocumentsChoice,
         Nested(

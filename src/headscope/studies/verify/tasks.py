@@ -67,7 +67,7 @@ class VerifyTasks(Settings):
     removal: Annotated[
         Removal,
         Nested(
-            without=("template", "measure", "chat", "max_new_tokens"),
+            without=("template", "measure", "chat", "answer_only", "max_new_tokens"),
             changed={
                 "layer_matched": Option(
                     "Also draw as many random heads of the same layers.", default=False

@@ -30,7 +30,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import enumeration, number, percent
 from headscope.studies.comparison import Scale
-from headscope.studies.models import POCKET, ModelChoice, run_with_model
+from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
@@ -79,7 +79,7 @@ class VerifyTransfer(Settings):
     # signature, as the reference texts do, not their place.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pair: Annotated[
         tuple[str, ...],
         Option(

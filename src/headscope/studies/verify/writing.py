@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
+    from headscope.lm.generation import NewlineStop
 
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
@@ -89,7 +90,7 @@ def written(
     lm: LanguageModel,
     groups: Sequence[Group],
     run: Run,
-    stop_at_newline: bool,
+    stop_at_newline: NewlineStop,
     special: bool,
     batch_tokens: int,
     means: NDArray[np.float32] | None,

@@ -266,7 +266,7 @@ def _losses(
 def _texts(
     lm: LanguageModel, question: Asked, condition: Masking, config: Asking
 ) -> tuple[list[str], list[bool]]:
-    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.generation import GenerateConfig, newline_stop
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
     task = question.task
@@ -276,7 +276,7 @@ def _texts(
     generate = GenerateConfig(
         max_new_tokens=config.max_new_tokens or (None if sentences else NEW_TOKENS),
         batch_tokens=config.batch_tokens,
-        stop_at_newline=sentences and not config.paragraphs,
+        stop_at_newline=newline_stop(sentences and not config.paragraphs, task.answer_only),
     )
     with condition.applied(lm):
         made = lm.generate(prompts, generate, special=not templated)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.answers import answer_of
 from headscope.data.tasks import Task
 from headscope.data.words import plain_words
 from headscope.errors import MissingExtra
@@ -101,6 +102,14 @@ def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
+def translations_in(task: Task, texts: Sequence[str]) -> list[str]:
+    """What of each output is measured as a translation: its first line, or the answer in it."""
+    if not task.answer_only:
+        return [first_line(text) for text in texts]
+    rows = zip(task.examples, texts, strict=True)
+    return [answer_of(text, example.input) for example, text in rows]
+
+
 def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
     """Statistics of each output, (examples, features) by measure; sums of them give the scores.
 
@@ -110,7 +119,7 @@ def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
     `accuracy` and `accuracy_words` hold 0 or 1, and 1.
     """
     references = [example.output for example in task.examples]
-    lines = [first_line(text) for text in texts]
+    lines = translations_in(task, texts)
     rouge = rouge_l([*map(plain_words, texts)], [*map(plain_words, references)])
     values: dict[str, Floats] = {"rouge_l": counted(rouge.texts)}
     if task.is_translation:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
+from headscope.answers import answer_of
 from headscope.data.align import Alignment, align_file
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
@@ -52,6 +53,8 @@ Made = TypeVar("Made")
 #: Texts that are written and kept together: what a killed run can lose.
 KEPT_AT_ONCE = 512
 MEASURES = ("text", "loss")
+#: New tokens for what stands before an answer, where the answer alone counts.
+PREAMBLE_TOKENS = 64
 #: Draws where losses are measured, if no number is given.
 LOSS_DRAWS = 99
 #: Gates are applied as numbers of 32 bits, which go no further.
@@ -80,6 +83,7 @@ class Removal(Settings):
         ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
             place of what is removed; several are conditions of their own, of the same heads.
         chat: None: whether the tokenizer has a chat template.
+        answer_only: measure what `headscope.answers` leaves of an output.
         max_new_tokens: of an output; None: twice the source tokens and 32.
         loss_draws: random sets of heads whose losses are measured; None: 99. The first `draws` of
             them are those whose texts are.
@@ -96,6 +100,7 @@ class Removal(Settings):
     ablate: options.Ablations = ("zero",)
     threshold: options.Threshold = 0.1
     chat: options.Chat = None
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     max_new_tokens: options.MaxNewTokens = None
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
@@ -143,6 +148,8 @@ class Translating(Protocol):
     def template(self) -> Template: ...
     @property
     def chat(self) -> bool | None: ...
+    @property
+    def answer_only(self) -> bool | None: ...
     @property
     def max_new_tokens(self) -> int | None: ...
     @property
@@ -386,14 +393,24 @@ def translate(
     chat: bool | None = None,
     max_new_tokens: int | None = None,
     batch_tokens: int = 8192,
+    answer_only: bool | None = None,
 ) -> list[list[str]]:
     """Greedy translations of every sentence with `heads` removed, by direction; nothing is kept."""
     settings = Removal(
-        template=template, chat=chat, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens
+        template=template,
+        chat=chat,
+        answer_only=answer_only,
+        max_new_tokens=max_new_tokens,
+        batch_tokens=batch_tokens,
     )
     with lm.gated(heads.removed()):
         made = continuations(lm, directions, settings)
     return [[text.text for text in rows] for rows in made]
+
+
+def answers_of(pairs: PairFile, texts: Sequence[str]) -> list[str]:
+    """What of the outputs of every pair is the answer (see `headscope.answers`)."""
+    return [answer_of(text, pair.source) for pair, text in zip(pairs.pairs, texts, strict=True)]
 
 
 def continuations(
@@ -408,10 +425,11 @@ def prompts_with_limits(
     lm: LanguageModel, directions: Sequence[PairFile], config: Translating
 ) -> tuple[list[str], list[int], GenerateConfig, bool]:
     """Wordings with their most new tokens, how they go on, and if special tokens are added."""
-    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.generation import GenerateConfig, newline_stop
     from headscope.lm.prompting import chat_writer
 
     template, most = config.template, config.max_new_tokens
+    room = PREAMBLE_TOKENS if config.answer_only else 0
     writer, bos = chat_writer(lm, config.chat, template.text), lm.tokenizer.bos_token or ""
     prompts: list[Prompt] = []
     limits: list[int] = []
@@ -423,9 +441,11 @@ def prompts_with_limits(
                 raise pairs.too_long(number, tokens, lm.context_length)
         prompts += written
         for pair in pairs.pairs:
-            limits.append(most or 2 * len(lm.encode(pair.source, special=False)) + 32)
+            limits.append(most or 2 * len(lm.encode(pair.source, special=False)) + 32 + room)
     special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
+    settings = GenerateConfig(
+        batch_tokens=config.batch_tokens, stop_at_newline=newline_stop(special, config.answer_only)
+    )
     return [prompt.text for prompt in prompts], limits, settings, special
 
 

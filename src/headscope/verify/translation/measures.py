@@ -19,13 +19,15 @@ from headscope.measure import external, identify
 from headscope.measure.metrics import bleu, bleu_tokenizer, chrf, source_copies
 from headscope.results.removal import Label, Measuring
 from headscope.runs.reading import damaged_line, read_rows
+from headscope.verify.translation.conditions import answers_of
 
 
 @dataclass(frozen=True)
 class Translations:
     """The sentences of one direction, and what was made of them.
 
-    `texts[c][s]` is the output under condition c of sentence s.
+    `texts[c][s]` is the output under condition c of sentence s; where these are answers alone,
+    `whole[c][s]` is what was written.
     """
 
     source_language: str
@@ -34,10 +36,19 @@ class Translations:
     sources: tuple[str, ...]
     references: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
+    whole: tuple[tuple[str, ...], ...] | None = None
 
     @classmethod
-    def of(cls, pairs: PairFile, texts: Sequence[Sequence[str]]) -> Translations:
-        """Outputs, by condition, then sentence, beside the pairs they belong to."""
+    def of(
+        cls, pairs: PairFile, texts: Sequence[Sequence[str]], answer_only: bool = False
+    ) -> Translations:
+        """Outputs, by condition, then sentence, beside the pairs they belong to.
+
+        With `answer_only` the answers in them, beside the whole ones.
+        """
+        if answer_only:
+            answers = [answers_of(pairs, several) for several in texts]
+            return replace(cls.of(pairs, answers), whole=tuple(map(tuple, texts)))
         return cls(
             pairs.source_language,
             pairs.target_language,
@@ -66,6 +77,7 @@ def output_rows(
                     "draw": label.draw,
                     "ablate": label.ablate,
                     "output": made.texts[number][at],
+                    **({} if made.whole is None else {"whole": made.whole[number][at]}),
                 }
 
 
