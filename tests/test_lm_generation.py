@@ -22,7 +22,7 @@ from headscope.lm.hooks import hooked
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
-from lm_helpers import VARIED, build, logits, tokenizer, wrapped
+from lm_helpers import CHANGING, VARIED, build, changing, fresh, logits, tokenizer, wrapped
 
 LLAMA = wrapped("llama")
 #: Architectures with windows.
@@ -524,3 +524,43 @@ def test_what_cannot_be_asked_is_refused() -> None:
     bare = lm_helpers.wrapped("llama")
     with pytest.raises(InputError, match="which no token predicts"):
         encode_answers(bare, [""], ["b"])
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_texts_that_outgrow_a_bound_are_written_as_if_alone(kind: str) -> None:
+    lm, length = changing(kind), 20
+    prompts = ["abcd", "a longer one to go on", "x" * 23, "bc" * 15, "abcd", "dcba" * 8]
+    heads = list(lm.geometry.heads())
+    gates = [HeadSet(lm.geometry, tuple(heads[at : at + 2])).removed() for at in range(6)]
+    config = GenerateConfig(length, stop_at_newline=False)
+    for own in (None, gates):
+        watched: dict[int, list[int]] = {}
+
+        @contextlib.contextmanager
+        def observe(
+            rows: list[int], batch: Batch, begins: bool, watched: dict[int, list[int]] = watched
+        ) -> Iterator[None]:
+            def keep(_: Any, args: Any, output: Any) -> None:
+                for row, token in zip(rows, output.logits[:, -1].argmax(-1).tolist(), strict=True):
+                    watched.setdefault(row, []).append(token)
+
+            with hooked([lm.model.register_forward_hook(keep)]):
+                yield
+
+        done = generate(lm, prompts, config, observe=observe, gates=own)
+        for at, (prompt, made) in enumerate(zip(prompts, done, strict=True)):
+            ids = torch.tensor([lm.encode(prompt)])
+            alone = fresh(lm)
+            gated = LanguageModel.wrap(alone, lm.tokenizer, check=False)
+            with contextlib.nullcontext() if own is None else gated.gated(own[at]):
+                text = alone.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=length,
+                    do_sample=False,
+                    eos_token_id=2,
+                    pad_token_id=0,
+                )[0, ids.shape[1] :].tolist()
+            text = text[: text.index(2)] if 2 in text else text
+            assert list(made.output_ids) == text
+            assert watched[at][: len(text)] == text

@@ -16,7 +16,8 @@ from headscope.lm.batching import Batch, collate, in_halves
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import checkpointed, frozen, row_losses, token_losses
 from headscope.lm.model import LanguageModel
-from lm_helpers import sample_batch, wrapped
+from headscope.lm.states import states
+from lm_helpers import CHANGING, changing, fresh, sample_batch, wrapped
 
 #: A scale and a soft cap on logits, layers without heads, a decoder within a decoder, router noise.
 MODELS = ("llama", "cohere", "gemma2", "granite", "qwen3_next", "opt", "phimoe", "gpt2")
@@ -260,3 +261,32 @@ def test_batches_that_do_not_fit_are_halved_down_to_single_rows() -> None:
 
     with pytest.raises(torch.OutOfMemoryError):
         list(in_halves([[1, 2]], never))
+
+
+#: Below, at and above the 24 columns beyond which `changing` models compute otherwise.
+LENGTHS = (6, 40, 24, 25, 9, 40, 31)
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_row_has_the_losses_it_has_alone(kind: str) -> None:
+    lm, generator = changing(kind), torch.Generator().manual_seed(1)
+    rows = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in LENGTHS]
+    whole = []
+    for row in rows:  # plain transformers, a new model a row
+        with torch.no_grad():
+            made = fresh(lm)(torch.tensor([row]), output_hidden_states=True)
+        whole.append((made.logits[0].log_softmax(-1), made.hidden_states[1][0, -1]))
+    expected = [
+        -found[:-1].gather(1, torch.tensor(row[1:])[:, None])[:, 0].numpy()
+        for (found, _), row in zip(whole, rows, strict=True)
+    ]
+    together = token_losses(lm, rows)
+    for own, loss in zip(expected, together, strict=True):
+        np.testing.assert_allclose(loss, own, atol=2e-5)
+    nexts = lm.next_logits(rows).log_softmax(-1)
+    seen = states(lm, rows).after_layer[:, 0]
+    for row, (found, state) in enumerate(whole):
+        torch.testing.assert_close(nexts[row], found[-1], atol=2e-5, rtol=0)
+        torch.testing.assert_close(seen[row], state, atol=2e-5, rtol=0)
+    with pytest.raises(InputError, match="more than 24 tokens"):
+        lm.collate(rows[:2])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
-from headscope.lm.batching import in_halves, length_buckets
+from headscope.lm.batching import in_halves
 from headscope.lm.losses import answer_batch, checkpointed, frozen, losses_at
 from headscope.lm.prompting import Answered
 from headscope.progress import Steps
@@ -81,7 +81,7 @@ def gate_gradients(
     was computed before is kept.
     """
     found = _Found(part, "gradients", texts)
-    buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)
+    buckets = lm.buckets([len(text.ids) for text in texts], batch_tokens)
 
     def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         rows = [texts[index].ids for index in some]

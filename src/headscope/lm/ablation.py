@@ -27,7 +27,6 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import length_buckets
 from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating
 
@@ -176,7 +175,7 @@ def head_means(
     hooks = (site.projection.register_forward_pre_hook(adding(site)) for site in lm.sites)
     with hooked(hooks), evaluating(lm.model), torch.no_grad(), positions.watched():
         lengths = [len(rows[at]) for at in kept]
-        for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
+        for bucket in lm.buckets(lengths, batch_tokens):
             some = [kept[place] for place in bucket]
             batch = lm.collate([rows[at] for at in some])
             real = batch.attention_mask.bool()

@@ -22,7 +22,15 @@ from headscope.heads.geometry import check_geometry
 from headscope.lm import gates, generation, geometry, selfcheck, tokens
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.batching import (
+    UNBOUNDED,
+    Batch,
+    collate,
+    in_halves,
+    length_buckets,
+    longest_shared,
+    separated,
+)
 from headscope.lm.checkpoints import digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
@@ -36,9 +44,6 @@ from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong
 from headscope.progress import Steps
 
 T = TypeVar("T")
-
-#: Context length of models that set themselves no bound (those with linear position biases).
-UNBOUNDED = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -182,7 +187,23 @@ class LanguageModel:
         bounds.append(getattr(self.tokenizer_or_none, "model_max_length", None))
         # Tokenizers without a bound carry a number with thirty digits.
         numbers = [b for b in bounds if isinstance(b, int) and 0 < b < UNBOUNDED]
-        return numbers[0] if numbers else UNBOUNDED
+        # These rotations are made for so many times the length of training.
+        rope = getattr(config, "rope_parameters", None) or {}
+        times = rope.get("factor") if "dynamic" in str(rope.get("rope_type")) else None
+        return int(numbers[0] * max(1.0, times or 1.0)) if numbers else UNBOUNDED
+
+    @functools.cached_property
+    def longest_shared(self) -> int:
+        """The longest row that may share a batch with rows of other lengths; see
+        `headscope.lm.batching.longest_shared`."""
+        return longest_shared(text_config(self.shell))
+
+    @functools.cached_property
+    def _rotations(self) -> list[Any]:
+        """The modules whose rotations follow the longest row they have met."""
+        if self.longest_shared == UNBOUNDED:
+            return []
+        return [part for part in self.model.modules() if hasattr(part, "max_seq_len_cached")]
 
     def check_lengths(self, rows: Sequence[Sequence[int]]) -> None:
         """Raises `InputError` if a row of tokens is longer than the context."""
@@ -245,18 +266,66 @@ class LanguageModel:
         return ids if most is None else ids[: min(most, self.context_length)]
 
     def collate(self, rows: Sequence[Sequence[int]]) -> Batch:
-        """Rows of token ids padded on the left; see `headscope.lm.batching.collate`."""
+        """Rows of token ids padded on the left; see `headscope.lm.batching.collate`.
+
+        Raises `InputError` if rows of unlike lengths may not share a batch (see `buckets`).
+        """
+        lengths = [len(row) for row in rows]
+        if len(separated(range(len(rows)), lengths, self.longest_shared)) > 1:
+            raise InputError(
+                f"{self.name} computes rows of more than {self.longest_shared} tokens otherwise "
+                f"than shorter ones; pass the row of {max(lengths)} tokens alone."
+            )
         return collate(rows, self.pad_token_id)
 
     def forward(self, batch: Batch, logits: bool = True, **options: Any) -> Any:
         """What the model returns for a batch (see `headscope.lm.inputs.forward_inputs`)."""
+        self.forget_lengths()
         return self.model(**(forward_inputs(self.model, batch, logits) | options))
+
+    def forget_lengths(self) -> None:
+        """Let the next pass compute as if it were the model's first.
+
+        Rotations that grow with the longest row (``dynamic``) stay so in later, shorter rows.
+        """
+        for module in self._rotations:
+            for name in [name for name, _ in module.named_buffers(recurse=False)]:
+                own, marked, _ = name.partition("original_inv_freq")
+                if marked and getattr(module, f"{own}max_seq_len_cached", None) is not None:
+                    plain = getattr(module, name).to(getattr(module, f"{own}inv_freq").device)
+                    module.register_buffer(f"{own}inv_freq", plain.clone(), persistent=False)
+                    setattr(module, f"{own}max_seq_len_cached", module.original_max_seq_len)
 
     def next_logits(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
         """The logits (B, V), float32, of what follows each row; no gradient."""
+        found: dict[int, torch.Tensor] = {}
         with evaluating(self.model), torch.no_grad():
-            logits: torch.Tensor = self.forward(self.collate(rows), logits=False).logits
-        return logits[:, -1].float()
+            for some in self.separated([len(row) for row in rows]):
+                batch = self.collate([rows[at] for at in some])
+                logits: torch.Tensor = self.forward(batch, logits=False).logits
+                found.update(zip(some, logits[:, -1].float(), strict=True))
+        return torch.stack([found[at] for at in range(len(rows))])
+
+    def separated(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Rows of these lengths in as few batches as give each what it has alone: one, but for
+        rows beyond `longest_shared`."""
+        return separated(range(len(lengths)), lengths, self.longest_shared)
+
+    def buckets(
+        self,
+        lengths: Sequence[int],
+        batch_tokens: int,
+        overhead: int | None = None,
+        widths: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """Rows of these lengths as batches of this model; see
+        `headscope.lm.batching.length_buckets`.
+
+        Without `overhead` each batch is read in one pass. `widths` are the lengths of the rows when
+        they are collated, if they grow from there.
+        """
+        overhead = self.pass_overhead if overhead is None else overhead
+        return length_buckets(lengths, batch_tokens, overhead, self.longest_shared, widths)
 
     def in_batches(
         self, lengths: Iterable[int], batch_tokens: int, work: Callable[[list[int]], T]
@@ -265,7 +334,7 @@ class LanguageModel:
 
         See `headscope.lm.batching`: similar lengths share a batch, halved where memory is short.
         """
-        return in_halves(length_buckets([*lengths], batch_tokens, self.pass_overhead), work)
+        return in_halves(self.buckets([*lengths], batch_tokens), work)
 
     def gated(
         self,

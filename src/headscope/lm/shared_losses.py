@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, length_buckets
+from headscope.lm.batching import Batch
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -129,7 +129,9 @@ class _Passes:
 
     def __init__(self, lm: LanguageModel, rows: Sequence[AnswerRow], batch_tokens: int) -> None:
         self.lm, self.rows = lm, rows
-        self.begin = _common(rows)
+        # A beginning that is read alone is a short row.
+        within = max(len(row.ids) for row in rows) <= lm.longest_shared
+        self.begin = _common(rows) if within else 0
         self.plain: Any = None
         if self.begin and not self._continues():
             self.begin = 0
@@ -139,7 +141,7 @@ class _Passes:
         longest = max(lengths)
         # Keys and values of the beginning are held for every row.
         size = max(longest, batch_tokens * longest // (longest + self.begin))
-        self.buckets = length_buckets(lengths, size, lm.pass_overhead)
+        self.buckets = lm.buckets(lengths, size)
         self.shares = can_share(lm)
         # Tried out here, since nothing may be replayed meanwhile.
         applies_apart(lm, self._batch(self.buckets[0], None))

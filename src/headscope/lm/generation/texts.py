@@ -16,7 +16,7 @@ import torch
 from headscope.errors import Caution, InputError
 from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, in_halves, length_buckets
+from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Requests, can_pool, write_pooled
 from headscope.lm.generation.stopping import RowStop, Stop
@@ -122,7 +122,15 @@ def generate(
         if progress:
             progress(len(results), len(ids))
 
-    if can_pool(lm):
+    pooled = can_pool(lm)
+    # Where a model's cache outgrows what it computes alike, only its own `generate` knows the way.
+    long = [row for row in range(len(ids)) if requests.size(row) > lm.longest_shared]
+    if pooled and long:
+        short = sorted({*range(len(ids))} - {*long})
+        for rows, write in ((short, write_pooled), (long, _write_plainly)):
+            if rows:
+                _write_some(lm, requests, rows, write, config.batch_tokens, finish, observe)
+    elif pooled:
         write_pooled(lm, requests, config.batch_tokens, finish, observe)
     else:
         warnings.warn(
@@ -149,6 +157,36 @@ def _distinct(
     return different, gate_of.numpy()
 
 
+def _write_some(
+    lm: LanguageModel,
+    requests: Requests,
+    rows: list[int],
+    write: Callable[..., None],
+    batch_tokens: int,
+    finish: Callable[[int, list[int]], None],
+    observe: Observer | None,
+) -> None:
+    """Let `write` continue these prompts alone."""
+
+    def watch(some: list[int], batch: Batch, begins: bool) -> AbstractContextManager[Any]:
+        assert observe is not None
+        return observe([rows[at] for at in some], batch, begins)
+
+    chosen = dataclasses.replace(
+        requests,
+        ids=[requests.ids[row] for row in rows],
+        limits=[requests.limits[row] for row in rows],
+        gate_of=requests.gate_of[rows],
+    )
+    write(
+        lm,
+        chosen,
+        batch_tokens,
+        lambda at, new: finish(rows[at], new),
+        watch if observe else None,
+    )
+
+
 def _write_plainly(
     lm: LanguageModel,
     requests: Requests,
@@ -169,7 +207,8 @@ def _write_plainly(
     sizes = [requests.size(row) for row in range(len(requests.ids))]
     # Every new token is a pass.
     overhead = lm.pass_overhead * max(requests.limits)
-    for rows, made in in_halves(length_buckets(sizes, batch_tokens, overhead), work):
+    widths = [len(row) for row in requests.ids]
+    for rows, made in in_halves(lm.buckets(sizes, batch_tokens, overhead, widths), work):
         for row, new in zip(rows, made, strict=True):
             finish(row, new)
 

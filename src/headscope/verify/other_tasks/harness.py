@@ -134,7 +134,8 @@ class HarnessModel:
         """
         import torch
 
-        from headscope.lm.inputs import evaluating, forward_inputs
+        from headscope.lm.hooks import inner_model
+        from headscope.lm.inputs import evaluating, leaves_out_logits
 
         rows: dict[tuple[int, ...], list[int]] = {}
         for number, (context, continuation) in enumerate(pairs):
@@ -151,15 +152,13 @@ class HarnessModel:
             self.truncated += len(read) > self.lm.context_length
             rows.setdefault(read[-self.lm.context_length :], []).append(number)
         results: dict[int, tuple[float, bool]] = {}
-        keys = list(rows)
+        keys, model = list(rows), inner_model(self.lm.model)
 
         def work(bucket: list[int]) -> dict[int, tuple[float, bool]]:
             batch = self.lm.collate([keys[i] for i in bucket])
             longest = max(len(pairs[n][1]) for i in bucket for n in rows[keys[i]])
-            inputs = forward_inputs(self.lm.model, batch, logits=False)
-            if "logits_to_keep" in inputs:
-                inputs["logits_to_keep"] = longest
-            logits = self.lm.model(**inputs).logits[:, -longest:]
+            kept = {"logits_to_keep": longest} if leaves_out_logits(model) else {}
+            logits = self.lm.forward(batch, logits=False, **kept).logits[:, -longest:]
             return {
                 number: _likelihood(row, pairs[number][1])
                 for row, i in zip(logits, bucket, strict=True)
@@ -174,7 +173,7 @@ class HarnessModel:
         return [results[number] for number in range(len(pairs))]
 
     def _continue(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
-        from headscope.lm.batching import in_halves, length_buckets
+        from headscope.lm.batching import in_halves
         from headscope.lm.inputs import generated
 
         until, limit, sampling = _settings(settings, self.lm.context_length)
@@ -202,7 +201,7 @@ class HarnessModel:
             return new
 
         lengths = [len(row) + limit for row in rows]
-        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
+        buckets = self.lm.buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
         for bucket, made in in_halves(buckets, work):
             texts |= {i: self._text(new, until) for i, new in zip(bucket, made, strict=True)}
             self.report(len(bucket))
