@@ -18,10 +18,14 @@ from headscope.heads import Head, HeadSet
 from headscope.lm.batching import Batch, collate
 from headscope.lm.generation import GenerateConfig, RowStop, generate
 from headscope.lm.generation.pool import can_pool
+from headscope.lm.generation.texts import generation_of
 from headscope.lm.hooks import hooked
+from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
+from headscope.use.rating import Rated, Unrated, rate_texts
+from headscope.verify.other_tasks.harness import HarnessModel
 from lm_helpers import CHANGING, VARIED, build, changing, fresh, logits, tokenizer, wrapped
 
 LLAMA = wrapped("llama")
@@ -564,3 +568,92 @@ def test_texts_that_outgrow_a_bound_are_written_as_if_alone(kind: str) -> None:
             text = text[: text.index(2)] if 2 in text else text
             assert list(made.output_ids) == text
             assert watched[at][: len(text)] == text
+
+
+def test_an_end_that_the_tokenizer_adds_closes_no_prompt() -> None:
+    from tokenizers import processors
+
+    ending = tokenizer()
+    ending.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    with pytest.warns(Caution, match="</s>"):
+        lm = LanguageModel.wrap(build("llama"), ending, name="ending")
+    plain = tokenizer()
+    ids = {text: [1, *plain(text)["input_ids"]] for text in ("Translate: a", "Translate: a bc")}
+    prompt, whole = ids["Translate: a"], ids["Translate: a bc"]
+    assert lm.encode("Translate: a") == prompt
+    assert lm.encode("") == [1]
+    assert lm.encode("ab</s>")[-2:] == [plain("b")["input_ids"][0], 2]
+    assert lm.encode("Translate: a", closed=True) == [*prompt, 2]
+    made = lm.model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
+        max_new_tokens=8,
+        do_sample=False,
+        eos_token_id=2,
+        pad_token_id=0,
+    )[0, len(prompt) :].tolist()
+    (done,) = generate(lm, ["Translate: a"], GenerateConfig(8, stop_at_newline=False))
+    assert list(done.output_ids) == (made[: made.index(2)] if 2 in made else made)
+    (row,) = encode_answers(lm, ["Translate: a"], ["bc"])
+    assert (list(row.ids), row.start) == (whole, len(prompt) + 1)
+    with torch.no_grad():
+        found = lm.model(torch.tensor([whole])).logits[0].log_softmax(-1)
+    own = [-float(found[at - 1, whole[at]]) for at in range(row.start, len(whole))]
+    assert token_losses(lm, [row.ids], [row.start])[0].tolist() == pytest.approx(own, abs=1e-5)
+    # What belongs to a document as a whole is scored with its end.
+    (rated,) = rate_texts(lm, ["Translate: a bc"], lm_gate(lm))
+    assert isinstance(rated, Rated)
+    assert rated.tokens == len(whole)
+
+
+def lm_gate(lm: LanguageModel) -> Any:
+    return HeadSet(lm.geometry, (next(iter(lm.geometry.heads())),)).removed()
+
+
+def test_a_token_without_an_embedding_pads_nothing_and_is_refused_by_name() -> None:
+    beyond = tokenizer(pad=False)
+    beyond.add_special_tokens({"pad_token": "[PAD]"})
+    lm = LanguageModel.wrap(build("llama"), beyond, name="beyond", check=False)
+    assert beyond.pad_token_id == lm.vocabulary == 96
+    assert lm.pad_token_id == 2
+    assert lm.unknown_tokens == ("[PAD]",)
+    rows = [lm.encode("ab"), lm.encode("a longer row")]
+    for row, losses in zip(rows, token_losses(lm, rows), strict=True):
+        with torch.no_grad():
+            found = lm.model(torch.tensor([row])).logits[0].log_softmax(-1)
+        own = [-float(found[at - 1, row[at]]) for at in range(1, len(row))]
+        assert losses.tolist() == pytest.approx(own, abs=1e-5)
+    ways: list[Callable[[], Any]] = [
+        lambda: lm.encode("a[PAD]"),
+        lambda: lm.encoded("a[PAD]"),
+        lambda: generate(lm, ["b", "a[PAD]"]),
+        lambda: encode_answers(lm, ["a"], ["b[PAD]"]),
+        lambda: HarnessModel(lm).pair("a", " [PAD]"),
+    ]
+    for way in ways:
+        with pytest.raises(InputError, match=r"'\[PAD\]' \(id 96"):
+            way()
+    good, bad = rate_texts(lm, ["a text", "a [PAD] text"], lm_gate(lm))
+    assert isinstance(good, Rated)
+    assert isinstance(bad, Unrated)
+    assert "[PAD]" in bad.reason
+    for wrong in (-1, 96, 4000):
+        lm.model.generation_config.eos_token_id = [wrong, 2]
+        assert lm.pad_token_id == 2
+        assert -1 not in lm.eos_token_ids
+    lm.model.generation_config.eos_token_id = 2
+
+
+def test_decoding_takes_no_white_space_out() -> None:
+    cleaning = tokenizer()
+    cleaning.clean_up_tokenization_spaces = True
+    lm = LanguageModel.wrap(build("llama"), cleaning, check=False)
+    text = "a , b . c 's ?"
+    ids = cleaning(text)["input_ids"]
+    assert "".join(cleaning.convert_ids_to_tokens(ids)) == text
+    assert lm.decode(ids) == text
+    assert generation_of(lm, [3], ids, True).text == text
+    assert lm.decode([*ids, 2]) == text
+    assert lm.decode([*ids, 2], special=True) == f"{text}</s>"

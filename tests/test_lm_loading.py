@@ -404,3 +404,20 @@ def test_a_tokenizer_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="its vocabulary is empty"):
         load(tmp_path)
+
+
+def test_a_check_names_special_tokens_without_an_embedding(tmp_path: Path) -> None:
+    from headscope.studies.check import Check, check, command
+    from headscope.studies.models import ModelChoice
+
+    build("llama").save_pretrained(tmp_path)
+    beyond = tokenizer(pad=False)
+    beyond.add_special_tokens({"pad_token": "[PAD]"})
+    beyond.save_pretrained(tmp_path)
+    result = check(Check(ModelChoice(str(tmp_path), dtype="float32")), lambda *_: None)
+    assert result.passed
+    assert result.unknown_tokens == ("[PAD]",)
+    assert command.show is not None
+    shown = command.show(result, tmp_path)
+    assert "[PAD]" in shown.finding[0]
+    assert any("[PAD]" in str(caution) for caution in shown.cautions)

@@ -53,7 +53,11 @@ def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Answered]:
     Raises `InputError` if no document is left, in which nothing could be predicted.
     """
     texts = [
-        Answered(tuple(lm.encode(one.text, most=LONGEST)), 1, f"{file.path}, line {one.line}")
+        Answered(
+            tuple(lm.encode(one.text, most=LONGEST, closed=True)),
+            1,
+            f"{file.path}, line {one.line}",
+        )
         for one in file.documents
     ]
     found = [text for text in texts if len(text.ids) > 1]

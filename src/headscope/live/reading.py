@@ -58,6 +58,7 @@ class Reading:
         rows: Sequence[tuple[Sequence[int], int]],
         shares: Callable[[int], bool],
     ) -> None:
+        self.log_probabilities: list[Floats]
         self._lm, self._rows, self._shares = lm, rows, shares
         apart = lm.separated([len(ids) for ids, _ in rows])
         self._parts = [

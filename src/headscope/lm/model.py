@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscope.errors import InputError, naming
+from headscope.errors import Caution, InputError, naming
 from headscope.heads import Gate, Geometry
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.geometry import check_geometry
@@ -36,14 +37,16 @@ from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
-from headscope.lm.hooks import text_config
+from headscope.lm.hooks import inner_model, text_config
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
 from headscope.lm.selfcheck import Noise
+from headscope.lm.tokens import Encoded
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
 from headscope.progress import Steps
 
 T = TypeVar("T")
+Ids = TypeVar("Ids", bound=Sequence[int])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,6 +108,15 @@ class LanguageModel:
             )
         refuse_wrong_layers(model)
         lm = cls(model, tokenizer, *geometry.probe(model, tokenizer), name, revision, folder)
+        if check and tokenizer is not None and (end := tokens.added_end(tokenizer)):
+            warnings.warn(
+                Caution(
+                    f"the tokenizer of {name} ends every text with {lm.decode(end, special=True)}; "
+                    "it is left out of prompts and answers, and kept where whole documents are "
+                    "scored"
+                ),
+                stacklevel=2,
+            )
         return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
     @property
@@ -227,19 +239,27 @@ class LanguageModel:
         ids: set[int] = set()
         for place in places:
             several = place if isinstance(place, list | tuple) else (place,)
-            ids.update(index for index in several if isinstance(index, int))
+            ids.update(index for index in several if isinstance(index, int) and index >= 0)
         return tuple(sorted(ids))
 
     @property
     def pad_token_id(self) -> int:
-        """Id written where rows are padded: the tokenizer's, else an end of text, else 0.
+        """Id written where rows are padded: the tokenizer's, else an end of text, else 0; the
+        first of them that the model has an embedding of.
 
         Padding is always masked, so the choice changes no result.
         """
-        own = getattr(self.tokenizer_or_none, "pad_token_id", None)
-        if isinstance(own, int):
-            return own
-        return self.eos_token_ids[0] if self.eos_token_ids else 0
+        own: int | None = getattr(self.tokenizer_or_none, "pad_token_id", None)
+        tried = [*self.eos_token_ids] if own is None else [own, *self.eos_token_ids]
+        return next((index for index in tried if 0 <= index < self.vocabulary), 0)
+
+    @property
+    def unknown_tokens(self) -> tuple[str, ...]:
+        """Special tokens of the tokenizer that the model has no embedding of, by id."""
+        if self.tokenizer_or_none is None:
+            return ()
+        special = sorted(tokens.special_tokens(self.tokenizer).items())
+        return tuple(name for index, name in special if not 0 <= index < self.vocabulary)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -257,13 +277,49 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
-    def encode(self, text: str, special: bool = True, most: int | None = None) -> list[int]:
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has an embedding of."""
+        embedding = inner_model(self.shell).get_input_embeddings()
+        return int(getattr(embedding, "num_embeddings", None) or embedding.weight.shape[0])
+
+    def encode(
+        self, text: str, special: bool = True, most: int | None = None, *, closed: bool = False
+    ) -> list[int]:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
-        them twice; without ``special`` none are added to those that the text holds. With ``most``
-        the first so many of them, or as many as the context holds."""
+        them twice; without ``special`` none are added to those that the text holds.
+
+        An end that the tokenizer puts behind every text is left out, so that the text can go on;
+        ``closed`` keeps it, for whole documents. With ``most`` the first so many of the ids, or as
+        many as the context holds. Raises `InputError` if the model has no embedding of a token.
+        """
         ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        ids = ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
-        return ids if most is None else ids[: min(most, self.context_length)]
+        ids = ids[tokens.own_tokens(self.tokenizer, text, ids, closed)] if special else ids
+        ids = ids if most is None else ids[: min(most, self.context_length)]
+        return self.known(ids)
+
+    def encoded(self, text: str, special: bool = True) -> Encoded:
+        """The tokens of `encode` with the characters that each stands for; see
+        `headscope.lm.tokens.encode`."""
+        made = tokens.encode(self.tokenizer, text, special)
+        self.known(made.ids)
+        return made
+
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of tokens; see `headscope.lm.tokens.decode`."""
+        return tokens.decode(self.tokenizer, ids, special)
+
+    def known(self, ids: Ids) -> Ids:
+        """The same token ids; `InputError` names one that the model has no embedding of."""
+        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
+            wrong = next(index for index in ids if not 0 <= index < self.vocabulary)
+            name = tokens.decode(self.tokenizer, [wrong], special=True)
+            raise InputError(
+                f"{self.name} has no embedding of the token {name!r} (id {wrong}; it knows "
+                f"{self.vocabulary:,}); leave it out of texts (--no-chat where a chat template "
+                "writes it), or give the tokenizer that the model was trained with"
+            )
+        return ids
 
     def collate(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Rows of token ids padded on the left; see `headscope.lm.batching.collate`.

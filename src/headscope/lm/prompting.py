@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from headscope.errors import InputError
 from headscope.lm.model import LanguageModel
@@ -95,7 +94,7 @@ def encode_answers(
             raise InputError(f"answer{which} is empty; give a text")
         between = joint_after(prompt) if joint is None else joint
         start = len(prompt) + len(between) + len(answer) - len(answer.lstrip())
-        row = encode_answer(lm.tokenizer, prompt + between + answer, start, writer is None)
+        row = encode_answer(lm, prompt + between + answer, start, writer is None)
         if row.start < 1:
             raise InputError(
                 f"answer{which} begins with the first token, which no token predicts; give a "
@@ -110,12 +109,13 @@ def encode_answers(
     return rows
 
 
-def encode_answer(tokenizer: Any, text: str, answer: int, special: bool) -> Answered:
+def encode_answer(lm: LanguageModel, text: str, answer: int, special: bool) -> Answered:
     """Tokens of a text, and the first of them that has a character from `answer` on.
 
-    Raises `InputError` if there is none.
+    Raises `InputError` if there is none, or the model does not know a token.
     """
-    tokens = tokenise(tokenizer, text, special)
+    tokens = tokenise(lm.tokenizer, text, special)
+    lm.known(tokens.ids)
     for index, (start, end) in enumerate(tokens.spans):
         # A token of white space alone may reach up to the answer: it holds nothing of it.
         if text[max(start, answer) : end].strip():

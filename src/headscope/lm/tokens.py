@@ -39,9 +39,9 @@ class Encoded:
 def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
 
-    A beginning or end of text that the text brings itself is not added a second time; without
-    `special` none is added at all. Raises `InputError` if the tokenizer cannot tell the characters
-    of its tokens.
+    A beginning of text that the text brings itself is not added a second time, and an end is not
+    added at all; without `special` neither is. Raises `InputError` if the tokenizer cannot tell the
+    characters of its tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
@@ -49,7 +49,7 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
             "stands for; load the model's fast tokenizer (tokenizer.json)"
         )
     encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
-    kept = without_doubles(tokenizer, text, encoding["input_ids"]) if special else slice(None)
+    kept = own_tokens(tokenizer, text, encoding["input_ids"]) if special else slice(None)
     ids = encoding["input_ids"][kept]
     spans = []
     for piece, (start, end) in zip(
@@ -63,8 +63,13 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return Encoded(tuple(ids), np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
-def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
-    """The part of a text's tokens without a special token added to one that the text brings."""
+def own_tokens(tokenizer: Any, text: str, ids: Sequence[int], closed: bool = False) -> slice:
+    """The part of a text's tokens without a special token added to one that the text brings, and,
+    unless it is `closed`, without the end that the tokenizer puts behind every text."""
+    end = () if closed or not ids else added_end(tokenizer, ids[-1])
+    if end and tuple(ids[-len(end) :]) == end:
+        begin = own_tokens(tokenizer, text, ids, closed=True).start
+        return slice(begin, len(ids) - len(end))
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     first = bos is not None and text.startswith(tokenizer.bos_token) and [*ids[1:2]] == [bos]
     last = eos is not None and text.endswith(tokenizer.eos_token) and [*ids[-2:-1]] == [eos]
@@ -73,6 +78,22 @@ def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
         first = first and _run_of(bos, ids) > _run_of(bos, plain)
         last = last and _run_of(eos, ids[::-1]) > _run_of(eos, plain[::-1])
     return slice(int(first), len(ids) - int(last))
+
+
+def added_end(tokenizer: Any, last: int | None = None) -> tuple[int, ...]:
+    """The tokens that a tokenizer puts behind every text, for most none.
+
+    A text's `last` token spares the trial where it is an ordinary one.
+    """
+    if last is not None and last not in tokenizer.all_special_ids:
+        return ()
+    for text in ("a", "1", "."):
+        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        whole = tokenizer(text)["input_ids"]
+        for end in range(len(whole), len(plain) - 1, -1):
+            if plain and whole[end - len(plain) : end] == plain:
+                return tuple(whole[end:])
+    return ()
 
 
 def _run_of(token: int, ids: Sequence[int]) -> int:
@@ -102,18 +123,22 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return tokens
 
 
+def decode(tokenizer: Any, ids: Sequence[int], special: bool = False) -> str:
+    """The text of tokens as they are: no white space is taken out, as some tokenizers would before
+    punctuation. Special tokens are written where `special` says so."""
+    text: str = tokenizer.decode(
+        list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False
+    )
+    return text
+
+
 def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
     """The text of generated tokens, and the characters each of them adds to it, (n, 2).
 
     Decoding grows token by token, so the spans hold for any tokenizer; a character spread over
     several tokens belongs to each of them, as in `encode`.
     """
-    grown = [
-        tokenizer.decode(
-            list(ids[:count]), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        for count in range(1, len(ids) + 1)
-    ]
+    grown = [decode(tokenizer, ids[:count]) for count in range(1, len(ids) + 1)]
     text = grown[-1] if grown else ""
     spans: list[tuple[int, int]] = []
     settled = 0  # characters of the text that are there for good

@@ -269,7 +269,7 @@ def generation_of(
 ) -> Generation:
     """What a model made of a prompt, from all the new tokens that it wrote."""
     length, why = lm.stop_table.cut(new, stop_at_newline)
-    text = lm.tokenizer.decode(new[:length], skip_special_tokens=True).lstrip()
+    text = lm.decode(new[:length]).lstrip()
     if stop_at_newline:
         text = text.split("\n", 1)[0]
     return Generation(tuple(prompt), tuple(new[:length]), text, why)

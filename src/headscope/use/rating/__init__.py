@@ -249,7 +249,10 @@ def _tokens(lm: LanguageModel, text: object) -> list[int] | Unrated:
         text.encode()
     except UnicodeEncodeError as error:
         return Unrated(f"the text is not valid Unicode at character {error.start}")
-    tokens = lm.encode(text)
+    try:
+        tokens = lm.encode(text, closed=True)
+    except InputError as error:
+        return Unrated(str(error))
     if len(tokens) < 2:
         what = "one token" if tokens else "no token"
         return Unrated(f"the text has {what}, so none is predicted from one before it")

@@ -67,13 +67,10 @@ class HarnessModel:
 
     def encode(self, text: str, special: bool | None = None) -> list[int]:
         """Token ids; the tokenizer's own special tokens unless the text begins with the first."""
-        tokenizer = self.lm.tokenizer
-        begin = getattr(tokenizer, "bos_token", None)
-        if special is None and begin and text.startswith(begin):
-            special = False
-        settings = {} if special is None else {"add_special_tokens": special}
-        ids: list[int] = tokenizer.encode(text, **settings)
-        return ids
+        if special is None:
+            begin = getattr(self.lm.tokenizer, "bos_token", None)
+            special = not (begin and text.startswith(begin))
+        return self.lm.encode(text, special)
 
     def pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Token ids of a prompt and of what follows it, cut where the prompt's own tokens end."""
@@ -209,9 +206,7 @@ class HarnessModel:
 
     def _text(self, new: list[int], until: Sequence[str]) -> str:
         ends = [at for at, index in enumerate(new) if index in self.lm.eos_token_ids]
-        text: str = self.lm.tokenizer.decode(
-            new[: ends[0]] if ends else new, skip_special_tokens=True
-        )
+        text: str = self.lm.decode(new[: ends[0]] if ends else new)
         for stop in until:
             text = text.split(stop)[0]
         return text
@@ -228,8 +223,10 @@ class _Until:
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         import torch
 
+        from headscope.lm.tokens import decode
+
         new = input_ids[:, self.prompt :][:, -self.window :].tolist()
-        texts = self.tokenizer.batch_decode(new, skip_special_tokens=True) if self.until else new
+        texts = [decode(self.tokenizer, row) for row in new] if self.until else new
         ended = [any(stop in text for stop in self.until) for text in texts]
         return torch.tensor(ended, device=input_ids.device)
 
