@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -657,3 +658,35 @@ def test_decoding_takes_no_white_space_out() -> None:
     assert generation_of(lm, [3], ids, True).text == text
     assert lm.decode([*ids, 2]) == text
     assert lm.decode([*ids, 2], special=True) == f"{text}</s>"
+
+
+def test_a_single_text_is_one_prompt_and_rows_are_token_ids() -> None:
+    plain = GenerateConfig(4, stop_at_newline=False)
+    assert LLAMA.generate("ab cd", plain) == LLAMA.generate(["ab cd"], plain)
+    assert encode_answers(LLAMA, "ab", "cd") == encode_answers(LLAMA, ["ab"], ["cd"])
+    assert wrap_prompts(LLAMA, "ab", chat=False) == ["ab"]
+    gate = lm_gate(LLAMA)
+    assert rate_texts(LLAMA, "ab cd", gate) == rate_texts(LLAMA, ["ab cd"], gate)
+    row: Any = LLAMA.encode("ab cd")
+    arrays = (row, tuple(row), torch.tensor(row), np.array(row))
+    expected = LLAMA.next_logits([row])
+    for given_row in arrays:
+        assert torch.equal(LLAMA.next_logits([given_row]), expected)
+    for wrong in (
+        "ab cd",
+        ["ab cd"],
+        row,
+        [[3.5, 4.0]],
+        [["a", "b"]],
+        [[5, 96]],
+        [[5, -1]],
+        [[row, row]],
+    ):
+        for way in (LLAMA.next_logits, lambda rows: token_losses(LLAMA, rows)):
+            with pytest.raises(InputError):
+                way(wrong)
+    for texts in ([["a"]], [None], [b"ab"], [3]):
+        with pytest.raises(InputError, match="not a text"):
+            LLAMA.generate(texts, plain)
+    with pytest.raises(InputError, match="text is wanted"):
+        LLAMA.encode(["ab"])

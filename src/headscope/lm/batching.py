@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from headscope.errors import InputError
+from headscope.errors import InputError, first_line
 
 T = TypeVar("T")
 
@@ -60,18 +60,49 @@ def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
     Raises `InputError` if there is no row, or a row is empty (a softmax over nothing has no
     meaning).
     """
-    if not rows:
+    lengths = lengths_of(rows)
+    if not lengths:
         raise InputError("A batch needs at least one row of tokens; none was given.")
-    for index, row in enumerate(rows):
-        if not len(row):
-            raise InputError(f"Row {index} of a batch holds no token; leave empty texts out.")
-    width = max(len(row) for row in rows)
+    if 0 in lengths:
+        raise InputError(
+            f"Row {lengths.index(0)} of a batch holds no token; leave empty texts out."
+        )
+    width = max(lengths)
     ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
     mask = torch.zeros((len(rows), width), dtype=torch.long)
     for index, row in enumerate(rows):
-        ids[index, width - len(row) :] = torch.as_tensor(row, dtype=torch.long)
+        ids[index, width - len(row) :] = _row(index, row)
         mask[index, width - len(row) :] = 1
     return Batch.of(ids, mask)
+
+
+def lengths_of(rows: Sequence[Sequence[int]]) -> list[int]:
+    """The length of each row of token ids; `InputError` if these are texts or single ids."""
+    if isinstance(rows, str):
+        rows = [cast(Any, rows)]
+    for index, row in enumerate(rows):
+        if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
+            raise InputError(
+                f"Row {index} is {row!r:.60}, not a sequence of token ids; give a list of rows, "
+                "such as [lm.encode(text)]."
+            )
+    return [len(row) for row in rows]
+
+
+def _row(index: int, row: Sequence[int]) -> torch.Tensor:
+    """A row of token ids, int64 (T,); `InputError` if they are something else."""
+    try:
+        ids = torch.as_tensor(row)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"Row {index} is not a sequence of token ids ({first_line(error)}); give whole numbers."
+        ) from error
+    if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InputError(
+            f"Row {index} holds values of {ids.dtype} in {ids.dim()} dimensions, not token ids; "
+            "give whole numbers in one."
+        )
+    return ids.long()
 
 
 def longest_shared(config: Any) -> int:

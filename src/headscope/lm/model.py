@@ -29,6 +29,7 @@ from headscope.lm.batching import (
     collate,
     in_halves,
     length_buckets,
+    lengths_of,
     longest_shared,
     separated,
 )
@@ -219,10 +220,10 @@ class LanguageModel:
 
     def check_lengths(self, rows: Sequence[Sequence[int]]) -> None:
         """Raises `InputError` if a row of tokens is longer than the context."""
-        for number, row in enumerate(rows):
-            if len(row) > self.context_length:
+        for number, length in enumerate(lengths_of(rows)):
+            if length > self.context_length:
                 raise InputError(
-                    f"Row {number} has {len(row)} tokens, but the model's context holds at most "
+                    f"Row {number} has {length} tokens, but the model's context holds at most "
                     f"{self.context_length}; shorten it."
                 )
 
@@ -293,6 +294,8 @@ class LanguageModel:
         ``closed`` keeps it, for whole documents. With ``most`` the first so many of the ids, or as
         many as the context holds. Raises `InputError` if the model has no embedding of a token.
         """
+        if not isinstance(text, str):
+            raise InputError(f"a text is wanted, not {text!r:.60} ({type(text).__name__})")
         ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
         ids = ids[tokens.own_tokens(self.tokenizer, text, ids, closed)] if special else ids
         ids = ids if most is None else ids[: min(most, self.context_length)]
@@ -313,9 +316,10 @@ class LanguageModel:
         """The same token ids; `InputError` names one that the model has no embedding of."""
         if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
             wrong = next(index for index in ids if not 0 <= index < self.vocabulary)
-            name = tokens.decode(self.tokenizer, [wrong], special=True)
+            reads = self.tokenizer_or_none is not None and wrong >= 0
+            name = f" {self.decode([wrong], special=True)!r}" if reads else ""
             raise InputError(
-                f"{self.name} has no embedding of the token {name!r} (id {wrong}; it knows "
+                f"{self.name} has no embedding of the token{name} (id {wrong}; it knows "
                 f"{self.vocabulary:,}); leave it out of texts (--no-chat where a chat template "
                 "writes it), or give the tokenizer that the model was trained with"
             )
@@ -326,13 +330,15 @@ class LanguageModel:
 
         Raises `InputError` if rows of unlike lengths may not share a batch (see `buckets`).
         """
-        lengths = [len(row) for row in rows]
+        lengths = lengths_of(rows)
         if len(separated(range(len(rows)), lengths, self.longest_shared)) > 1:
             raise InputError(
                 f"{self.name} computes rows of more than {self.longest_shared} tokens otherwise "
                 f"than shorter ones; pass the row of {max(lengths)} tokens alone."
             )
-        return collate(rows, self.pad_token_id)
+        batch = collate(rows, self.pad_token_id)
+        self.known([int(batch.input_ids.min()), int(batch.input_ids.max())])
+        return batch
 
     def forward(self, batch: Batch, logits: bool = True, **options: Any) -> Any:
         """What the model returns for a batch (see `headscope.lm.inputs.forward_inputs`)."""
@@ -356,7 +362,7 @@ class LanguageModel:
         """The logits (B, V), float32, of what follows each row; no gradient."""
         found: dict[int, torch.Tensor] = {}
         with evaluating(self.model), torch.no_grad():
-            for some in self.separated([len(row) for row in rows]):
+            for some in self.separated(lengths_of(rows)):
                 batch = self.collate([rows[at] for at in some])
                 logits: torch.Tensor = self.forward(batch, logits=False).logits
                 found.update(zip(some, logits[:, -1].float(), strict=True))
@@ -432,7 +438,7 @@ class LanguageModel:
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str] | str,
         config: GenerateConfig | None = None,
         limits: Sequence[int] | None = None,
         observe: Observer | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headscope.errors import InputError
 from headscope.lm.model import LanguageModel
-from headscope.lm.tokens import ChatWriter, joint_after, special_tokens, tokenise
+from headscope.lm.tokens import ChatWriter, joint_after, special_tokens, texts_of, tokenise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,9 @@ def chat_writer(
     return ChatWriter(lm.tokenizer) if uses_chat(lm, chat, wording) else None
 
 
-def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = None) -> list[str]:
+def wrap_prompts(
+    lm: LanguageModel, prompts: Sequence[str] | str, chat: bool | None = None
+) -> list[str]:
     """Prompts as a model is to be given them for generation.
 
     With a chat template each becomes a user's turn and the beginning of the model's answer, without
@@ -63,14 +65,14 @@ def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = 
     (`lm.generate(…, special=False)`). Raises `InputError` if a template is wanted and there is
     none.
     """
-    writer = chat_writer(lm, chat)
-    return list(prompts) if writer is None else [writer.write([prompt])[0] for prompt in prompts]
+    writer, prompts = chat_writer(lm, chat), texts_of(prompts)
+    return prompts if writer is None else [writer.write([prompt])[0] for prompt in prompts]
 
 
 def encode_answers(
     lm: LanguageModel,
-    prompts: Sequence[str],
-    answers: Sequence[str],
+    prompts: Sequence[str] | str,
+    answers: Sequence[str] | str,
     chat: bool | None = None,
 ) -> list[Answered]:
     """Tokenise every prompt and its answer as one string.
@@ -81,6 +83,7 @@ def encode_answers(
     the model's context, an answer is empty or stands at the very beginning, the tokenizer cannot
     tell which tokens the answer is in, or its chat template is faulty.
     """
+    prompts, answers = texts_of(prompts), texts_of(answers, "answer")
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")
     writer = chat_writer(lm, chat)

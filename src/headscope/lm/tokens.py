@@ -24,6 +24,17 @@ _SPACE = "▁"
 _PROBE = "HEADSCOPE"
 
 
+def texts_of(texts: Sequence[str] | str, what: str = "prompt") -> list[str]:
+    """A list of texts, of a single text too; `InputError` where one is something else."""
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(listed, 1):
+        if not isinstance(text, str):
+            raise InputError(
+                f"{what} {number} is {text!r:.60} ({type(text).__name__}), not a text; give strings"
+            )
+    return listed
+
+
 @dataclass(frozen=True)
 class Encoded:
     """A text as tokens: `ids`, and for each the half-open character span it covers, (T, 2).

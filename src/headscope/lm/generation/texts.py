@@ -21,6 +21,7 @@ from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Requests, can_pool, write_pooled
 from headscope.lm.generation.stopping import RowStop, Stop
 from headscope.lm.inputs import generated
+from headscope.lm.tokens import texts_of
 from headscope.progress import Steps
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Generation:
 
 def generate(
     lm: LanguageModel,
-    prompts: Sequence[str],
+    prompts: Sequence[str] | str,
     config: GenerateConfig | None = None,
     limits: Sequence[int] | None = None,
     observe: Observer | None = None,
@@ -105,7 +106,7 @@ def generate(
         progress: called with how many prompts have ended, and of how many.
     """
     config = config or GenerateConfig()
-    ids = [lm.encode(prompt, special) for prompt in prompts]
+    ids = [lm.encode(prompt, special) for prompt in texts_of(prompts)]
     if not ids:
         return []
     requests = Requests(

@@ -94,7 +94,7 @@ class RatedRow(NamedTuple):
 
 def rate_texts(
     lm: LanguageModel,
-    texts: Sequence[str],
+    texts: Sequence[str] | str,
     gate: Gate,
     config: Rating | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -134,6 +134,7 @@ def rate_texts(
     owners: list[int] = []
     rows: list[list[int]] = []
     firsts: list[int] = []
+    texts = [texts] if isinstance(texts, str) else texts
     for number, text in enumerate(texts):
         tokens = _tokens(lm, text)
         if isinstance(tokens, Unrated):
