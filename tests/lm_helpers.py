@@ -161,3 +161,16 @@ def fresh(lm: LanguageModel) -> Any:
     made = type(lm.model)(lm.model.config)
     made.load_state_dict(lm.model.state_dict())
     return made.eval()
+
+
+#: What want of memory is raised by: torch on a GPU and on a CPU, and Python or numpy.
+SCARCE = ("gpu", "cpu", "python")
+
+
+def no_memory(where: str) -> None:
+    """Raise the error of memory that does not suffice."""
+    if where == "gpu":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+    if where == "python":
+        raise MemoryError
+    torch.empty(1 << 50)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 import headscope.lm.shared_losses as answers
+import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm.architectures import build
@@ -129,7 +130,10 @@ def test_a_cache_that_does_not_continue_a_text_is_not_used(monkeypatch: pytest.M
         assert losses == pytest.approx(naive(lm, row, gate), abs=1e-5)
 
 
-def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
+def test_memory_that_does_not_suffice_halves_the_batches(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lm = wrapped("llama")
     sizes = []
     plain = answers.losses_at
@@ -137,7 +141,7 @@ def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.Mon
     def small(lm: LanguageModel, batch: Batch, wanted: torch.Tensor) -> torch.Tensor:
         sizes.append(len(batch.input_ids))
         if sizes[-1] > 3:
-            raise torch.OutOfMemoryError
+            lm_helpers.no_memory(where)
         return plain(lm, batch, wanted)
 
     expected = dict(answer_losses(lm, rows(0), gates(lm)))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import lm_helpers
 from headscope.errors import InputError
 from headscope.lm import losses
 from headscope.lm.batching import Batch, collate, in_halves
@@ -239,13 +240,14 @@ def test_what_cannot_be_a_loss_is_named() -> None:
         token_losses(lm, [[5] * (lm.context_length + 1)])
 
 
-def test_batches_that_do_not_fit_are_halved_down_to_single_rows() -> None:
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
+def test_batches_that_do_not_fit_are_halved_down_to_single_rows(where: str) -> None:
     tried: list[list[int]] = []
 
     def work(rows: list[int]) -> int:
         tried.append(rows)
         if len(rows) > 1 and 3 in rows:
-            raise torch.OutOfMemoryError
+            lm_helpers.no_memory(where)
         return sum(rows)
 
     assert list(in_halves([[5, 4, 3, 2], [1]], work)) == [
@@ -257,7 +259,8 @@ def test_batches_that_do_not_fit_are_halved_down_to_single_rows() -> None:
     assert tried[0] == [5, 4, 3, 2]
 
     def never(rows: list[int]) -> int:
-        raise torch.OutOfMemoryError
+        lm_helpers.no_memory(where)
+        return 0
 
     with pytest.raises(torch.OutOfMemoryError):
         list(in_halves([[1, 2]], never))

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+#: What errors of torch say that are of no type of their own: allocators of CPUs, and libraries.
+_NO_MEMORY = (
+    "DefaultCPUAllocator: ",
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 class Caution(UserWarning):
@@ -40,6 +50,42 @@ def first_line(error: BaseException) -> str:
     """The first line of another library's error, to stand in a sentence; its type if it is bare."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory does not suffice, on a GPU, for torch on a CPU, or at all.
+
+    Loads no torch where none is loaded.
+    """
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (
+        torch is not None and isinstance(error, torch.OutOfMemoryError)
+    ):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
+
+
+@contextmanager
+def telling(sentence: Callable[[str], str]) -> Iterator[None]:
+    """Raise `InputError` for whatever another library raises over the user's files or model.
+
+    A panic of a library in Rust is no `Exception`, and told too; want of memory stays what it is.
+
+    Args:
+        sentence: makes the message of what was raised, in a few words.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        panic = type(error).__name__ == "PanicException"
+        if not (panic or isinstance(error, Exception)) or out_of_memory(error):
+            raise
+        why = first_line(error)
+        if panic or not isinstance(error, OSError | ValueError | TypeError | RuntimeError):
+            why = f"{type(error).__name__}: {why}"
+        raise InputError(sentence(why)) from error
 
 
 class ModelError(InputError):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
-from headscope.lm.batching import in_halves
+from headscope.lm.batching import in_halves, memory_errors
 from headscope.lm.losses import answer_batch, checkpointed, frozen, losses_at
 from headscope.lm.prompting import Answered
 from headscope.progress import Steps
@@ -191,12 +191,14 @@ def _fitting_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`batch_gradients`; a single row that does not fit into memory is tried with checkpointing."""
     try:
-        return batch_gradients(lm, rows, gate, checkpoint)
+        with memory_errors():
+            return batch_gradients(lm, rows, gate, checkpoint)
     except torch.OutOfMemoryError:
         if len(rows) > 1 or checkpoint:
             raise
     # Out of the handler, whose traceback would keep the tensors of the failed try alive.
-    torch.cuda.empty_cache()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     return batch_gradients(lm, rows, gate, True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
@@ -9,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
-from headscope.errors import InputError, first_line
+from headscope.errors import InputError, first_line, out_of_memory
 
 T = TypeVar("T")
 
@@ -198,6 +199,17 @@ def length_buckets(
     return buckets[::-1]
 
 
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise `torch.OutOfMemoryError` whatever want of memory is raised as inside."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or not out_of_memory(error):
+            raise
+        raise torch.OutOfMemoryError(first_line(error)) from error
+
+
 def in_halves(
     batches: Sequence[Sequence[int]], work: Callable[[list[int]], T]
 ) -> Iterator[tuple[list[int], T]]:
@@ -211,7 +223,8 @@ def in_halves(
     while waiting:
         rows = waiting.pop()
         try:
-            made = work(rows)
+            with memory_errors():
+                made = work(rows)
         except torch.OutOfMemoryError:
             if len(rows) == 1:
                 raise

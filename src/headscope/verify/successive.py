@@ -179,6 +179,8 @@ def walk(
     """
     import torch
 
+    from headscope.lm.batching import memory_errors
+
     waiting = _runs(steps)
     size = _steps_at_once(prepared, how)
     while waiting:
@@ -187,11 +189,13 @@ def walk(
             waiting[:0] = [part[:size], part[size:]]
             continue
         try:
-            seen = _observe(lm, prepared, gates(part), how, part)
+            with memory_errors():
+                seen = _observe(lm, prepared, gates(part), how, part)
         except torch.OutOfMemoryError:
             if len(part) == 1:
                 raise
-            torch.cuda.empty_cache()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
             size = len(part) // 2
             waiting.insert(0, part)
             continue

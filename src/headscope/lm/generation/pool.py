@@ -27,7 +27,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch
+from headscope.lm.batching import Batch, memory_errors
 from headscope.lm.generation.stopping import RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
@@ -114,8 +114,9 @@ def write_pooled(
                 sizes.append(requests.size(entering[-1]))
             rows = [pool.rows[at] for at in stay] + entering
             try:
-                pool.change(stay, entering)
-                pool.run(_LEAVE)
+                with memory_errors():
+                    pool.change(stay, entering)
+                    pool.run(_LEAVE)
             except torch.OutOfMemoryError:
                 if len(rows) == 1:
                     raise
