@@ -83,6 +83,8 @@ def telling(sentence: Callable[[str], str]) -> Iterator[None]:
         if not (panic or isinstance(error, Exception)) or out_of_memory(error):
             raise
         why = first_line(error)
+        if why.endswith(":"):  # what is wrong comes later
+            why = " ".join(str(error).split()).rstrip(".")
         if panic or not isinstance(error, OSError | ValueError | TypeError | RuntimeError):
             why = f"{type(error).__name__}: {why}"
         raise InputError(sentence(why)) from error

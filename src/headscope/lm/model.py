@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscope.errors import Caution, InputError, naming
+from headscope.errors import Caution, InputError, naming, telling
 from headscope.heads import Gate, Geometry
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.geometry import check_geometry
@@ -108,7 +108,14 @@ class LanguageModel:
                 "language model such as Llama, Qwen or GPT-2."
             )
         refuse_wrong_layers(model)
-        lm = cls(model, tokenizer, *geometry.probe(model, tokenizer), name, revision, folder)
+        with telling(
+            lambda why: (
+                f"{name}: a pass over a few tokens fails ({why}); correct its configuration, or "
+                "use another model."
+            )
+        ):
+            found = geometry.probe(model, tokenizer)
+        lm = cls(model, tokenizer, *found, name, revision, folder)
         if check and tokenizer is not None and (end := tokens.added_end(tokenizer)):
             warnings.warn(
                 Caution(
@@ -296,7 +303,7 @@ class LanguageModel:
         """
         if not isinstance(text, str):
             raise InputError(f"a text is wanted, not {text!r:.60} ({type(text).__name__})")
-        ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
+        ids: list[int] = tokens.tokenized(self.tokenizer, text, special)["input_ids"]
         ids = ids[tokens.own_tokens(self.tokenizer, text, ids, closed)] if special else ids
         ids = ids if most is None else ids[: min(most, self.context_length)]
         return self.known(ids)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, telling
 
 Spans = NDArray[np.int64]
 
@@ -59,7 +59,7 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
             f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
             "stands for; load the model's fast tokenizer (tokenizer.json)"
         )
-    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+    encoding = tokenized(tokenizer, text, special, return_offsets_mapping=True)
     kept = own_tokens(tokenizer, text, encoding["input_ids"]) if special else slice(None)
     ids = encoding["input_ids"][kept]
     spans = []
@@ -74,6 +74,17 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return Encoded(tuple(ids), np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
+def tokenized(tokenizer: Any, text: str, special: bool = True, **options: Any) -> Any:
+    """What a tokenizer makes of a text; `InputError` where it fails over it, by any error."""
+    with telling(
+        lambda why: (
+            f"the tokenizer cannot read the text {text[:40]!r} ({why}); correct the text, or the "
+            "tokenizer's files"
+        )
+    ):
+        return tokenizer(text, add_special_tokens=special, **options)
+
+
 def own_tokens(tokenizer: Any, text: str, ids: Sequence[int], closed: bool = False) -> slice:
     """The part of a text's tokens without a special token added to one that the text brings, and,
     unless it is `closed`, without the end that the tokenizer puts behind every text."""
@@ -85,7 +96,7 @@ def own_tokens(tokenizer: Any, text: str, ids: Sequence[int], closed: bool = Fal
     first = bos is not None and text.startswith(tokenizer.bos_token) and [*ids[1:2]] == [bos]
     last = eos is not None and text.endswith(tokenizer.eos_token) and [*ids[-2:-1]] == [eos]
     if first or last:  # rare; the text may also bring two, and the tokenizer add none
-        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        plain = tokenized(tokenizer, text, special=False)["input_ids"]
         first = first and _run_of(bos, ids) > _run_of(bos, plain)
         last = last and _run_of(eos, ids[::-1]) > _run_of(eos, plain[::-1])
     return slice(int(first), len(ids) - int(last))
@@ -99,8 +110,8 @@ def added_end(tokenizer: Any, last: int | None = None) -> tuple[int, ...]:
     if last is not None and last not in tokenizer.all_special_ids:
         return ()
     for text in ("a", "1", "."):
-        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-        whole = tokenizer(text)["input_ids"]
+        plain = tokenized(tokenizer, text, special=False)["input_ids"]
+        whole = tokenized(tokenizer, text)["input_ids"]
         for end in range(len(whole), len(plain) - 1, -1):
             if plain and whole[end - len(plain) : end] == plain:
                 return tuple(whole[end:])
@@ -137,9 +148,10 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
 def decode(tokenizer: Any, ids: Sequence[int], special: bool = False) -> str:
     """The text of tokens as they are: no white space is taken out, as some tokenizers would before
     punctuation. Special tokens are written where `special` says so."""
-    text: str = tokenizer.decode(
-        list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False
-    )
+    with telling(lambda why: f"the tokenizer cannot write tokens as text ({why}); correct it"):
+        text: str = tokenizer.decode(
+            list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False
+        )
     return text
 
 
@@ -280,7 +292,7 @@ def end_of_turn(tokenizer: Any) -> int | None:
         whole = ChatWriter(tokenizer)._rendered(["x", _PROBE])
     except InputError:
         return None  # said where the template is used
-    ids = tokenizer(whole.rpartition(_PROBE)[2], add_special_tokens=False)["input_ids"]
+    ids = tokenized(tokenizer, whole.rpartition(_PROBE)[2], special=False)["input_ids"]
     special = special_tokens(tokenizer)
     return next((index for index in ids if index in special), None)
 
