@@ -293,3 +293,49 @@ def test_a_row_has_the_losses_it_has_alone(kind: str) -> None:
         torch.testing.assert_close(seen[row], state, atol=2e-5, rtol=0)
     with pytest.raises(InputError, match="more than 24 tokens"):
         lm.collate(rows[:2])
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_gradients_ratings_and_readings_are_those_of_single_rows(kind: str) -> None:
+    from headscope.find.gate_gradients import gate_gradients
+    from headscope.find.gating import Descent, Optimizer, descend
+    from headscope.heads import HeadSet
+    from headscope.live.reading import Reading
+    from headscope.lm.prompting import Answered
+    from headscope.use.rating.passes import row_losses_with_and_without
+
+    lm, generator = changing(kind), torch.Generator().manual_seed(4)
+    rows = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in (7, 33, 24, 33)]
+    gate = HeadSet(lm.geometry, (next(iter(lm.geometry.heads())),)).removed()
+    removed = torch.from_numpy(np.array(gate.values))
+    full, without, products = [], [], []
+    for row in rows:  # a new model a row, over all logits
+        single = LanguageModel.wrap(fresh(lm), check=False)
+        ones = torch.ones(lm.geometry.shape, requires_grad=True)
+        for values, kept in ((ones, full), (removed, without)):
+            with frozen(single.model), single.gated(values):
+                found = single.model(torch.tensor([row])).logits[0].log_softmax(-1)
+            kept.append(-found[:-1].gather(1, torch.tensor(row[1:])[:, None])[:, 0])
+        products.append(torch.autograd.grad(full[-1].mean(), ones)[0].numpy())
+    own = gate_gradients(lm, [Answered(tuple(row), 1) for row in rows])
+    np.testing.assert_allclose(own.products, np.stack(products), atol=2e-5)
+    with evaluating(lm.model), torch.no_grad():
+        for places, pairs in row_losses_with_and_without(lm, rows, [1] * len(rows), gate, 4096, 0):
+            for place, pair in zip(places, pairs, strict=True):
+                np.testing.assert_allclose(pair.full, full[place].detach(), atol=2e-5)
+                np.testing.assert_allclose(pair.removed, without[place].detach(), atol=2e-5)
+    reading = Reading(lm, [(row, 1) for row in rows[:2]], lambda layer: False)
+    (changes,) = reading.under([gate])
+    for at, change in enumerate(changes):
+        np.testing.assert_allclose(reading.log_probabilities[at], -full[at].detach(), atol=2e-5)
+        np.testing.assert_allclose(change, full[at].detach() - without[at].detach(), atol=4e-5)
+
+    def number(values: torch.Tensor) -> torch.Tensor:
+        return values.view(lm.geometry.shape)
+
+    begin = Descent.begin(np.ones(lm.geometry.layers * lm.geometry.width, dtype=np.float32))
+    samples = [Answered(tuple(row), 1, "") for row in rows]
+    descent = descend(lm, samples, [[0, 1, 2, 3]], number, Optimizer(1e-2), begin)
+    assert descent.losses[0] == pytest.approx(
+        float(torch.stack([loss.detach().mean() for loss in full]).mean()), abs=2e-5
+    )
