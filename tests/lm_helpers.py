@@ -100,3 +100,77 @@ def saved(folder: Path, name: str = "llama", **options: Any) -> Path:
     build(name, **options).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder
+
+
+#: Models that compute a text otherwise where its batch holds more than 24 columns.
+CHANGING = ("longrope", "dynamic", "temperature")
+
+
+def changing(kind: str) -> LanguageModel:
+    """A tiny model of one of the kinds `CHANGING`, in plain transformers and wrapped."""
+    import transformers
+
+    common: dict[str, Any] = {
+        "vocab_size": 96,
+        "hidden_size": 48,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.3,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "max_position_embeddings": 128,
+    }
+    rope: dict[str, Any] = {"rope_theta": 10000.0}
+    torch.manual_seed(0)
+    if kind == "longrope":
+        factors = {"short_factor": [1.0] * 6, "long_factor": [2.0 + at for at in range(6)]}
+        rope |= {"rope_type": "longrope", "original_max_position_embeddings": 24, **factors}
+        made: Any = transformers.Phi3ForCausalLM(
+            transformers.Phi3Config(
+                **common, original_max_position_embeddings=24, rope_parameters=rope
+            )
+        )
+    elif kind == "dynamic":
+        rope |= {"rope_type": "dynamic", "factor": 8.0}
+        common["max_position_embeddings"] = 24
+        made = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**common, rope_parameters=rope)
+        )
+    else:
+        made = transformers.Llama4ForCausalLM(
+            transformers.Llama4TextConfig(
+                **common,
+                intermediate_size_mlp=64,
+                head_dim=16,
+                num_local_experts=2,
+                attention_chunk_size=20,
+                no_rope_layers=[1, 0, 1],
+                attn_temperature_tuning=True,
+                floor_scale=25,
+                attn_scale=2.0,
+            )
+        )
+    return LanguageModel.wrap(made.eval(), tokenizer(), name=kind)
+
+
+def fresh(lm: LanguageModel) -> Any:
+    """The plain transformers model of the same weights, which has not met any row yet."""
+    made = type(lm.model)(lm.model.config)
+    made.load_state_dict(lm.model.state_dict())
+    return made.eval()
+
+
+#: What want of memory is raised by: torch on a GPU and on a CPU, and Python or numpy.
+SCARCE = ("gpu", "cpu", "python")
+
+
+def no_memory(where: str) -> None:
+    """Raise the error of memory that does not suffice."""
+    if where == "gpu":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+    if where == "python":
+        raise MemoryError
+    torch.empty(1 << 50)

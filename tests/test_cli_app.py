@@ -16,6 +16,7 @@ import pytest
 from typer.main import get_command
 
 import headscope
+import lm_helpers
 from headscope.cli import app as cli
 from headscope.cli.commands import commands_of
 from headscope.cli.output import BROKEN_PIPE
@@ -233,13 +234,12 @@ def test_a_letter_that_the_terminal_lacks_is_spelt_out() -> None:
     assert told.returncode == 2 and rb"Stra\xdfe" in told.stderr
 
 
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
 def test_memory_that_does_not_suffice_is_told_in_a_sentence(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    where: str, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
-
     def full(*_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+        lm_helpers.no_memory(where)
 
     monkeypatch.setattr("headscope.pocket.sample.sample_pairs", full)
     said = command("pocket", "sample", "--pair", "en-de", "--json")

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import find_helpers
+import lm_helpers
 from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.prompts import Template
 from headscope.errors import InputError
@@ -412,3 +414,23 @@ def test_the_annotator_links_the_models_own_tokens(monkeypatch: pytest.MonkeyPat
             assert units == [piece for piece in pieces if piece]
         totals.append(min(map(len, two)))
     assert scores.statistics["totals"].tolist() == totals
+
+
+@pytest.mark.parametrize("kind", lm_helpers.CHANGING)
+def test_peaks_do_not_depend_on_longer_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, generator = lm_helpers.changing(kind), torch.Generator().manual_seed(2)
+    monkeypatch.setattr(capture, "LEAST_SHARED", 1000)
+    common = torch.randint(3, 96, (12,), generator=generator).tolist()
+    ids = [
+        [*common, *torch.randint(3, 96, (n,), generator=generator).tolist()]
+        for n in (3, 30, 12, 13, 6, 30)
+    ]
+    rows = [np.arange(13, len(text)) for text in ids]
+    captured = capture.capture_reference(lm, ids, rows, None, TranslationScore(query="read"))
+    for text, places, found in zip(ids, rows, captured, strict=True):
+        eager = lm_helpers.fresh(lm)
+        eager.set_attn_implementation("eager")
+        with torch.no_grad():
+            weights = eager(torch.tensor([text]), output_attentions=True).attentions
+        expected = torch.stack([layer[0, :, places].argmax(-1).T for layer in weights], dim=1)
+        np.testing.assert_array_equal(found.peaks, expected.numpy())

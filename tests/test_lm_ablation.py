@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
@@ -335,3 +336,21 @@ def test_rows_without_padding_need_no_mask() -> None:
     with lm.gated(torch.zeros(lm.geometry.shape), means=means), answers_at([4, 2]):
         masked = lm.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         torch.testing.assert_close(lm.model(input_ids=ids).logits, masked)
+
+
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
+def test_means_of_halved_batches_count_no_token_twice(where: str) -> None:
+    lm, generator = lm_helpers.wrapped("llama"), torch.Generator().manual_seed(0)
+    rows = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in (9, 5, 7, 9, 6)]
+    expected = head_means(lm, rows)
+    last, failed = lm.sites[-1].projection, []
+
+    def late(_: Any, args: tuple[Any, ...], output: Any) -> None:
+        if len(output) > 2:  # every layer has been seen by then
+            failed.append(len(output))
+            lm_helpers.no_memory(where)
+
+    with last.register_forward_hook(late):
+        found = head_means(lm, rows)
+    assert failed == [5, 3]
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 import headscope.lm.shared_losses as answers
+import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm.architectures import build
@@ -18,7 +19,7 @@ from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel
 from headscope.lm.shared_losses import AnswerRow, answer_losses
-from lm_helpers import folded, tokenizer, wrapped
+from lm_helpers import CHANGING, changing, folded, fresh, tokenizer, wrapped
 
 #: Grouped keys, learned and linear positions, sliding windows, recurrent layers, latent values.
 MODELS = ("llama", "gpt2", "bloom", "mistral", "gemma3", "qwen3_next", "deepseek_v3")
@@ -129,7 +130,10 @@ def test_a_cache_that_does_not_continue_a_text_is_not_used(monkeypatch: pytest.M
         assert losses == pytest.approx(naive(lm, row, gate), abs=1e-5)
 
 
-def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
+def test_memory_that_does_not_suffice_halves_the_batches(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lm = wrapped("llama")
     sizes = []
     plain = answers.losses_at
@@ -137,7 +141,7 @@ def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.Mon
     def small(lm: LanguageModel, batch: Batch, wanted: torch.Tensor) -> torch.Tensor:
         sizes.append(len(batch.input_ids))
         if sizes[-1] > 3:
-            raise torch.OutOfMemoryError
+            lm_helpers.no_memory(where)
         return plain(lm, batch, wanted)
 
     expected = dict(answer_losses(lm, rows(0), gates(lm)))
@@ -159,3 +163,18 @@ def test_rows_without_an_answer_or_beyond_the_context_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=said):
             next(answer_losses(lm, [row], [gate]))
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_rows_that_change_with_their_length_share_no_beginning(kind: str) -> None:
+    lm, generator = changing(kind), np.random.default_rng(0)
+    common = generator.integers(3, 96, 14)
+    kept = []
+    for length in (4, 26, 9, 26, 17):
+        ids = [*common.tolist(), *generator.integers(3, 96, length).tolist()]
+        kept.append(AnswerRow(tuple(ids), np.arange(16, len(ids))))
+    for at, found in answer_losses(lm, kept, gates(lm)):
+        values = torch.from_numpy(np.array(gates(lm)[at].values))
+        for row, loss in zip(kept, found, strict=True):
+            single = LanguageModel.wrap(fresh(lm), lm.tokenizer, check=False)
+            np.testing.assert_allclose(loss, plain(folded(single, values), row), atol=2e-5)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,10 +22,13 @@ from headscope.lm.generation import GenerateConfig, RowStop, generate
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.generation.texts import generation_of
 from headscope.lm.hooks import hooked
+from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
-from lm_helpers import VARIED, build, logits, tokenizer, wrapped
+from headscope.use.rating import Rated, Unrated, rate_texts
+from headscope.verify.other_tasks.harness import HarnessModel
+from lm_helpers import CHANGING, VARIED, build, changing, fresh, logits, tokenizer, wrapped
 
 LLAMA = wrapped("llama")
 #: Architectures with windows.
@@ -298,8 +302,9 @@ def test_a_shared_beginning_is_read_once_a_gate_and_once_below_the_first_gated_l
     assert long == [[1], [3]]
 
 
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
 def test_a_pool_that_does_not_fit_into_memory_begins_again_in_half(
-    monkeypatch: pytest.MonkeyPatch,
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lm = wrapped("llama")
     expected = generate(lm, PROMPTS, PLAIN)
@@ -311,7 +316,7 @@ def test_a_pool_that_does_not_fit_into_memory_begins_again_in_half(
         sizes.append(rows)
         # Some tokens fit at first, so that it is a later pass that fails.
         if rows > most and width > 12:
-            raise torch.OutOfMemoryError("on purpose")
+            lm_helpers.no_memory(where)
         return real(lm, batch, *args, **kwargs)
 
     monkeypatch.setattr(LanguageModel, "forward", scarce)
@@ -550,3 +555,164 @@ def test_an_output_goes_past_a_line_that_comes_before_the_answer(
         rows = RowStop(lm.stop_table, stop, [len(ids)], torch.device("cpu"))
         ended = [bool(rows(torch.tensor([ids[: at + 1]]))[0]) for at in range(len(ids))]
         assert ended.index(True) + 1 == len(made.output_ids)
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_texts_that_outgrow_a_bound_are_written_as_if_alone(kind: str) -> None:
+    lm, length = changing(kind), 20
+    prompts = ["abcd", "a longer one to go on", "x" * 23, "bc" * 15, "abcd", "dcba" * 8]
+    heads = list(lm.geometry.heads())
+    gates = [HeadSet(lm.geometry, tuple(heads[at : at + 2])).removed() for at in range(6)]
+    config = GenerateConfig(length, stop_at_newline=False)
+    for own in (None, gates):
+        watched: dict[int, list[int]] = {}
+
+        @contextlib.contextmanager
+        def observe(
+            rows: list[int], batch: Batch, begins: bool, watched: dict[int, list[int]] = watched
+        ) -> Iterator[None]:
+            def keep(_: Any, args: Any, output: Any) -> None:
+                for row, token in zip(rows, output.logits[:, -1].argmax(-1).tolist(), strict=True):
+                    watched.setdefault(row, []).append(token)
+
+            with hooked([lm.model.register_forward_hook(keep)]):
+                yield
+
+        done = generate(lm, prompts, config, observe=observe, gates=own)
+        for at, (prompt, made) in enumerate(zip(prompts, done, strict=True)):
+            ids = torch.tensor([lm.encode(prompt)])
+            alone = fresh(lm)
+            gated = LanguageModel.wrap(alone, lm.tokenizer, check=False)
+            with contextlib.nullcontext() if own is None else gated.gated(own[at]):
+                text = alone.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=length,
+                    do_sample=False,
+                    eos_token_id=2,
+                    pad_token_id=0,
+                )[0, ids.shape[1] :].tolist()
+            text = text[: text.index(2)] if 2 in text else text
+            assert list(made.output_ids) == text
+            assert watched[at][: len(text)] == text
+
+
+def test_an_end_that_the_tokenizer_adds_closes_no_prompt() -> None:
+    from tokenizers import processors
+
+    ending = tokenizer()
+    ending.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    with pytest.warns(Caution, match="</s>"):
+        lm = LanguageModel.wrap(build("llama"), ending, name="ending")
+    plain = tokenizer()
+    ids = {text: [1, *plain(text)["input_ids"]] for text in ("Translate: a", "Translate: a bc")}
+    prompt, whole = ids["Translate: a"], ids["Translate: a bc"]
+    assert lm.encode("Translate: a") == prompt
+    assert lm.encode("") == [1]
+    assert lm.encode("ab</s>")[-2:] == [plain("b")["input_ids"][0], 2]
+    assert lm.encode("Translate: a", closed=True) == [*prompt, 2]
+    made = lm.model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
+        max_new_tokens=8,
+        do_sample=False,
+        eos_token_id=2,
+        pad_token_id=0,
+    )[0, len(prompt) :].tolist()
+    (done,) = generate(lm, ["Translate: a"], GenerateConfig(8, stop_at_newline=False))
+    assert list(done.output_ids) == (made[: made.index(2)] if 2 in made else made)
+    (row,) = encode_answers(lm, ["Translate: a"], ["bc"])
+    assert (list(row.ids), row.start) == (whole, len(prompt) + 1)
+    with torch.no_grad():
+        found = lm.model(torch.tensor([whole])).logits[0].log_softmax(-1)
+    own = [-float(found[at - 1, whole[at]]) for at in range(row.start, len(whole))]
+    assert token_losses(lm, [row.ids], [row.start])[0].tolist() == pytest.approx(own, abs=1e-5)
+    # What belongs to a document as a whole is scored with its end.
+    (rated,) = rate_texts(lm, ["Translate: a bc"], lm_gate(lm))
+    assert isinstance(rated, Rated)
+    assert rated.tokens == len(whole)
+
+
+def lm_gate(lm: LanguageModel) -> Any:
+    return HeadSet(lm.geometry, (next(iter(lm.geometry.heads())),)).removed()
+
+
+def test_a_token_without_an_embedding_pads_nothing_and_is_refused_by_name() -> None:
+    beyond = tokenizer(pad=False)
+    beyond.add_special_tokens({"pad_token": "[PAD]"})
+    lm = LanguageModel.wrap(build("llama"), beyond, name="beyond", check=False)
+    assert beyond.pad_token_id == lm.vocabulary == 96
+    assert lm.pad_token_id == 2
+    assert lm.unknown_tokens == ("[PAD]",)
+    rows = [lm.encode("ab"), lm.encode("a longer row")]
+    for row, losses in zip(rows, token_losses(lm, rows), strict=True):
+        with torch.no_grad():
+            found = lm.model(torch.tensor([row])).logits[0].log_softmax(-1)
+        own = [-float(found[at - 1, row[at]]) for at in range(1, len(row))]
+        assert losses.tolist() == pytest.approx(own, abs=1e-5)
+    ways: list[Callable[[], Any]] = [
+        lambda: lm.encode("a[PAD]"),
+        lambda: lm.encoded("a[PAD]"),
+        lambda: generate(lm, ["b", "a[PAD]"]),
+        lambda: encode_answers(lm, ["a"], ["b[PAD]"]),
+        lambda: HarnessModel(lm).pair("a", " [PAD]"),
+    ]
+    for way in ways:
+        with pytest.raises(InputError, match=r"'\[PAD\]' \(id 96"):
+            way()
+    good, bad = rate_texts(lm, ["a text", "a [PAD] text"], lm_gate(lm))
+    assert isinstance(good, Rated)
+    assert isinstance(bad, Unrated)
+    assert "[PAD]" in bad.reason
+    for wrong in (-1, 96, 4000):
+        lm.model.generation_config.eos_token_id = [wrong, 2]
+        assert lm.pad_token_id == 2
+        assert -1 not in lm.eos_token_ids
+    lm.model.generation_config.eos_token_id = 2
+
+
+def test_decoding_takes_no_white_space_out() -> None:
+    cleaning = tokenizer()
+    cleaning.clean_up_tokenization_spaces = True
+    lm = LanguageModel.wrap(build("llama"), cleaning, check=False)
+    text = "a , b . c 's ?"
+    ids = cleaning(text)["input_ids"]
+    assert "".join(cleaning.convert_ids_to_tokens(ids)) == text
+    assert lm.decode(ids) == text
+    assert generation_of(lm, [3], ids, True).text == text
+    assert lm.decode([*ids, 2]) == text
+    assert lm.decode([*ids, 2], special=True) == f"{text}</s>"
+
+
+def test_a_single_text_is_one_prompt_and_rows_are_token_ids() -> None:
+    plain = GenerateConfig(4, stop_at_newline=False)
+    assert LLAMA.generate("ab cd", plain) == LLAMA.generate(["ab cd"], plain)
+    assert encode_answers(LLAMA, "ab", "cd") == encode_answers(LLAMA, ["ab"], ["cd"])
+    assert wrap_prompts(LLAMA, "ab", chat=False) == ["ab"]
+    gate = lm_gate(LLAMA)
+    assert rate_texts(LLAMA, "ab cd", gate) == rate_texts(LLAMA, ["ab cd"], gate)
+    row: Any = LLAMA.encode("ab cd")
+    arrays = (row, tuple(row), torch.tensor(row), np.array(row))
+    expected = LLAMA.next_logits([row])
+    for given_row in arrays:
+        assert torch.equal(LLAMA.next_logits([given_row]), expected)
+    for wrong in (
+        "ab cd",
+        ["ab cd"],
+        row,
+        [[3.5, 4.0]],
+        [["a", "b"]],
+        [[5, 96]],
+        [[5, -1]],
+        [[row, row]],
+    ):
+        for way in (LLAMA.next_logits, lambda rows: token_losses(LLAMA, rows)):
+            with pytest.raises(InputError):
+                way(wrong)
+    for texts in ([["a"]], [None], [b"ab"], [3]):
+        with pytest.raises(InputError, match="not a text"):
+            LLAMA.generate(texts, plain)
+    with pytest.raises(InputError, match="text is wanted"):
+        LLAMA.encode(["ab"])

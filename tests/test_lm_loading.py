@@ -502,7 +502,7 @@ class _Raises:
 
 
 @pytest.mark.parametrize(
-    "error", [Exception("bare"), KeyError("x"), RecursionError(), MemoryError(), OverflowError("o")]
+    "error", [Exception("bare"), KeyError("x"), RecursionError(), OverflowError("o")]
 )
 @pytest.mark.parametrize("part", ["()", "convert_ids_to_tokens", "all_special_ids"])
 def test_whatever_a_users_tokenizer_raises_is_one_sentence(part: str, error: Exception) -> None:
@@ -510,3 +510,88 @@ def test_whatever_a_users_tokenizer_raises_is_one_sentence(part: str, error: Exc
     with pytest.raises(InputError, match="tokenizer"):
         lm = LanguageModel.wrap(model, _Raises(part, error), check=False)
         encode(lm.tokenizer, "a text")
+
+
+def test_a_check_names_special_tokens_without_an_embedding(tmp_path: Path) -> None:
+    from headscope.studies.check import Check, check, command
+    from headscope.studies.models import ModelChoice
+
+    build("llama").save_pretrained(tmp_path)
+    beyond = tokenizer(pad=False)
+    beyond.add_special_tokens({"pad_token": "[PAD]"})
+    beyond.save_pretrained(tmp_path)
+    result = check(Check(ModelChoice(str(tmp_path), dtype="float32")), lambda *_: None)
+    assert result.passed
+    assert result.unknown_tokens == ("[PAD]",)
+    assert command.show is not None
+    shown = command.show(result, tmp_path)
+    assert "[PAD]" in shown.finding[0]
+    assert any("[PAD]" in str(caution) for caution in shown.cautions)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_attention_heads", 0),
+        ("num_key_value_heads", 0),
+        ("head_dim", 0),
+        ("head_dim", 10**30),
+        ("hidden_size", 0),
+        ("vocab_size", 0),
+        ("num_hidden_layers", 0),
+        ("num_hidden_layers", 10**12),
+        ("rope_parameters", {"rope_type": "yarn", "factor": 0, "rope_theta": 0}),
+    ],
+)
+def test_a_configuration_that_no_model_has_is_one_sentence(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    saved(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    with pytest.raises(InputError) as told:
+        load(tmp_path)
+    assert "\n" not in str(told.value) and str(told.value).endswith(".")
+
+
+class PanicException(BaseException):
+    """As the libraries in Rust raise it."""
+
+
+FAILURES = (ZeroDivisionError, OverflowError, RecursionError, LookupError, Exception)
+
+
+@pytest.mark.parametrize("kind", [*FAILURES, PanicException])
+def test_whatever_other_libraries_raise_is_one_sentence(
+    kind: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    def fails(*_: object, **__: object) -> None:
+        raise kind("on purpose\nand more")
+
+    lm = LanguageModel.wrap(build("llama"), tokenizer(), check=False)
+    monkeypatch.setattr(type(lm.tokenizer), "_encode_plus", fails)
+    for way in (lm.encode, lm.encoded, lambda text: lm.generate([text])):
+        with pytest.raises(InputError, match=r"'ab' \(.*on purpose\)"):
+            way("ab")
+    saved(tmp_path)
+    for part in ("AutoTokenizer", "AutoConfig"):
+        with monkeypatch.context() as patched:
+            patched.setattr(getattr(transformers, part), "from_pretrained", fails)
+            with pytest.raises(InputError, match=r"on purpose\)") as told:
+                load(tmp_path)
+            assert "and more" not in str(told.value)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_an_interruption_is_no_fault_of_a_tokenizer(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stops(*_: object, **__: object) -> None:
+        raise kind
+
+    lm = LanguageModel.wrap(build("llama"), tokenizer(), check=False)
+    monkeypatch.setattr(type(lm.tokenizer), "_encode_plus", stops)
+    with pytest.raises(kind):
+        lm.encode("ab")

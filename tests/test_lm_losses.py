@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+import lm_helpers
 from headscope.errors import InputError
 from headscope.lm import losses
 from headscope.lm.batching import Batch, collate, in_halves
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import checkpointed, frozen, row_losses, token_losses
 from headscope.lm.model import LanguageModel
-from lm_helpers import sample_batch, wrapped
+from headscope.lm.states import states
+from lm_helpers import CHANGING, changing, fresh, sample_batch, wrapped
 
 #: A scale and a soft cap on logits, layers without heads, a decoder within a decoder, router noise.
 MODELS = ("llama", "cohere", "gemma2", "granite", "qwen3_next", "opt", "phimoe", "gpt2")
@@ -238,13 +240,14 @@ def test_what_cannot_be_a_loss_is_named() -> None:
         token_losses(lm, [[5] * (lm.context_length + 1)])
 
 
-def test_batches_that_do_not_fit_are_halved_down_to_single_rows() -> None:
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
+def test_batches_that_do_not_fit_are_halved_down_to_single_rows(where: str) -> None:
     tried: list[list[int]] = []
 
     def work(rows: list[int]) -> int:
         tried.append(rows)
         if len(rows) > 1 and 3 in rows:
-            raise torch.OutOfMemoryError
+            lm_helpers.no_memory(where)
         return sum(rows)
 
     assert list(in_halves([[5, 4, 3, 2], [1]], work)) == [
@@ -256,7 +259,83 @@ def test_batches_that_do_not_fit_are_halved_down_to_single_rows() -> None:
     assert tried[0] == [5, 4, 3, 2]
 
     def never(rows: list[int]) -> int:
-        raise torch.OutOfMemoryError
+        lm_helpers.no_memory(where)
+        return 0
 
     with pytest.raises(torch.OutOfMemoryError):
         list(in_halves([[1, 2]], never))
+
+
+#: Below, at and above the 24 columns beyond which `changing` models compute otherwise.
+LENGTHS = (6, 40, 24, 25, 9, 40, 31)
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_row_has_the_losses_it_has_alone(kind: str) -> None:
+    lm, generator = changing(kind), torch.Generator().manual_seed(1)
+    rows = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in LENGTHS]
+    whole = []
+    for row in rows:  # plain transformers, a new model a row
+        with torch.no_grad():
+            made = fresh(lm)(torch.tensor([row]), output_hidden_states=True)
+        whole.append((made.logits[0].log_softmax(-1), made.hidden_states[1][0, -1]))
+    expected = [
+        -found[:-1].gather(1, torch.tensor(row[1:])[:, None])[:, 0].numpy()
+        for (found, _), row in zip(whole, rows, strict=True)
+    ]
+    together = token_losses(lm, rows)
+    for own, loss in zip(expected, together, strict=True):
+        np.testing.assert_allclose(loss, own, atol=2e-5)
+    nexts = lm.next_logits(rows).log_softmax(-1)
+    seen = states(lm, rows).after_layer[:, 0]
+    for row, (found, state) in enumerate(whole):
+        torch.testing.assert_close(nexts[row], found[-1], atol=2e-5, rtol=0)
+        torch.testing.assert_close(seen[row], state, atol=2e-5, rtol=0)
+    with pytest.raises(InputError, match="more than 24 tokens"):
+        lm.collate(rows[:2])
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_gradients_ratings_and_readings_are_those_of_single_rows(kind: str) -> None:
+    from headscope.find.gate_gradients import gate_gradients
+    from headscope.find.gating import Descent, Optimizer, descend
+    from headscope.heads import HeadSet
+    from headscope.live.reading import Reading
+    from headscope.lm.prompting import Answered
+    from headscope.use.rating.passes import row_losses_with_and_without
+
+    lm, generator = changing(kind), torch.Generator().manual_seed(4)
+    rows = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in (7, 33, 24, 33)]
+    gate = HeadSet(lm.geometry, (next(iter(lm.geometry.heads())),)).removed()
+    removed = torch.from_numpy(np.array(gate.values))
+    full, without, products = [], [], []
+    for row in rows:  # a new model a row, over all logits
+        single = LanguageModel.wrap(fresh(lm), check=False)
+        ones = torch.ones(lm.geometry.shape, requires_grad=True)
+        for values, kept in ((ones, full), (removed, without)):
+            with frozen(single.model), single.gated(values):
+                found = single.model(torch.tensor([row])).logits[0].log_softmax(-1)
+            kept.append(-found[:-1].gather(1, torch.tensor(row[1:])[:, None])[:, 0])
+        products.append(torch.autograd.grad(full[-1].mean(), ones)[0].numpy())
+    own = gate_gradients(lm, [Answered(tuple(row), 1) for row in rows])
+    np.testing.assert_allclose(own.products, np.stack(products), atol=2e-5)
+    with evaluating(lm.model), torch.no_grad():
+        for places, pairs in row_losses_with_and_without(lm, rows, [1] * len(rows), gate, 4096, 0):
+            for place, pair in zip(places, pairs, strict=True):
+                np.testing.assert_allclose(pair.full, full[place].detach(), atol=2e-5)
+                np.testing.assert_allclose(pair.removed, without[place].detach(), atol=2e-5)
+    reading = Reading(lm, [(row, 1) for row in rows[:2]], lambda layer: False)
+    (changes,) = reading.under([gate])
+    for at, change in enumerate(changes):
+        np.testing.assert_allclose(reading.log_probabilities[at], -full[at].detach(), atol=2e-5)
+        np.testing.assert_allclose(change, full[at].detach() - without[at].detach(), atol=4e-5)
+
+    def number(values: torch.Tensor) -> torch.Tensor:
+        return values.view(lm.geometry.shape)
+
+    begin = Descent.begin(np.ones(lm.geometry.layers * lm.geometry.width, dtype=np.float32))
+    samples = [Answered(tuple(row), 1, "") for row in rows]
+    descent = descend(lm, samples, [[0, 1, 2, 3]], number, Optimizer(1e-2), begin)
+    assert descent.losses[0] == pytest.approx(
+        float(torch.stack([loss.detach().mean() for loss in full]).mean()), abs=2e-5
+    )

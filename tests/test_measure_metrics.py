@@ -293,3 +293,9 @@ def test_accents_may_be_written_either_way() -> None:
 def test_a_text_holds_itself(text: str) -> None:
     assert holds_answer(text, [text])
     assert holds_normalized(text, [text])
+
+
+def test_a_single_text_is_no_list_of_outputs() -> None:
+    for outputs, references in (("ab", "ab"), (["ab"], "a"), ("a", ["ab"])):
+        with pytest.raises(InputError, match="single text"):
+            chrf(outputs, references)

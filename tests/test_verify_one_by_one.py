@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
@@ -93,7 +94,10 @@ def test_steps_are_those_of_a_plain_loop(pocket: LanguageModel, gate: float, sha
     assert steps[0].similarity == pytest.approx([1.0] * pocket.geometry.layers, abs=1e-6)
 
 
-def test_memory_is_given_in_halves(pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", lm_helpers.SCARCE)
+def test_memory_is_given_in_halves(
+    where: str, pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order = list(pocket.geometry.heads())[:9]
     ready = prepare(pocket, Subject("one", PROMPT, TARGET))
     asked: list[range] = []
@@ -101,7 +105,7 @@ def test_memory_is_given_in_halves(pocket: LanguageModel, monkeypatch: pytest.Mo
     def gates(steps: range) -> torch.Tensor:
         asked.append(steps)
         if len(steps) > 3:
-            raise torch.OutOfMemoryError
+            lm_helpers.no_memory(where)
         return order_gates(pocket.geometry, order, 0.0, steps)
 
     kept: dict[int, Step] = {}

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+#: What errors of torch say that are of no type of their own: allocators of CPUs, and libraries.
+_NO_MEMORY = (
+    "DefaultCPUAllocator: ",
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 class Caution(UserWarning):
@@ -43,23 +53,51 @@ def first_line(error: BaseException) -> str:
 
 
 def clause(error: BaseException) -> str:
-    """What an error of a stranger's program says, in one short line of characters that print."""
-    lines = str(error).strip().splitlines()
-    said = "".join(char if char.isprintable() else " " for char in (lines or [""])[0])[:200]
-    said = said.rstrip(". ")
-    if said and (isinstance(error, TypeError | ValueError) or not _builtin(error)):
+    """What an error of another program says, in one short line of characters that print; its type
+    too where the words alone would not say what happened."""
+    lines = str(error).strip().splitlines() or [""]
+    # Behind a colon, what is wrong comes later.
+    said = " ".join(lines) if lines[0].rstrip().endswith(":") else lines[0]
+    said = "".join(char if char.isprintable() else " " for char in said)[:200].rstrip(". ")
+    plain = isinstance(error, OSError | ValueError | TypeError | RuntimeError)
+    if said and (plain or type(error).__module__ != "builtins") and not _panic(error):
         return said
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def foreign(error: BaseException) -> bool:
-    """Whether an error says that a stranger's program failed; a panic of Rust is no `Exception`."""
-    panic = type(error).__module__ == "pyo3_runtime"
-    return panic or (isinstance(error, Exception) and not isinstance(error, InputError))
+def _panic(error: BaseException) -> bool:
+    """Whether a library in Rust gave up, which is no `Exception`."""
+    return type(error).__name__ == "PanicException"
 
 
-def _builtin(error: BaseException) -> bool:
-    return type(error).__module__ == "builtins"
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory does not suffice, on a GPU, for torch on a CPU, or at all.
+
+    Loads no torch where none is loaded.
+    """
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (
+        torch is not None and isinstance(error, torch.OutOfMemoryError)
+    ):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
+
+
+@contextmanager
+def telling(sentence: Callable[[str], str]) -> Iterator[None]:
+    """Raise `InputError` for whatever another program raises over the user's files or model.
+
+    Panics of libraries in Rust are told too; want of memory stays what it is. `sentence` makes the
+    message from a few words on what was raised.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        if not (isinstance(error, Exception) or _panic(error)) or out_of_memory(error):
+            raise
+        raise InputError(sentence(clause(error))) from error
 
 
 class ModelError(InputError):

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from headscope.cli import output
 from headscope.cli.commands import group_of
-from headscope.errors import Caution, InputError
+from headscope.errors import Caution, InputError, out_of_memory
 
 INTERRUPTED = 130
 #: Errors of a place that is full or may not be written, also where it has no name.
@@ -108,11 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return InputError.exit_code
     except typer.Abort:
         return _interrupted()
-    except MemoryError:
-        output.fail("memory does not suffice; give a part of the data, or shorter texts")
-        return InputError.exit_code
-    except RuntimeError as error:
-        if not _out_of_memory(error):
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
             raise
         output.fail(
             "memory does not suffice, not even for one text at a time; give shorter texts (such as "
@@ -121,12 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return InputError.exit_code
     return _interrupted() if code == INTERRUPTED else int(code or 0)
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory; a command that never loads torch does not load it here."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def _interrupted() -> int:

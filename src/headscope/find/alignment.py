@@ -23,7 +23,7 @@ from headscope.data.words import Word, membership, within
 from headscope.find.capture import Captured, capture_greedy, capture_reference
 from headscope.find.scoring import RunPart
 from headscope.lm.prompting import chat_writer
-from headscope.lm.tokens import Encoded, Spans, encode, encode_output
+from headscope.lm.tokens import Encoded, Spans, encode_output
 from headscope.progress import Steps
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def given_texts(
         prompt.with_target(pair.target)
         for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
     ]
-    texts = [encode(lm.tokenizer, full.text, full.special) for full in fulls]
+    texts = [lm.encoded(full.text, full.special) for full in fulls]
     _check_lengths(texts, lm.context_length, pairs)
     given = []
     for pair, text, full, words in zip(pairs.pairs, texts, fulls, _words(alignment), strict=True):
@@ -227,7 +227,7 @@ def decoded(
         captured = capture_reference(lm, ids, rows, scope, config, part, progress)
         return [text.words for text in given], captured, alignment
     prompts = prompts_of(lm, pairs, config)
-    texts = [encode(lm.tokenizer, prompt.text, prompt.special) for prompt in prompts]
+    texts = [lm.encoded(prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
     _check_lengths(texts, lm.context_length - 1, pairs)
     keys = [
@@ -302,7 +302,7 @@ def _alignment(
 def _tokens(lm: LanguageModel, text: str) -> list[Word]:
     """The model's own tokens of a sentence, as units; tokens of one character are one unit."""
     # With a space in front, as the sentence has it in the prompt.
-    spans = (encode(lm.tokenizer, f" {text}").spans - 1).tolist()
+    spans = (lm.encoded(f" {text}").spans - 1).tolist()
     places = dict.fromkeys((start, end) for start, end in spans if start < end)
     return [Word(text[start:end], start, end) for start, end in places]
 

@@ -19,7 +19,7 @@ from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
 from headscope.lm.attention.peaks import PeakRequest, attention_peaks
-from headscope.lm.batching import Batch, in_halves, length_buckets
+from headscope.lm.batching import Batch, in_halves
 from headscope.lm.generation import GenerateConfig, Generation, generate, newline_stop
 from headscope.lm.generation.pool import Requests, SharedPrefix, can_pool
 from headscope.lm.inputs import evaluating
@@ -92,7 +92,7 @@ def capture_reference(
         lengths = [length - prefix.tokens for length in lengths]
         # Keys and values of the prefix are held for every row.
         most = max(1, most * max(lengths) // (max(lengths) + prefix.tokens))
-    buckets = length_buckets(lengths, most, lm.pass_overhead)
+    buckets = lm.buckets(lengths, most)
 
     def reread() -> None:
         found.update(_stored(part, "peaks"))

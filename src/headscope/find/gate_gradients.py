@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
-from headscope.lm.batching import in_halves, length_buckets
+from headscope.lm.batching import in_halves, memory_errors
 from headscope.lm.losses import answer_batch, checkpointed, frozen, losses_at
 from headscope.lm.prompting import Answered
 from headscope.progress import Steps
@@ -53,7 +53,11 @@ def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Answered]:
     Raises `InputError` if no document is left, in which nothing could be predicted.
     """
     texts = [
-        Answered(tuple(lm.encode(one.text, most=LONGEST)), 1, f"{file.path}, line {one.line}")
+        Answered(
+            tuple(lm.encode(one.text, most=LONGEST, closed=True)),
+            1,
+            f"{file.path}, line {one.line}",
+        )
         for one in file.documents
     ]
     found = [text for text in texts if len(text.ids) > 1]
@@ -81,7 +85,7 @@ def gate_gradients(
     was computed before is kept.
     """
     found = _Found(part, "gradients", texts)
-    buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)
+    buckets = lm.buckets([len(text.ids) for text in texts], batch_tokens)
 
     def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         rows = [texts[index].ids for index in some]
@@ -187,12 +191,14 @@ def _fitting_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`batch_gradients`; a single row that does not fit into memory is tried with checkpointing."""
     try:
-        return batch_gradients(lm, rows, gate, checkpoint)
+        with memory_errors():
+            return batch_gradients(lm, rows, gate, checkpoint)
     except torch.OutOfMemoryError:
         if len(rows) > 1 or checkpoint:
             raise
     # Out of the handler, whose traceback would keep the tensors of the failed try alive.
-    torch.cuda.empty_cache()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     return batch_gradients(lm, rows, gate, True)
 
 

@@ -138,7 +138,9 @@ def descend(
     with frozen(lm.model), checkpointed(lm) if checkpointing else contextlib.nullcontext():
         for rows in batches:
             total, gradient = 0.0, torch.zeros_like(numbers)
-            for some, (found, part) in in_halves([rows], work):
+            apart = lm.separated([len(samples[i].ids) for i in rows])
+            batch = [[rows[at] for at in some] for some in apart]
+            for some, (found, part) in in_halves(batch, work):
                 check_finite([samples[i] for i in some], found, part)
                 total += float(found.sum())
                 gradient += part / len(rows)

@@ -287,10 +287,10 @@ class _Text:
 
 def _read(lm: LanguageModel, wording: Prompt, config: KeyTokens) -> _Text:
     from headscope.lm.generation import GenerateConfig
-    from headscope.lm.tokens import encode, encode_output
+    from headscope.lm.tokens import encode_output
 
     prompt, special = wording.text, wording.special
-    encoded = encode(lm.tokenizer, prompt, special)
+    encoded = lm.encoded(prompt, special)
     if not encoded.ids:
         raise InputError("the prompt holds no token; give it some text")
     nothing = np.zeros((0, 2), dtype=np.int64)
@@ -317,7 +317,7 @@ def _read(lm: LanguageModel, wording: Prompt, config: KeyTokens) -> _Text:
         answer = wording.joint + answer.lstrip()
     elif not prompt[-1].isspace() and not answer[0].isspace():
         answer = f" {answer}"
-    whole = encode(lm.tokenizer, prompt + answer, special)
+    whole = lm.encoded(prompt + answer, special)
     _check_length(lm, len(whole.ids))
     # Bare white space, a token of its own in some tokenizers, is of the answer, too; what a
     # tokenizer puts after a text is not.

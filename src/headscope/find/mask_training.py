@@ -17,7 +17,7 @@ from headscope.find.gating import adam_after, answer_losses, check_finite
 from headscope.find.masking import History, MaskTraining
 from headscope.find.scoring import Arrays
 from headscope.heads import Gate, HeadSet
-from headscope.lm.batching import in_halves, length_buckets
+from headscope.lm.batching import in_halves
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.losses import checkpointed, frozen
 from headscope.lm.queries import check_queries, query_gated
@@ -343,7 +343,7 @@ class _Step:
         loss, gradient = 0.0, torch.zeros_like(numbers)
         most = config.at_once(self._lm.device.type)
         # Parts of the size that `at_once` chose for the device, and no more than needed.
-        for _, (part, found) in in_halves(length_buckets(lengths, most, most), work):
+        for _, (part, found) in in_halves(self._lm.buckets(lengths, most, most), work):
             loss += part
             gradient += found
         return loss, gradient

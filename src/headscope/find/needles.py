@@ -137,9 +137,7 @@ def retrieval(
         lm, [row.prompt for row in hidden], marked, None, config, part, progress
     )
     counts = [_count(row, seen, config) for row, seen in zip(hidden, captured, strict=True)]
-    texts = [
-        lm.tokenizer.decode(list(seen.output_ids), skip_special_tokens=True) for seen in captured
-    ]
+    texts = [lm.decode(list(seen.output_ids)) for seen in captured]
     statistics: Arrays = {
         "hits": np.stack([row[0] for row in counts]).astype(np.uint16),
         "chance": np.stack([row[1] for row in counts]).astype(np.float32),
@@ -277,9 +275,8 @@ class Hidden:
 
 def hide(lm: LanguageModel, needles: NeedleFile, config: Retrieval) -> list[Hidden]:
     """Every needle in its haystack, at every length and depth."""
-    from headscope.lm.tokens import encode
 
-    sizes = [len(encode(lm.tokenizer, needle.haystack).ids) for needle in needles.needles]
+    sizes = [len(lm.encoded(needle.haystack).ids) for needle in needles.needles]
     most = max(8, lm.context_length - _ROOM)
     shortest = min(*sizes, most) if len(sizes) > 1 else min(sizes[0], most)
     lengths = config.lengths or tuple(sorted({max(8, shortest // part) for part in (4, 2, 1)}))
@@ -307,9 +304,8 @@ def _hidden(
 ) -> Hidden:
     """One prompt; the needle stands at the end of a sentence, nearest to where it should."""
     from headscope.lm.prompting import chat_writer
-    from headscope.lm.tokens import encode
 
-    size = len(encode(lm.tokenizer, needle.needle).ids)
+    size = len(lm.encoded(needle.needle).ids)
     hay = _cut(lm, needle.haystack, max(1, length - size))
     ends = [0, *(match.end() for match in _SENTENCE.finditer(hay)), len(hay)]
     at = min(ends, key=lambda end: (abs(end - depth * len(hay)), end))
@@ -324,7 +320,7 @@ def _hidden(
         prompt = prompt.in_chat(writer)
     start, end = prompt.source_span
     place = start + (len(before) + 1 if before else 0)
-    text = encode(lm.tokenizer, prompt.text, prompt.special)
+    text = lm.encoded(prompt.text, prompt.special)
     if len(text.ids) >= lm.context_length:
         raise InputError(
             f"{path}, line {needle.line}: the prompt has {len(text.ids)} tokens and the context of "
@@ -343,9 +339,8 @@ def _hidden(
 
 def _cut(lm: LanguageModel, text: str, tokens: int) -> str:
     """The first `tokens` tokens of a text, cut back to a whole sentence, else to a whole word."""
-    from headscope.lm.tokens import encode
 
-    spans = encode(lm.tokenizer, text).spans
+    spans = lm.encoded(text).spans
     ends = spans[spans[:, 1] > spans[:, 0], 1]
     if len(ends) <= tokens:
         return text.strip()

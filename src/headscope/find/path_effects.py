@@ -238,8 +238,7 @@ def _answers(lm: LanguageModel, ready: Sequence[ReadyPair]) -> str:
     for pair in ready:
         token = int(lm.next_logits([pair.clean])[0].argmax())
         prompt, output, right = (
-            lm.tokenizer.decode(ids, skip_special_tokens=True)
-            for ids in (list(pair.clean), [token], [pair.firsts[0]])
+            lm.decode(ids) for ids in (list(pair.clean), [token], [pair.firsts[0]])
         )
         parts.append(f"{prompt[-40:]!r} gives {output!r}, right begins with {right!r}")
     return "; ".join(parts)

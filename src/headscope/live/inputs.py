@@ -12,7 +12,7 @@ from headscope.data.words import Word, split_words
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head
 from headscope.lm.prompting import encode_answer, encode_answers, wrap_prompts
-from headscope.lm.tokens import agreement, encode
+from headscope.lm.tokens import agreement
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Prompt
@@ -198,7 +198,7 @@ def prepare(lm: LanguageModel, wanted: Wanted, translation: Prompt | None) -> Pr
     else:
         text = wrap_prompts(lm, [wanted.text], True)[0] if wanted.chat else wanted.text
         special, joint, source = not wanted.chat, None, None
-    tokens = encode(lm.tokenizer, text, special)
+    tokens = lm.encoded(text, special)
     if not 0 < len(tokens.ids) < lm.context_length:
         raise InputError(
             f"the prompt has {len(tokens.ids)} tokens; it needs at least 1 and fewer than the "
@@ -237,7 +237,7 @@ def _reference_row(
         row = encode_answers(lm, [wanted.text], [wanted.reference], wanted.chat)[0]
     else:
         start = len(text) + len(joint)
-        row = encode_answer(lm.tokenizer, text + joint + wanted.reference, start, special)
+        row = encode_answer(lm, text + joint + wanted.reference, start, special)
     if len(row.ids) > lm.context_length:
         raise InputError(
             f"prompt and reference have {len(row.ids)} tokens, more than the model's context of "
@@ -248,7 +248,7 @@ def _reference_row(
 
 def output_text(lm: LanguageModel, ids: Sequence[int], one_line: bool) -> str:
     """An output's text, without white space before it, up to its first newline if `one_line`."""
-    text: str = lm.tokenizer.decode(ids, skip_special_tokens=True).lstrip()
+    text: str = lm.decode(ids).lstrip()
     return text.split("\n", 1)[0] if one_line else text
 
 

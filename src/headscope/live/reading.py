@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,15 @@ class Reading:
         rows: Sequence[tuple[Sequence[int], int]],
         shares: Callable[[int], bool],
     ) -> None:
+        self.log_probabilities: list[Floats]
         self._lm, self._rows, self._shares = lm, rows, shares
+        apart = lm.separated([len(ids) for ids, _ in rows])
+        self._parts = [
+            Reading(lm, [rows[at] for at in some], shares) for some in apart[1:] and apart
+        ]
+        if self._parts:
+            self.log_probabilities = [row for part in self._parts for row in part.log_probabilities]
+            return
         self._batch, self._learned = answer_batch(lm, rows)
         # Tried out here: later passes have other shapes than a replayed layer could take.
         applies_apart(lm, self._batch)
@@ -72,6 +81,9 @@ class Reading:
 
     def under(self, gates: Sequence[Gate]) -> list[list[Floats]]:
         """For each gate the change of the log-probabilities of each row, in nats."""
+        if self._parts:
+            each = zip(*(part.under(gates) for part in self._parts), strict=True)
+            return [list(itertools.chain(*of_gate)) for of_gate in each]
         made: list[list[Floats]] = []
         size = max(1, AT_ONCE // self._batch.input_ids.numel())
         for begin in range(0, len(gates), size):

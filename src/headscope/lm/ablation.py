@@ -27,7 +27,6 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import length_buckets
 from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating
 
@@ -154,9 +153,10 @@ def head_means(
     classes = len(CLASSES) - (starts is None)
     positions = Positions(lm)
     shape = (classes, *lm.geometry.shape, max(site.head_width for site in lm.sites))
-    # Layers may lie on different devices; the small sums are kept in one place, in 64 bits.
-    sums = torch.zeros(shape, dtype=torch.float64, device=lm.device)
-    tokens = np.zeros(classes, dtype=np.int64)
+    # Layers may lie on different devices; the small sums are kept in one place, in 64 bits. Those
+    # of a batch are apart until it is read, since memory may not suffice for all of it.
+    total, sums = torch.zeros((2, *shape), dtype=torch.float64, device=lm.device)
+    counted, tokens = np.zeros((2, classes), dtype=np.int64)
     real = torch.zeros(0, dtype=torch.bool)
 
     def adding(site: AttentionSite) -> Any:
@@ -165,28 +165,34 @@ def head_means(
             of_token = positions.classes(x, classes)
             for number in range(classes):
                 chosen = (of_token == number) & real.to(x.device)
-                total = x[chosen].sum(dim=0, dtype=torch.float64).to(sums.device)
-                own = total.view(site.heads, site.head_width)
+                summed = x[chosen].sum(dim=0, dtype=torch.float64).to(sums.device)
+                own = summed.view(site.heads, site.head_width)
                 sums[number, site.layer, : site.heads, : site.head_width] += own
                 if site is lm.sites[0]:
                     tokens[number] += int(chosen.sum())
 
         return add
 
+    def read(places: list[int]) -> None:
+        nonlocal real
+        sums.zero_()
+        tokens.fill(0)
+        some = [kept[place] for place in places]
+        batch = lm.collate([rows[at] for at in some])
+        real = batch.attention_mask.bool()
+        with answers_at([begins[at] for at in some]):
+            lm.forward(batch, logits=False)
+
     hooks = (site.projection.register_forward_pre_hook(adding(site)) for site in lm.sites)
     with hooked(hooks), evaluating(lm.model), torch.no_grad(), positions.watched():
-        lengths = [len(rows[at]) for at in kept]
-        for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
-            some = [kept[place] for place in bucket]
-            batch = lm.collate([rows[at] for at in some])
-            real = batch.attention_mask.bool()
-            with answers_at([begins[at] for at in some]):
-                lm.forward(batch, logits=False)
-    if not tokens.all():
-        missing = CLASSES[int(np.flatnonzero(tokens == 0)[0])]
+        for _ in lm.in_batches([len(rows[at]) for at in kept], batch_tokens, read):
+            total += sums
+            counted += tokens
+    if not counted.all():
+        missing = CLASSES[int(np.flatnonzero(counted == 0)[0])]
         raise InputError(
             f"The reference texts for mean ablation hold no token of the class {missing!r}; give "
             "at least one text of two tokens, with an answer where answers are told apart."
         )
-    means: npt.NDArray[np.float64] = sums.cpu().numpy() / tokens[:, None, None, None]
+    means: npt.NDArray[np.float64] = total.cpu().numpy() / counted[:, None, None, None]
     return means.astype(np.float32)

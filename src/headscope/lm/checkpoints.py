@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, clause, first_line, foreign
+from headscope.errors import InputError, first_line, telling
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
 from headscope.lm.weights import stored_tensor
 from headscope.progress import by_size
 
-# What reading a configuration with impossible values raises.
-_UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
 #: What the bar of a digest is called, and how many bytes are digested between its steps.
 DIGESTING = "Digesting weights"
 _AT_ONCE = 1 << 24
 #: What safetensors allows for the names and places of tensors, in bytes.
 _LONGEST_HEADER = 100_000_000
+#: More layers than any model has; a configuration with a slip would be built until memory is full.
+_MOST_LAYERS = 10_000
 _ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
 _CONVERT = (
     "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
@@ -81,10 +81,6 @@ def resolve(
     return folder, folder.name
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
-
-
 def read_config(place: Path, name: str) -> Any:
     """The configuration of a folder or GGUF file; InputError if it is not that of a decoder."""
     if is_gguf(place):
@@ -96,7 +92,6 @@ def read_config(place: Path, name: str) -> Any:
 
 
 def _read_config(folder: Path, name: str) -> Any:
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     file = folder / "config.json"
@@ -116,17 +111,25 @@ def _read_config(folder: Path, name: str) -> Any:
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if not isinstance(kind, str):
         raise InputError(f"{file} names no model_type, so the architecture is unknown; add it.")
-    try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (*_UNREADABLE, StrictDataclassError) as error:
-        if isinstance(raw, dict) and "auto_map" in raw:
-            raise InputError(
-                f"{name} ({kind}) needs code of its own, which headscope never runs; {_ADVICE}."
-            ) from error
-        raise InputError(
+
+    def unread(why: str) -> str:
+        if "auto_map" in raw:
+            return f"{name} ({kind}) needs code of its own, which headscope never runs; {_ADVICE}."
+        return (
             f"{name}: this version of transformers cannot read a configuration of type {kind!r} "
-            f"({_one_line(error)}); correct config.json, update transformers or {_ADVICE}."
-        ) from error
+            f"({why}); correct config.json, update transformers or {_ADVICE}."
+        )
+
+    with telling(unread):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        own = config.get_text_config(decoder=True)
+    layers = getattr(own, "num_hidden_layers", 1)
+    if not isinstance(layers, int) or not 0 < layers <= _MOST_LAYERS:
+        raise InputError(
+            f"{file}: num_hidden_layers is {layers!r}; correct it, a model has 1 to "
+            f"{_MOST_LAYERS:,} layers."
+        )
+    return config
 
 
 def _check_decoder(config: Any, name: str) -> None:
@@ -175,16 +178,14 @@ def read_tokenizer(place: Path, name: str) -> Any:
         return read_gguf_tokenizer(open_gguf(place, name), name)
     from transformers import AutoTokenizer
 
-    try:
+    with telling(
+        lambda why: (
+            f"{name} has no tokenizer that can be read ({why}); save one there with "
+            "tokenizer.save_pretrained(FOLDER)."
+        )
+    ):
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         size = len(tokenizer)
-    except BaseException as error:
-        if not foreign(error):
-            raise
-        raise InputError(
-            f"{name} has no tokenizer that can be read ({clause(error)}); save one there "
-            "with tokenizer.save_pretrained(FOLDER)."
-        ) from error
     if not size:
         raise InputError(
             f"{name} has no tokenizer (its vocabulary is empty); save one there with "
@@ -232,7 +233,7 @@ def sizes_of_tensors(folder: Path) -> dict[str, int]:
                     if name != "__metadata__":
                         start, end = tensor["data_offsets"]
                         sizes[name] = end - start
-            except _UNREADABLE:
+            except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # the loader says in which way a file is damaged
     return sizes
 

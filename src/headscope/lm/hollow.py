@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from headscope.errors import InputError
+from headscope.errors import telling
 from headscope.lm.model import LanguageModel
 
 
@@ -36,16 +36,17 @@ def hollow_model(
     if hasattr(plain, "quantization_config"):
         del plain.quantization_config
     loader = loader_of(plain)
-    try:
-        with torch.device("meta"):
-            # Under eager attention every architecture computes its attention in the open.
-            model = loader.from_config(plain, attn_implementation="eager", trust_remote_code=False)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise InputError(
-            f"{name}: no model can be built from its config.json ({reason}); correct it or update "
-            "transformers."
-        ) from error
+    with (
+        telling(
+            lambda why: (
+                f"{name}: no model can be built from its config.json ({why}); correct it or update "
+                "transformers."
+            )
+        ),
+        torch.device("meta"),
+    ):
+        # Under eager attention every architecture computes its attention in the open.
+        model = loader.from_config(plain, attn_implementation="eager", trust_remote_code=False)
     _fill(model)
     model.eval()
     with without_products():

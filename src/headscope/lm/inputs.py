@@ -59,6 +59,7 @@ def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **setti
     make: Any = transformers.GenerationConfig
     model, chosen, there = inner_model(lm.model), make(num_beams=1, **settings), batch.to(lm.device)
     own = model.generation_config
+    lm.forget_lengths()
     model.generation_config = chosen
     try:
         with evaluating(lm.model), torch.no_grad():

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, first_line
+from headscope.errors import InputError, MissingExtra, first_line, out_of_memory
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import (
     check_weights,
@@ -277,7 +277,9 @@ def _model(
                 f"{name}: a weight file is damaged ({first_line(error)}); copy or download it "
                 "again."
             ) from error
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        except Exception as error:  # whatever a configuration makes the model's code raise
+            if out_of_memory(error):
+                raise
             raise _not_loaded(name, error, offload_folder) from error
         # What waits on disk is needed as long as the model lives, and not a moment longer.
         weakref.finalize(model, undo.pop_all().close)
@@ -379,7 +381,8 @@ def _not_loaded(
             f"There is no folder {offload_folder} for weights that wait on disk; make it "
             "or give another offload_folder."
         )
-    return InputError(f"{name} could not be loaded: {first_line(error)}.")
+    fix = "; correct its configuration" if isinstance(error, ArithmeticError | LookupError) else ""
+    return InputError(f"{name} could not be loaded: {first_line(error)}{fix}.")
 
 
 class WaitingModel(LanguageModel):

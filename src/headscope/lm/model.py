@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,30 +17,38 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscope.errors import InputError, naming
+from headscope.errors import Caution, InputError, naming, telling
 from headscope.heads import Gate, Geometry
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.geometry import check_geometry
 from headscope.lm import gates, generation, geometry, selfcheck, tokens
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
-from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.batching import (
+    UNBOUNDED,
+    Batch,
+    collate,
+    in_halves,
+    length_buckets,
+    lengths_of,
+    longest_shared,
+    separated,
+)
 from headscope.lm.checkpoints import digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
-from headscope.lm.hooks import text_config
+from headscope.lm.hooks import inner_model, text_config
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
 from headscope.lm.selfcheck import Noise
+from headscope.lm.tokens import Encoded
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
 from headscope.progress import Steps
 
 T = TypeVar("T")
-
-#: Context length of models that set themselves no bound (those with linear position biases).
-UNBOUNDED = 1 << 30
+Ids = TypeVar("Ids", bound=Sequence[int])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,7 +114,23 @@ class LanguageModel:
         if tokenizer is not None:
             tokens.check_tokenizer(tokenizer)
         refuse_wrong_layers(model)
-        lm = cls(model, tokenizer, *geometry.probe(model, tokenizer), name, revision, folder)
+        with telling(
+            lambda why: (
+                f"{name}: a pass over a few tokens fails ({why}); correct its configuration, or "
+                "use another model."
+            )
+        ):
+            found = geometry.probe(model, tokenizer)
+        lm = cls(model, tokenizer, *found, name, revision, folder)
+        if check and tokenizer is not None and (end := tokens.added_end(tokenizer)):
+            warnings.warn(
+                Caution(
+                    f"the tokenizer of {name} ends every text with {lm.decode(end, special=True)}; "
+                    "it is left out of prompts and answers, and kept where whole documents are "
+                    "scored"
+                ),
+                stacklevel=2,
+            )
         return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
     @property
@@ -199,14 +224,30 @@ class LanguageModel:
         bounds.append(getattr(self.tokenizer_or_none, "model_max_length", None))
         # Tokenizers without a bound carry a number with thirty digits.
         numbers = [b for b in bounds if isinstance(b, int) and 0 < b < UNBOUNDED]
-        return numbers[0] if numbers else UNBOUNDED
+        # These rotations are made for so many times the length of training.
+        rope = getattr(config, "rope_parameters", None) or {}
+        times = rope.get("factor") if "dynamic" in str(rope.get("rope_type")) else None
+        return int(numbers[0] * max(1.0, times or 1.0)) if numbers else UNBOUNDED
+
+    @functools.cached_property
+    def longest_shared(self) -> int:
+        """The longest row that may share a batch with rows of other lengths; see
+        `headscope.lm.batching.longest_shared`."""
+        return longest_shared(text_config(self.shell))
+
+    @functools.cached_property
+    def _rotations(self) -> list[Any]:
+        """The modules whose rotations follow the longest row they have met."""
+        if self.longest_shared == UNBOUNDED:
+            return []
+        return [part for part in self.model.modules() if hasattr(part, "max_seq_len_cached")]
 
     def check_lengths(self, rows: Sequence[Sequence[int]]) -> None:
         """Raises `InputError` if a row of tokens is longer than the context."""
-        for number, row in enumerate(rows):
-            if len(row) > self.context_length:
+        for number, length in enumerate(lengths_of(rows)):
+            if length > self.context_length:
                 raise InputError(
-                    f"Row {number} has {len(row)} tokens, but the model's context holds at most "
+                    f"Row {number} has {length} tokens, but the model's context holds at most "
                     f"{self.context_length}; shorten it."
                 )
 
@@ -223,19 +264,27 @@ class LanguageModel:
         ids: set[int] = set()
         for place in places:
             several = place if isinstance(place, list | tuple) else (place,)
-            ids.update(index for index in several if isinstance(index, int))
+            ids.update(index for index in several if isinstance(index, int) and index >= 0)
         return tuple(sorted(ids))
 
     @property
     def pad_token_id(self) -> int:
-        """Id written where rows are padded: the tokenizer's, else an end of text, else 0.
+        """Id written where rows are padded: the tokenizer's, else an end of text, else 0; the
+        first of them that the model has an embedding of.
 
         Padding is always masked, so the choice changes no result.
         """
-        own = getattr(self.tokenizer_or_none, "pad_token_id", None)
-        if isinstance(own, int):
-            return own
-        return self.eos_token_ids[0] if self.eos_token_ids else 0
+        own: int | None = getattr(self.tokenizer_or_none, "pad_token_id", None)
+        tried = [*self.eos_token_ids] if own is None else [own, *self.eos_token_ids]
+        return next((index for index in tried if 0 <= index < self.vocabulary), 0)
+
+    @property
+    def unknown_tokens(self) -> tuple[str, ...]:
+        """Special tokens of the tokenizer that the model has no embedding of, by id."""
+        if self.tokenizer_or_none is None:
+            return ()
+        special = sorted(tokens.special_tokens(self.tokenizer).items())
+        return tuple(name for index, name in special if not 0 <= index < self.vocabulary)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -253,28 +302,116 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
-    @tokens.by_tokenizer
-    def encode(self, text: str, special: bool = True, most: int | None = None) -> list[int]:
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has an embedding of."""
+        embedding = inner_model(self.shell).get_input_embeddings()
+        return int(getattr(embedding, "num_embeddings", None) or embedding.weight.shape[0])
+
+    def encode(
+        self, text: str, special: bool = True, most: int | None = None, *, closed: bool = False
+    ) -> list[int]:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
-        them twice; without ``special`` none are added to those that the text holds. With ``most``
-        the first so many of them, or as many as the context holds."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        ids = ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
-        return ids if most is None else ids[: min(most, self.context_length)]
+        them twice; without ``special`` none are added to those that the text holds.
+
+        An end that the tokenizer puts behind every text is left out, so that the text can go on;
+        ``closed`` keeps it, for whole documents. With ``most`` the first so many of the ids, or as
+        many as the context holds. Raises `InputError` if the model has no embedding of a token.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"a text is wanted, not {text!r:.60} ({type(text).__name__})")
+        ids: list[int] = tokens.tokenized(self.tokenizer, text, special)["input_ids"]
+        ids = ids[tokens.own_tokens(self.tokenizer, text, ids, closed)] if special else ids
+        ids = ids if most is None else ids[: min(most, self.context_length)]
+        return self.known(ids)
+
+    def encoded(self, text: str, special: bool = True) -> Encoded:
+        """The tokens of `encode` with the characters that each stands for; see
+        `headscope.lm.tokens.encode`."""
+        made = tokens.encode(self.tokenizer, text, special)
+        self.known(made.ids)
+        return made
+
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of tokens; see `headscope.lm.tokens.decode`."""
+        return tokens.decode(self.tokenizer, ids, special)
+
+    def known(self, ids: Ids) -> Ids:
+        """The same token ids; `InputError` names one that the model has no embedding of."""
+        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
+            wrong = next(index for index in ids if not 0 <= index < self.vocabulary)
+            reads = self.tokenizer_or_none is not None and wrong >= 0
+            name = f" {self.decode([wrong], special=True)!r}" if reads else ""
+            raise InputError(
+                f"{self.name} has no embedding of the token{name} (id {wrong}; it knows "
+                f"{self.vocabulary:,}); leave it out of texts (--no-chat where a chat template "
+                "writes it), or give the tokenizer that the model was trained with"
+            )
+        return ids
 
     def collate(self, rows: Sequence[Sequence[int]]) -> Batch:
-        """Rows of token ids padded on the left; see `headscope.lm.batching.collate`."""
-        return collate(rows, self.pad_token_id)
+        """Rows of token ids padded on the left; see `headscope.lm.batching.collate`.
+
+        Raises `InputError` if rows of unlike lengths may not share a batch (see `buckets`).
+        """
+        lengths = lengths_of(rows)
+        if len(separated(range(len(rows)), lengths, self.longest_shared)) > 1:
+            raise InputError(
+                f"{self.name} computes rows of more than {self.longest_shared} tokens otherwise "
+                f"than shorter ones; pass the row of {max(lengths)} tokens alone."
+            )
+        batch = collate(rows, self.pad_token_id)
+        self.known([int(batch.input_ids.min()), int(batch.input_ids.max())])
+        return batch
 
     def forward(self, batch: Batch, logits: bool = True, **options: Any) -> Any:
         """What the model returns for a batch (see `headscope.lm.inputs.forward_inputs`)."""
+        self.forget_lengths()
         return self.model(**(forward_inputs(self.model, batch, logits) | options))
+
+    def forget_lengths(self) -> None:
+        """Let the next pass compute as if it were the model's first.
+
+        Rotations that grow with the longest row (``dynamic``) stay so in later, shorter rows.
+        """
+        for module in self._rotations:
+            for name in [name for name, _ in module.named_buffers(recurse=False)]:
+                own, marked, _ = name.partition("original_inv_freq")
+                if marked and getattr(module, f"{own}max_seq_len_cached", None) is not None:
+                    plain = getattr(module, name).to(getattr(module, f"{own}inv_freq").device)
+                    module.register_buffer(f"{own}inv_freq", plain.clone(), persistent=False)
+                    setattr(module, f"{own}max_seq_len_cached", module.original_max_seq_len)
 
     def next_logits(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
         """The logits (B, V), float32, of what follows each row; no gradient."""
+        found: dict[int, torch.Tensor] = {}
         with evaluating(self.model), torch.no_grad():
-            logits: torch.Tensor = self.forward(self.collate(rows), logits=False).logits
-        return logits[:, -1].float()
+            for some in self.separated(lengths_of(rows)):
+                batch = self.collate([rows[at] for at in some])
+                logits: torch.Tensor = self.forward(batch, logits=False).logits
+                found.update(zip(some, logits[:, -1].float(), strict=True))
+        return torch.stack([found[at] for at in range(len(rows))])
+
+    def separated(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Rows of these lengths in as few batches as give each what it has alone: one, but for
+        rows beyond `longest_shared`."""
+        return separated(range(len(lengths)), lengths, self.longest_shared)
+
+    def buckets(
+        self,
+        lengths: Sequence[int],
+        batch_tokens: int,
+        overhead: int | None = None,
+        widths: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """Rows of these lengths as batches of this model; see
+        `headscope.lm.batching.length_buckets`.
+
+        Without `overhead` each batch is read in one pass. `widths` are the lengths of the rows when
+        they are collated, if they grow from there.
+        """
+        overhead = self.pass_overhead if overhead is None else overhead
+        return length_buckets(lengths, batch_tokens, overhead, self.longest_shared, widths)
 
     def in_batches(
         self, lengths: Iterable[int], batch_tokens: int, work: Callable[[list[int]], T]
@@ -283,7 +420,7 @@ class LanguageModel:
 
         See `headscope.lm.batching`: similar lengths share a batch, halved where memory is short.
         """
-        return in_halves(length_buckets([*lengths], batch_tokens, self.pass_overhead), work)
+        return in_halves(self.buckets([*lengths], batch_tokens), work)
 
     def gated(
         self,
@@ -325,7 +462,7 @@ class LanguageModel:
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str] | str,
         config: GenerateConfig | None = None,
         limits: Sequence[int] | None = None,
         observe: Observer | None = None,

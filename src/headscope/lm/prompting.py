@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from headscope.errors import InputError
 from headscope.lm.model import LanguageModel
-from headscope.lm.tokens import ChatWriter, joint_after, special_tokens, tokenise
+from headscope.lm.tokens import ChatWriter, joint_after, special_tokens, texts_of, tokenise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,9 @@ def chat_writer(
     return ChatWriter(lm.tokenizer, lm.system) if uses_chat(lm, chat, wording) else None
 
 
-def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = None) -> list[str]:
+def wrap_prompts(
+    lm: LanguageModel, prompts: Sequence[str] | str, chat: bool | None = None
+) -> list[str]:
     """Prompts as a model is to be given them for generation.
 
     With a chat template each becomes a user's turn and the beginning of the model's answer, without
@@ -70,14 +71,14 @@ def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = 
     (`lm.generate(…, special=False)`). Raises `InputError` if a template is wanted and there is
     none.
     """
-    writer = chat_writer(lm, chat)
-    return list(prompts) if writer is None else [writer.write([prompt])[0] for prompt in prompts]
+    writer, prompts = chat_writer(lm, chat), texts_of(prompts)
+    return prompts if writer is None else [writer.write([prompt])[0] for prompt in prompts]
 
 
 def encode_answers(
     lm: LanguageModel,
-    prompts: Sequence[str],
-    answers: Sequence[str],
+    prompts: Sequence[str] | str,
+    answers: Sequence[str] | str,
     chat: bool | None = None,
 ) -> list[Answered]:
     """Tokenise every prompt and its answer as one string.
@@ -88,6 +89,7 @@ def encode_answers(
     the model's context, an answer is empty or stands at the very beginning, the tokenizer cannot
     tell which tokens the answer is in, or its chat template is faulty.
     """
+    prompts, answers = texts_of(prompts), texts_of(answers, "answer")
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")
     writer = chat_writer(lm, chat)
@@ -101,7 +103,7 @@ def encode_answers(
             raise InputError(f"answer{which} is empty; give a text")
         between = joint_after(prompt) if joint is None else joint
         start = len(prompt) + len(between) + len(answer) - len(answer.lstrip())
-        row = encode_answer(lm.tokenizer, prompt + between + answer, start, writer is None)
+        row = encode_answer(lm, prompt + between + answer, start, writer is None)
         if row.start < 1:
             raise InputError(
                 f"answer{which} begins with the first token, which no token predicts; give a "
@@ -116,12 +118,13 @@ def encode_answers(
     return rows
 
 
-def encode_answer(tokenizer: Any, text: str, answer: int, special: bool) -> Answered:
+def encode_answer(lm: LanguageModel, text: str, answer: int, special: bool) -> Answered:
     """Tokens of a text, and the first of them that has a character from `answer` on.
 
-    Raises `InputError` if there is none.
+    Raises `InputError` if there is none, or the model does not know a token.
     """
-    tokens = tokenise(tokenizer, text, special)
+    tokens = tokenise(lm.tokenizer, text, special)
+    lm.known(tokens.ids)
     for index, (start, end) in enumerate(tokens.spans):
         # A token of white space alone may reach up to the answer: it holds nothing of it.
         if text[max(start, answer) : end].strip():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.utils import logging
 
-from headscope.errors import InputError
+from headscope.errors import InputError, out_of_memory
 from headscope.lm.batching import Batch, collate
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
@@ -273,9 +273,9 @@ class _Check:
                 output_logits=True,
                 return_dict_in_generate=True,
             )
-        except torch.OutOfMemoryError:  # a RuntimeError too, but it says nothing about the cache
-            raise
-        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            if out_of_memory(error):  # a RuntimeError too, but it says nothing about the cache
+                raise
             return
         new = made.sequences[:, self.batch.input_ids.shape[1] :]
         mask = torch.cat([self.batch.attention_mask.to(new), torch.ones_like(new)], dim=1)

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, length_buckets
+from headscope.lm.batching import Batch, memory_errors
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -109,7 +109,7 @@ def answer_losses(
     passes: _Passes | None = None
     while waiting:
         try:
-            with evaluating(lm.model), torch.no_grad():
+            with memory_errors(), evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
                 own = None if means is None else means[waiting[0]]
                 losses = passes.losses(gates[waiting[0]], own)
@@ -129,7 +129,9 @@ class _Passes:
 
     def __init__(self, lm: LanguageModel, rows: Sequence[AnswerRow], batch_tokens: int) -> None:
         self.lm, self.rows = lm, rows
-        self.begin = _common(rows)
+        # A beginning that is read alone is a short row.
+        within = max(len(row.ids) for row in rows) <= lm.longest_shared
+        self.begin = _common(rows) if within else 0
         self.plain: Any = None
         if self.begin and not self._continues():
             self.begin = 0
@@ -139,7 +141,7 @@ class _Passes:
         longest = max(lengths)
         # Keys and values of the beginning are held for every row.
         size = max(longest, batch_tokens * longest // (longest + self.begin))
-        self.buckets = length_buckets(lengths, size, lm.pass_overhead)
+        self.buckets = lm.buckets(lengths, size)
         self.shares = can_share(lm)
         # Tried out here, since nothing may be replayed meanwhile.
         applies_apart(lm, self._batch(self.buckets[0], None))
@@ -218,7 +220,7 @@ class _Passes:
         try:
             kept = self._bucket(tried, self._read())
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
+            if out_of_memory(error):
                 raise
             return False  # models whose cache is of another kind
         allowed = _SAME.get(self.lm.dtype, _SAME_IN_HALF)

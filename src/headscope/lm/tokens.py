@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.errors import InputError, clause, foreign
+from headscope.errors import InputError, telling
 
 Spans = NDArray[np.int64]
 Given = ParamSpec("Given")
@@ -45,19 +45,17 @@ def by_tokenizer(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
     @functools.wraps(function)
     def guarded(*args: Given.args, **kwargs: Given.kwargs) -> Made:
-        try:
+        first: Any = args[0]
+        tokenizer = getattr(first, "tokenizer_or_none", first)
+        name = getattr(tokenizer, "name_or_path", None)
+        which = f" of {name}" if isinstance(name, str) and name else ""
+        with telling(
+            lambda why: (
+                f"the tokenizer{which} ({type(tokenizer).__name__}) cannot be used ({why}); save "
+                "it again, or name another by --tokenizer"
+            )
+        ):
             return function(*args, **kwargs)
-        except BaseException as error:
-            if not foreign(error):
-                raise
-            first: Any = args[0]
-            tokenizer = getattr(first, "tokenizer_or_none", first)
-            name = getattr(tokenizer, "name_or_path", None)
-            which = f" of {name}" if isinstance(name, str) and name else ""
-            raise InputError(
-                f"the tokenizer{which} ({type(tokenizer).__name__}) cannot be used "
-                f"({clause(error)}); save it again, or name another by --tokenizer"
-            ) from error
 
     return guarded
 
@@ -66,6 +64,17 @@ def by_tokenizer(function: Callable[Given, Made]) -> Callable[Given, Made]:
 def check_tokenizer(tokenizer: Any) -> None:
     """Raises `InputError` for a tokenizer that does not know its own vocabulary."""
     _ = len(tokenizer), getattr(tokenizer, "all_special_ids", None)
+
+
+def texts_of(texts: Sequence[str] | str, what: str = "prompt") -> list[str]:
+    """A list of texts, of a single text too; `InputError` where one is something else."""
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(listed, 1):
+        if not isinstance(text, str):
+            raise InputError(
+                f"{what} {number} is {text!r:.60} ({type(text).__name__}), not a text; give strings"
+            )
+    return listed
 
 
 @dataclass(frozen=True)
@@ -84,17 +93,17 @@ class Encoded:
 def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
 
-    A beginning or end of text that the text brings itself is not added a second time; without
-    `special` none is added at all. Raises `InputError` if the tokenizer cannot tell the characters
-    of its tokens.
+    A beginning of text that the text brings itself is not added a second time, and an end is not
+    added at all; without `special` neither is. Raises `InputError` if the tokenizer cannot tell the
+    characters of its tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
             "stands for; load the model's fast tokenizer (tokenizer.json)"
         )
-    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
-    kept = without_doubles(tokenizer, text, encoding["input_ids"]) if special else slice(None)
+    encoding = tokenized(tokenizer, text, special, return_offsets_mapping=True)
+    kept = own_tokens(tokenizer, text, encoding["input_ids"]) if special else slice(None)
     ids = encoding["input_ids"][kept]
     spans = []
     for piece, (start, end) in zip(
@@ -109,16 +118,48 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
 
 
 @by_tokenizer
-def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
-    """The part of a text's tokens without a special token added to one that the text brings."""
+def tokenized(tokenizer: Any, text: str, special: bool = True, **options: Any) -> Any:
+    """What a tokenizer makes of a text; `InputError` where it fails over it, by any error."""
+    with telling(
+        lambda why: (
+            f"the tokenizer cannot read the text {text[:40]!r} ({why}); correct the text, or the "
+            "tokenizer's files"
+        )
+    ):
+        return tokenizer(text, add_special_tokens=special, **options)
+
+
+def own_tokens(tokenizer: Any, text: str, ids: Sequence[int], closed: bool = False) -> slice:
+    """The part of a text's tokens without a special token added to one that the text brings, and,
+    unless it is `closed`, without the end that the tokenizer puts behind every text."""
+    end = () if closed or not ids else added_end(tokenizer, ids[-1])
+    if end and tuple(ids[-len(end) :]) == end:
+        begin = own_tokens(tokenizer, text, ids, closed=True).start
+        return slice(begin, len(ids) - len(end))
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     first = bos is not None and text.startswith(tokenizer.bos_token) and [*ids[1:2]] == [bos]
     last = eos is not None and text.endswith(tokenizer.eos_token) and [*ids[-2:-1]] == [eos]
     if first or last:  # rare; the text may also bring two, and the tokenizer add none
-        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        plain = tokenized(tokenizer, text, special=False)["input_ids"]
         first = first and _run_of(bos, ids) > _run_of(bos, plain)
         last = last and _run_of(eos, ids[::-1]) > _run_of(eos, plain[::-1])
     return slice(int(first), len(ids) - int(last))
+
+
+def added_end(tokenizer: Any, last: int | None = None) -> tuple[int, ...]:
+    """The tokens that a tokenizer puts behind every text, for most none.
+
+    A text's `last` token spares the trial where it is an ordinary one.
+    """
+    if last is not None and last not in tokenizer.all_special_ids:
+        return ()
+    for text in ("a", "1", "."):
+        plain = tokenized(tokenizer, text, special=False)["input_ids"]
+        whole = tokenized(tokenizer, text)["input_ids"]
+        for end in range(len(whole), len(plain) - 1, -1):
+            if plain and whole[end - len(plain) : end] == plain:
+                return tuple(whole[end:])
+    return ()
 
 
 def _run_of(token: int, ids: Sequence[int]) -> int:
@@ -148,19 +189,23 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     return tokens
 
 
-@by_tokenizer
+def decode(tokenizer: Any, ids: Sequence[int], special: bool = False) -> str:
+    """The text of tokens as they are: no white space is taken out, as some tokenizers would before
+    punctuation. Special tokens are written where `special` says so."""
+    with telling(lambda why: f"the tokenizer cannot write tokens as text ({why}); correct it"):
+        text: str = tokenizer.decode(
+            list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False
+        )
+    return text
+
+
 def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
     """The text of generated tokens, and the characters each of them adds to it, (n, 2).
 
     Decoding grows token by token, so the spans hold for any tokenizer; a character spread over
     several tokens belongs to each of them, as in `encode`.
     """
-    grown = [
-        tokenizer.decode(
-            list(ids[:count]), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        for count in range(1, len(ids) + 1)
-    ]
+    grown = [decode(tokenizer, ids[:count]) for count in range(1, len(ids) + 1)]
     text = grown[-1] if grown else ""
     spans: list[tuple[int, int]] = []
     settled = 0  # characters of the text that are there for good
@@ -398,7 +443,7 @@ def end_of_turn(tokenizer: Any) -> int | None:
         except InputError:
             closing = ""  # said where the template is used
         _CLOSINGS[tokenizer] = (*written, closing)
-    ids = tokenizer(_CLOSINGS[tokenizer][2], add_special_tokens=False)["input_ids"]
+    ids = tokenized(tokenizer, _CLOSINGS[tokenizer][2], special=False)["input_ids"]
     special = special_tokens(tokenizer)
     return next((index for index in ids if index in special), None)
 

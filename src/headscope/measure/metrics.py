@@ -150,7 +150,9 @@ def _signature(metric: Any) -> str:
 
 def check_texts(outputs: Sequence[Any], what: str = "sentence", **others: Sequence[Any]) -> None:
     """InputError unless there are outputs, and one of each of the others for every one."""
-    for name, texts in others.items():
+    for name, texts in {"outputs": outputs, **others}.items():
+        if isinstance(texts, str):
+            raise InputError(f"{name} is a single text; give a list of them")
         if len(texts) != len(outputs):
             raise InputError(
                 f"there are {len(outputs)} outputs but {len(texts)} {name}; "

@@ -35,7 +35,10 @@ class Check(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult(Result):
-    """Whether a model passed; `noise` is the largest difference of plain passes, None if none."""
+    """Whether a model passed; `noise` is the largest difference of plain passes, None if none.
+
+    `unknown_tokens` are special tokens of the tokenizer that the model has no embedding of.
+    """
 
     model: str
     revision: str | None
@@ -44,6 +47,7 @@ class CheckResult(Result):
     passed: bool
     noise: float | None
     report: ArchitectureReport
+    unknown_tokens: tuple[str, ...] = ()
 
 
 def check(config: Check, progress: Progress) -> CheckResult:
@@ -62,6 +66,7 @@ def check(config: Check, progress: Progress) -> CheckResult:
         passed=report.passed,
         noise=None if lm.noise is None else lm.noise.largest,
         report=report,
+        unknown_tokens=lm.unknown_tokens,
     )
 
 
@@ -85,6 +90,14 @@ def _show(result: CheckResult, run: Path) -> Shown:
     }
     verdict = "runs as it should" if result.passed else "does not pass"
     cautions = [sentence_of(report.note)] if report.note else []
+    if result.unknown_tokens:
+        named = ", ".join(result.unknown_tokens)
+        verdict += f", but it has no embedding of {named}"
+        cautions.append(
+            f"The tokenizer has special tokens that the model has no embedding of: {named}. Rows "
+            "are padded with another token, which is masked; texts that hold one of them, written "
+            "by a chat template too, are refused (--no-chat leaves the template out)."
+        )
     if result.noise:
         cautions.append(
             f"Repeated passes differ by up to {result.noise:.2g} standard deviations of the "

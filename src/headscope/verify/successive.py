@@ -14,6 +14,7 @@ can differ where two logits agree to about the last digit; `bench/one_by_one.py`
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -178,6 +179,8 @@ def walk(
     """
     import torch
 
+    from headscope.lm.batching import memory_errors
+
     waiting = _runs(steps)
     size = _steps_at_once(prepared, how)
     while waiting:
@@ -186,11 +189,13 @@ def walk(
             waiting[:0] = [part[:size], part[size:]]
             continue
         try:
-            seen = _observe(lm, prepared, gates(part), how, part)
+            with memory_errors():
+                seen = _observe(lm, prepared, gates(part), how, part)
         except torch.OutOfMemoryError:
             if len(part) == 1:
                 raise
-            torch.cuda.empty_cache()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
             size = len(part) // 2
             waiting.insert(0, part)
             continue
@@ -269,13 +274,13 @@ def _ids(lm: LanguageModel, prompt: str, name: str, special: bool) -> list[int]:
 def _first_token(lm: LanguageModel, ids: Sequence[int], whole: Sequence[int], target: str) -> int:
     if list(whole[: len(ids)]) == list(ids):
         for token in whole[len(ids) : len(ids) + 1]:
-            if lm.tokenizer.decode([token]).strip():
+            if lm.decode([token], special=True).strip():
                 return token
-    alone: list[int] = lm.tokenizer(target.lstrip(), add_special_tokens=False)["input_ids"]
+    alone = lm.encode(target.lstrip(), special=False)
     if not alone:
         raise InputError(f"the target {target!r} has no token; give a text this model can write")
     # SentencePiece puts a space before any text, a token of its own before Chinese for example.
-    with_text = (token for token in alone if lm.tokenizer.decode([token]).strip())
+    with_text = (token for token in alone if lm.decode([token], special=True).strip())
     return next(with_text, alone[0])
 
 
@@ -448,7 +453,7 @@ def _chrf(many: Sequence[Seen], now: Sequence[Step]) -> float | None:
 
 def _tokens(lm: LanguageModel, seen: Seen) -> dict[str, Any]:
     """The tokens that are followed, as the tokenizer writes them out."""
-    decode = lm.tokenizer.decode
+    decode = functools.partial(lm.decode, special=True)
     return {
         "target_token": decode([seen.prepared.target_token]),
         "top5_tokens": [decode([token]) for token in seen.prepared.top],

@@ -27,7 +27,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, length_buckets
+from headscope.lm.batching import Batch, memory_errors
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
@@ -93,7 +93,8 @@ def write_pooled(
 
     No more than ``batch_tokens`` (rows × the longest prompt with its longest continuation) are in
     the pool, but for a single row. Where memory does not suffice, the rows of the pool begin again
-    in half of it. Needs a model for which `can_pool` is true.
+    in half of it. Needs a model for which `can_pool` is true, and prompts that stay within its
+    `longest_shared`.
     """
     prefix = SharedPrefix(lm, requests)
     waiting = deque(_order(requests, prefix.tokens, batch_tokens))
@@ -113,8 +114,9 @@ def write_pooled(
                 sizes.append(requests.size(entering[-1]))
             rows = [pool.rows[at] for at in stay] + entering
             try:
-                pool.change(stay, entering)
-                pool.run(_LEAVE)
+                with memory_errors():
+                    pool.change(stay, entering)
+                    pool.run(_LEAVE)
             except torch.OutOfMemoryError:
                 if len(rows) == 1:
                     raise
@@ -272,6 +274,9 @@ class SharedPrefix:
         # It takes a pass of its own for every gate.
         if self.tokens * (rows - gates) <= gates * lm.pass_overhead:
             self.tokens = 0
+        # What a short row makes of the prefix is not what a long one makes of it.
+        if max(map(len, requests.ids)) > lm.longest_shared:
+            self.tokens = 0
         self._first = 0
         if self.tokens and requests.gates is not None and gates > 1:
             changed = (requests.gates != 1).any(dim=-1).any(dim=0)
@@ -281,7 +286,7 @@ class SharedPrefix:
     def buckets(self, rows: Sequence[int]) -> list[list[int]]:
         """Prompts whose rest is read together."""
         left = [len(self._requests.ids[row]) - self.tokens for row in rows]
-        buckets = length_buckets(left, max(1, sum(left)), self._lm.pass_overhead)
+        buckets = self._lm.buckets(left, max(1, sum(left)))
         return [[rows[at] for at in bucket] for bucket in buckets]
 
     def batch(self, rows: Sequence[int]) -> Batch:
@@ -432,6 +437,8 @@ def can_pool(lm: LanguageModel) -> bool:
         return False
     layers = DynamicCache(config=model.config).layers
     if {type(layer).__name__ for layer in layers} - _PLAIN_LAYERS:
+        return False
+    if max(_PROBE) + _PROBE_TOKENS > lm.longest_shared:
         return False
     batch = probe_batch(model, lm.tokenizer_or_none, _PROBE)
     rows = zip(batch.input_ids.tolist(), batch.padding, strict=True)

@@ -34,17 +34,13 @@ class StopTable:
     """
 
     def __init__(self, lm: LanguageModel) -> None:
-        size = int(lm.model.get_input_embeddings().weight.shape[0])
+        size = lm.vocabulary
         self.ends, self.text, self.newline, self.text_newline = np.zeros((4, size), dtype=bool)
         self.label, self.marks = np.zeros((2, size), dtype=bool)
         self.ends[[index for index in lm.eos_token_ids if index < size]] = True
         # Special tokens decode to nothing; a lone byte of a longer character decodes to U+FFFD,
         # which counts as text, as the whole character would.
-        pieces = lm.tokenizer.batch_decode(
-            [[index] for index in range(min(size, len(lm.tokenizer)))],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
+        pieces = (lm.decode([index]) for index in range(min(size, len(lm.tokenizer))))
         for index, piece in enumerate(pieces):
             self.text[index] = bool(piece.strip())
             self.newline[index] = "\n" in piece

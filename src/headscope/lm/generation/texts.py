@@ -16,11 +16,12 @@ import torch
 from headscope.errors import Caution, InputError
 from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
-from headscope.lm.batching import Batch, in_halves, length_buckets
+from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Requests, can_pool, write_pooled
 from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop
 from headscope.lm.inputs import generated
+from headscope.lm.tokens import texts_of
 from headscope.progress import Steps
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Generation:
 
 def generate(
     lm: LanguageModel,
-    prompts: Sequence[str],
+    prompts: Sequence[str] | str,
     config: GenerateConfig | None = None,
     limits: Sequence[int] | None = None,
     observe: Observer | None = None,
@@ -106,7 +107,7 @@ def generate(
         progress: called with how many prompts have ended, and of how many.
     """
     config = config or GenerateConfig()
-    ids = [lm.encode(prompt, special) for prompt in prompts]
+    ids = [lm.encode(prompt, special) for prompt in texts_of(prompts)]
     if not ids:
         return []
     requests = Requests(
@@ -123,7 +124,15 @@ def generate(
         if progress:
             progress(len(results), len(ids))
 
-    if can_pool(lm):
+    pooled = can_pool(lm)
+    # Where a model's cache outgrows what it computes alike, only its own `generate` knows the way.
+    long = [row for row in range(len(ids)) if requests.size(row) > lm.longest_shared]
+    if pooled and long:
+        short = sorted({*range(len(ids))} - {*long})
+        for rows, write in ((short, write_pooled), (long, _write_plainly)):
+            if rows:
+                _write_some(lm, requests, rows, write, config.batch_tokens, finish, observe)
+    elif pooled:
         write_pooled(lm, requests, config.batch_tokens, finish, observe)
     else:
         warnings.warn(
@@ -150,6 +159,36 @@ def _distinct(
     return different, gate_of.numpy()
 
 
+def _write_some(
+    lm: LanguageModel,
+    requests: Requests,
+    rows: list[int],
+    write: Callable[..., None],
+    batch_tokens: int,
+    finish: Callable[[int, list[int]], None],
+    observe: Observer | None,
+) -> None:
+    """Let `write` continue these prompts alone."""
+
+    def watch(some: list[int], batch: Batch, begins: bool) -> AbstractContextManager[Any]:
+        assert observe is not None
+        return observe([rows[at] for at in some], batch, begins)
+
+    chosen = dataclasses.replace(
+        requests,
+        ids=[requests.ids[row] for row in rows],
+        limits=[requests.limits[row] for row in rows],
+        gate_of=requests.gate_of[rows],
+    )
+    write(
+        lm,
+        chosen,
+        batch_tokens,
+        lambda at, new: finish(rows[at], new),
+        watch if observe else None,
+    )
+
+
 def _write_plainly(
     lm: LanguageModel,
     requests: Requests,
@@ -170,7 +209,8 @@ def _write_plainly(
     sizes = [requests.size(row) for row in range(len(requests.ids))]
     # Every new token is a pass.
     overhead = lm.pass_overhead * max(requests.limits)
-    for rows, made in in_halves(length_buckets(sizes, batch_tokens, overhead), work):
+    widths = [len(row) for row in requests.ids]
+    for rows, made in in_halves(lm.buckets(sizes, batch_tokens, overhead, widths), work):
         for row, new in zip(rows, made, strict=True):
             finish(row, new)
 
@@ -231,7 +271,7 @@ def generation_of(
 ) -> Generation:
     """What a model made of a prompt, from all the new tokens that it wrote."""
     length, why = lm.stop_table.cut(new, stop_at_newline)
-    text = lm.tokenizer.decode(new[:length], skip_special_tokens=True).lstrip()
+    text = lm.decode(new[:length]).lstrip()
     if stop_at_newline is True:
         text = text.split("\n", 1)[0]
     return Generation(tuple(prompt), tuple(new[:length]), text, why)

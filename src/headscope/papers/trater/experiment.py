@@ -191,7 +191,7 @@ def _check_size(config: TraterExperiment, corpus: Path, lm: LanguageModel) -> No
     with corpus.open(encoding="utf-8") as lines:
         for line in lines:
             record = json.loads(line)
-            tokens[record["language"]] += len(lm.encode(record["text"])) - 1
+            tokens[record["language"]] += len(lm.encode(record["text"], closed=True)) - 1
     for code, there in tokens.items():
         if there < size:
             raise InputError(

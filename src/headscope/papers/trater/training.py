@@ -321,7 +321,9 @@ def _plain(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     found = {}
     for code in config.languages:
         file = sample_documents(code, "test", config.documents, config.seed)
-        losses = token_losses(lm, [lm.encode(document.text) for document in file.documents])
+        losses = token_losses(
+            lm, [lm.encode(document.text, closed=True) for document in file.documents]
+        )
         found[code] = fmean(loss for tokens in losses for loss in tokens.tolist())
     return {"nll": found, "mean": fmean(found.values())}
 

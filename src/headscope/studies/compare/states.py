@@ -179,7 +179,7 @@ def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArr
         name: tuple(
             LensRow(
                 layer - 1 if layer else None,
-                tuple(lm.tokenizer.decode([token]) for token in tokens),
+                tuple(lm.decode([token], special=True) for token in tokens),
                 tuple(logits),
                 rank,
             )

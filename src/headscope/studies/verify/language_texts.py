@@ -84,7 +84,10 @@ def read_rows(
     read: dict[str, Documents] = {}
     left_out: dict[str, int] = {}
     for name, file in files.items():
-        rows = [(each, tuple(lm.encode(each.text, most=LONGEST))) for each in file.documents]
+        rows = [
+            (each, tuple(lm.encode(each.text, most=LONGEST, closed=True)))
+            for each in file.documents
+        ]
         kept = [(document, row) for document, row in rows if len(row) > 1]
         if not kept:
             raise InputError(

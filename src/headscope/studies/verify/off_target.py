@@ -299,11 +299,11 @@ def _beginnings(
             ids = lm.encode(document.text, special=False)
             if len(ids) <= start:
                 continue
-            begun = lm.tokenizer.decode(ids[:start], skip_special_tokens=True)
+            begun = lm.decode(ids[:start])
             # A character of several tokens may be cut in two.
             text = begun.rstrip("\ufffd").rstrip()
             if text:
-                rest = lm.tokenizer.decode(ids[start : start + limit], skip_special_tokens=True)
+                rest = lm.decode(ids[start : start + limit])
                 prompts.append(Prompt(document.id, text, rest.strip(), limit))
         if not prompts:
             raise InputError(

@@ -319,7 +319,7 @@ def _subjects(
         found[name] = []
         for pair, prompt, other in zip(pairs.pairs, prompts, references, strict=True):
             full = prompt.with_target(pair.target)
-            row = encode_answer(lm.tokenizer, full.text, full.target_start, full.special)
+            row = encode_answer(lm, full.text, full.target_start, full.special)
             begun = list(row.ids[: row.start]) == lm.encode(prompt.text, prompt.special)
             # Twice the source and 32, as in the other verifications.
             limit = 2 * len(lm.encode(pair.source, special=False)) + 32

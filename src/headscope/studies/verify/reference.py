@@ -73,10 +73,10 @@ class Reference:
 
         longest = lm.context_length
         if self.answers is None:
-            rows = [lm.encode(text, most=LONGEST) for text in self.texts]
+            rows = [lm.encode(text, most=LONGEST, closed=True) for text in self.texts]
             return head_means(lm, rows, None, batch_tokens)
         answered = [
-            encode_answer(lm.tokenizer, text, start, self.special)
+            encode_answer(lm, text, start, self.special)
             for text, start in zip(self.texts, self.answers, strict=True)
         ]
         most = max((len(row.ids) for row in answered), default=0)

@@ -85,7 +85,7 @@ def task_subjects(
         )
         limit = max_new_tokens or ANSWER_TOKENS
         if max_new_tokens is None and task.is_translation:
-            limit = 2 * len(lm.tokenizer(example.input, add_special_tokens=False)["input_ids"]) + 32
+            limit = 2 * len(lm.encode(example.input, special=False)) + 32
         # A template may put no space before an answer.
         before = list(answered.ids[: answered.start])
         first = answered.ids[answered.start] if before == lm.encode(bare, special) else None

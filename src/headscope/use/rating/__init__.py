@@ -94,7 +94,7 @@ class RatedRow(NamedTuple):
 
 def rate_texts(
     lm: LanguageModel,
-    texts: Sequence[str],
+    texts: Sequence[str] | str,
     gate: Gate,
     config: Rating | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -134,6 +134,7 @@ def rate_texts(
     owners: list[int] = []
     rows: list[list[int]] = []
     firsts: list[int] = []
+    texts = [texts] if isinstance(texts, str) else texts
     for number, text in enumerate(texts):
         tokens = _tokens(lm, text)
         if isinstance(tokens, Unrated):
@@ -249,7 +250,10 @@ def _tokens(lm: LanguageModel, text: object) -> list[int] | Unrated:
         text.encode()
     except UnicodeEncodeError as error:
         return Unrated(f"the text is not valid Unicode at character {error.start}")
-    tokens = lm.encode(text)
+    try:
+        tokens = lm.encode(text, closed=True)
+    except InputError as error:
+        return Unrated(str(error))
     if len(tokens) < 2:
         what = "one token" if tokens else "no token"
         return Unrated(f"the text has {what}, so none is predicted from one before it")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.lm.batching import collate, in_halves, length_buckets
+from headscope.lm.batching import in_halves
 from headscope.lm.inputs import probe_batch
 from headscope.lm.losses import applies_apart
 from headscope.lm.prefix import can_share
@@ -52,7 +52,7 @@ def batch_losses(
     means: Means | None = None,
 ) -> list[Losses]:
     """The losses of the rows of one batch; see `row_losses_with_and_without`."""
-    batch = collate(rows, lm.pad_token_id)
+    batch = lm.collate(rows)
     counts = [len(row) - first for row, first in zip(rows, firsts, strict=True)]
     learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     for at, count in enumerate(counts):
@@ -94,7 +94,7 @@ def row_losses_with_and_without(
         return batch_losses(lm, *some, gate, shared, means)
 
     lengths = [len(row) for row in rows]
-    waiting = length_buckets(lengths, batch_tokens, lm.pass_overhead)[::-1]
+    waiting = lm.buckets(lengths, batch_tokens)[::-1]
     limit = batch_tokens
     while waiting:
         bucket = waiting.pop()

@@ -67,13 +67,10 @@ class HarnessModel:
 
     def encode(self, text: str, special: bool | None = None) -> list[int]:
         """Token ids; the tokenizer's own special tokens unless the text begins with the first."""
-        tokenizer = self.lm.tokenizer
-        begin = getattr(tokenizer, "bos_token", None)
-        if special is None and begin and text.startswith(begin):
-            special = False
-        settings = {} if special is None else {"add_special_tokens": special}
-        ids: list[int] = tokenizer.encode(text, **settings)
-        return ids
+        if special is None:
+            begin = getattr(self.lm.tokenizer, "bos_token", None)
+            special = not (begin and text.startswith(begin))
+        return self.lm.encode(text, special)
 
     def pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Token ids of a prompt and of what follows it, cut where the prompt's own tokens end."""
@@ -134,7 +131,8 @@ class HarnessModel:
         """
         import torch
 
-        from headscope.lm.inputs import evaluating, forward_inputs
+        from headscope.lm.hooks import inner_model
+        from headscope.lm.inputs import evaluating, leaves_out_logits
 
         rows: dict[tuple[int, ...], list[int]] = {}
         for number, (context, continuation) in enumerate(pairs):
@@ -151,15 +149,13 @@ class HarnessModel:
             self.truncated += len(read) > self.lm.context_length
             rows.setdefault(read[-self.lm.context_length :], []).append(number)
         results: dict[int, tuple[float, bool]] = {}
-        keys = list(rows)
+        keys, model = list(rows), inner_model(self.lm.model)
 
         def work(bucket: list[int]) -> dict[int, tuple[float, bool]]:
             batch = self.lm.collate([keys[i] for i in bucket])
             longest = max(len(pairs[n][1]) for i in bucket for n in rows[keys[i]])
-            inputs = forward_inputs(self.lm.model, batch, logits=False)
-            if "logits_to_keep" in inputs:
-                inputs["logits_to_keep"] = longest
-            logits = self.lm.model(**inputs).logits[:, -longest:]
+            kept = {"logits_to_keep": longest} if leaves_out_logits(model) else {}
+            logits = self.lm.forward(batch, logits=False, **kept).logits[:, -longest:]
             return {
                 number: _likelihood(row, pairs[number][1])
                 for row, i in zip(logits, bucket, strict=True)
@@ -174,7 +170,7 @@ class HarnessModel:
         return [results[number] for number in range(len(pairs))]
 
     def _continue(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
-        from headscope.lm.batching import in_halves, length_buckets
+        from headscope.lm.batching import in_halves
         from headscope.lm.inputs import generated
 
         until, limit, sampling = _settings(settings, self.lm.context_length)
@@ -202,7 +198,7 @@ class HarnessModel:
             return new
 
         lengths = [len(row) + limit for row in rows]
-        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
+        buckets = self.lm.buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
         for bucket, made in in_halves(buckets, work):
             texts |= {i: self._text(new, until) for i, new in zip(bucket, made, strict=True)}
             self.report(len(bucket))
@@ -210,9 +206,7 @@ class HarnessModel:
 
     def _text(self, new: list[int], until: Sequence[str]) -> str:
         ends = [at for at, index in enumerate(new) if index in self.lm.eos_token_ids]
-        text: str = self.lm.tokenizer.decode(
-            new[: ends[0]] if ends else new, skip_special_tokens=True
-        )
+        text: str = self.lm.decode(new[: ends[0]] if ends else new)
         for stop in until:
             text = text.split(stop)[0]
         return text
@@ -229,8 +223,10 @@ class _Until:
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         import torch
 
+        from headscope.lm.tokens import decode
+
         new = input_ids[:, self.prompt :][:, -self.window :].tolist()
-        texts = self.tokenizer.batch_decode(new, skip_special_tokens=True) if self.until else new
+        texts = [decode(self.tokenizer, row) for row in new] if self.until else new
         ended = [any(stop in text for stop in self.until) for text in texts]
         return torch.tensor(ended, device=input_ids.device)
 

@@ -491,14 +491,13 @@ def answer_rows(
     """
     from headscope.lm.prompting import chat_writer
     from headscope.lm.shared_losses import AnswerRow
-    from headscope.lm.tokens import encode
 
     writer = chat_writer(lm, config.chat, config.template.text)
     prompts = translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
     rows, kinds = [], []
     for number, (pair, prompt) in enumerate(zip(pairs.pairs, prompts, strict=True)):
         full = prompt.with_target(pair.target)
-        text = encode(lm.tokenizer, full.text, full.special)
+        text = lm.encoded(full.text, full.special)
         places = np.flatnonzero(within(text.spans, *full.target_span))
         if len(text.ids) > lm.context_length:
             raise pairs.too_long(number, len(text.ids), lm.context_length)

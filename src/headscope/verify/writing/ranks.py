@@ -75,7 +75,7 @@ def first_tokens(
             start = next(
                 (n for n, new in enumerate(differ) if new), min(len(ids), len(row.ids) - 1)
             )
-        while start < len(row.ids) - 1 and not lm.tokenizer.decode([row.ids[start]]).strip():
+        while start < len(row.ids) - 1 and not lm.decode([row.ids[start]], special=True).strip():
             start += 1
         by_prompt[at].append(Form(side, form, row.ids[:start], row.ids[start]))
     return [tuple(forms) for forms in by_prompt]
@@ -145,7 +145,7 @@ def example_lens(
         rows = [
             LensLayer(
                 layer,
-                tuple(lm.tokenizer.decode([int(token)]) for token in tokens),
+                tuple(lm.decode([int(token)], special=True) for token in tokens),
                 tuple(logits.tolist()),
                 best("a", ranks[layer]),
                 best("b", ranks[layer]),
