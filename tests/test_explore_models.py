@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from headscope.lm.architectures import build
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.prefix import can_share
 from headscope.lm.registered import build_registered
+from headscope.lm.tokens import decode
 from lm_helpers import tokenizer, wrapped
 
 #: Where W_O is, and where not at `model.layers.N.self_attn.o_proj`.
@@ -413,10 +415,13 @@ def test_pieces_are_the_text_wherever_it_ends(
 
     class Holder:
         tokenizer = made
+        decode = functools.partial(decode, made)
 
     lm: Any = Holder()
     for end in range(1, len(ids) + 1):
-        whole = made.decode(ids[:end], skip_special_tokens=True).lstrip()
+        whole = made.decode(
+            ids[:end], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        ).lstrip()
         for one_line, wanted in ((False, whole), (True, whole.split("\n")[0])):
             parts = pieces(lm, ids[:end], one_line)
             assert len(parts) == end and "".join(parts) == wanted
