@@ -130,8 +130,10 @@ class ModelChoice(Settings):
         """The settings of `headscope.load` but for the model's name."""
         from headscope.lm.weights import memory_limits
 
-        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        del given["model"]
+        names = (
+            "revision", "device", "dtype", "device_map", "offload_folder", "quantise", "tokenizer",
+        )  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
         return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     def _check_workers(self, execution: Execution) -> None:
