@@ -202,8 +202,11 @@ def pair_file(*targets: str) -> PairFile:
 
 def test_the_interval_of_the_mean_covers_directions_of_any_size() -> None:
     one = pair_file("ein kleiner Hund", "zwei große Katzen", "drei alte Lieder")
-    other = pair_file("a small dog")
-    outputs = [["ein kleiner Hund", "zwei Katzen", "nichts"], ["a small cat"]]
+    other = pair_file("a small dog", "two cats")
+    outputs = [["ein kleiner Hund", "zwei Katzen", "nichts"], ["a small cat", "two cats"]]
+    # A direction of a single sentence has no interval, and so the mean has none.
+    single = quality([one, pair_file("a small dog")], [outputs[0], ["a small cat"]], SHORT)
+    assert single.known and not single.bounded
     both = quality([one, other], outputs, SHORT)
     values = [
         chrf(made, [p.target for p in pairs.pairs]).value

@@ -101,10 +101,10 @@ class TextLevel(Texts):
 
 @dataclass(frozen=True, kw_only=True)
 class LossLevel(Losses):
-    """Losses with the 95 % interval of `nll` over sentences."""
+    """Losses with the 95 % interval of `nll` over sentences; None of a single sentence."""
 
-    nll_low: float
-    nll_high: float
+    nll_low: float | None
+    nll_high: float | None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 from headscope.results.common import Leakage, Ranking
@@ -15,8 +16,8 @@ from headscope.runs import Record, entry
 class _OverSeeds(Record):
     """The bounds of a 95 % interval over questions, and what every seed gave."""
 
-    low: float
-    high: float
+    low: float = nan
+    high: float = nan
     sd: float | None = None
     by_seed: tuple[float, ...]
 

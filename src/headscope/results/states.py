@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from headscope.estimates import Mean
@@ -70,8 +71,8 @@ class Rank(Record):
 
     median: float
     geometric_mean: float
-    low: float
-    high: float
+    low: float = nan
+    high: float = nan
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,9 @@ def _losses(labels: Sequence[Label], trials: Mapping[str, Trial]) -> Part:
         sentences=sum(group.examples for group in nll.groups),
         reference_tokens=Tokens(*map(int, tokens)),
         baseline=Baseline(
-            loss=LossLevel(**_levels(trials, 0), nll_low=level.low, nll_high=level.high)
+            loss=LossLevel(
+                **_levels(trials, 0), nll_low=known(level.low), nll_high=known(level.high)
+            )
         ),
         conditions=tuple(rows),
         p_value=main_p(rows),
