@@ -137,8 +137,8 @@ def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
     [
         ({"hidden_size": -64}, "a width of -64 .*, which is no model; correct its config.json"),
         ({"hidden_size": 10**30}, "which is no model"),
-        ({"num_hidden_layers": 0}, "would have 0 layers"),
-        ({"num_hidden_layers": 100_000}, "would have 100,000 layers"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_hidden_layers": 100_000}, "num_hidden_layers is 100000"),
         ({"vocab_size": 0}, "and 0 tokens"),
         ({"head_dim": -1}, "no decoder of text can be made of its configuration"),
         ({"model_type": "llava"}, "llama.: no decoder of text .*Unrecognized configuration class"),

@@ -716,9 +716,10 @@ def test_compiled_code_does_not_put_off_the_end(tmp_path: Path) -> None:
         "from headscope.live.ending import ending\n"
         "with ending() as end:\n"
         "    (end.folder / 'token').write_text('x')\n"
-        "    print(end.folder, flush=True)\n"
         "    while True:\n"
-        "        try: time.sleep(60)\n"
+        "        try:\n"
+        "            print(end.folder, flush=True)\n"
+        "            time.sleep(60)\n"
         "        except KeyboardInterrupt: pass\n"
     )
     with subprocess.Popen(

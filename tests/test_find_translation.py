@@ -396,6 +396,7 @@ def test_the_annotator_links_the_models_own_tokens(monkeypatch: pytest.MonkeyPat
         return LlmLinks(tuple(links), {})
 
     monkeypatch.setattr("headscope.data.align.align_llm", answer)
+    monkeypatch.setenv("HEADSCOPE_API_KEY", "any")
     lm, _ = _models("pocket-like")
     said = [
         ("The dog sleeps.", "Der Hund schlief."),

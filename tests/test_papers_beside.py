@@ -72,6 +72,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[s
     pairs = PaperData(tuple(f"{way}={data(folder, way, 14)}" for way in WAYS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headscope.data.align.align_llm", annotated)
+        patch.setenv("HEADSCOPE_API_KEY", "any")
         for name, value in (("LOSS_DRAWS", 6), ("TEXT_DRAWS", 3), ("PAIRED", 3)):
             patch.setattr(beside, name, value)
         config = Reproduce(

@@ -124,7 +124,7 @@ def answered(lm: LanguageModel, pairs: PairFile) -> list[Answered]:
         prompt.with_target(pair.target)
         for prompt, pair in zip(translation_prompts(pairs, TEMPLATE), pairs.pairs, strict=True)
     ]
-    return [encode_answer(lm.tokenizer, one.text, one.target_start, one.special) for one in full]
+    return [encode_answer(lm, one.text, one.target_start, one.special) for one in full]
 
 
 def test_changes_are_those_of_a_naive_loop(tmp_path: Path) -> None:

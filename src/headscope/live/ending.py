@@ -23,20 +23,22 @@ class Ending:
     """What an end by force would leave behind, and the exit code it has.
 
     Attributes:
-        folder: holds every temporary file of the process.
+        folder: holds every temporary file of the process; it is made once signals are watched.
         unfinished: gives further folders that are of no use to anybody.
         came: whether a signal has come.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
+
+    def __init__(self) -> None:
         self.unfinished: Callable[[], Iterable[Path]] = tuple
         self.code = INTERRUPTED
         self.came = False
 
     def by_force(self) -> None:
         """End the process at once, and leave no file."""
-        for place in (self.folder, *tuple(self.unfinished())):
+        folder = (self.folder,) if hasattr(self, "folder") else ()
+        for place in (*folder, *self.unfinished()):
             shutil.rmtree(place, ignore_errors=True)
         if self.code == INTERRUPTED:
             print("error: interrupted", file=sys.stderr)
@@ -52,13 +54,12 @@ def ending() -> Iterator[Ending]:
     Compiled code that does not notice, such as the reading of weights, ends `GRACE` seconds after
     the signal with the process.
     """
-    before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="headscope-explore-") as name:
-        end = Ending(Path(name))
+    before, end = tempfile.tempdir, Ending()
+    with _signals(end), tempfile.TemporaryDirectory(prefix="headscope-explore-") as name:
+        end.folder = Path(name)
         tempfile.tempdir = name
         try:
-            with _signals(end):
-                yield end
+            yield end
         finally:
             tempfile.tempdir = before
             if end.came:
