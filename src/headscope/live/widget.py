@@ -84,7 +84,15 @@ def _apart(lm: LanguageModel) -> LanguageModel:
     shared = {id(tensor): tensor for tensor in (*lm.model.parameters(), *lm.model.buffers())}
     model, sites = copy.deepcopy((lm.model, lm.sites), shared)
     return LanguageModel(
-        model, lm.tokenizer, lm.geometry, sites, lm.name, lm.revision, lm.folder, lm.noise
+        model,
+        lm.tokenizer,
+        lm.geometry,
+        sites,
+        lm.name,
+        lm.revision,
+        lm.folder,
+        lm.noise,
+        lm.system,
     )
 
 
