@@ -26,6 +26,7 @@ from headscope.measure.baseline import (
     choices_above_chance,
     translates,
 )
+from headscope.measure.identify import off_targets
 from headscope.measure.metrics import chrf
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
@@ -105,6 +106,27 @@ def test_data_of_another_language_are_at_fault_and_not_the_model(
     assert right.works and "data_at_fault" not in right.counts
 
 
+def test_data_that_may_be_of_another_language_blame_no_model() -> None:
+    # Two sentences are too few to be sure of the data, and so of the model.
+    judged = translates(SOURCES[:2], SOURCES[:2], TARGETS[:2], NEVER[:2], "de")
+    assert judged.works is None and "data_at_fault" not in judged.counts
+    assert any("2 of 2 references are not in de" in reason for reason in judged.reasons)
+    assert any("too few" in reason for reason in judged.reasons)
+
+
+def test_words_that_look_like_another_language_are_no_fault() -> None:
+    english = ["dog", "house", "cat", "tree", "water", "sun", "moon", "hand"]
+    german = ["Hund", "Haus", "Katze", "Baum", "Wasser", "Sonne", "Mond", "Hand"]
+    assert off_targets(german, "de").sum() > 4  # of single words many are taken for another's
+    right = translates(english, german, german, NEVER[:8], "de", source_language="en")
+    assert right.works and "data_at_fault" not in right.counts
+    assert translates(english, german, english, NEVER[:8], "de").works is False
+    swapped = translates(german, english, german, NEVER[:8], "de", source_language="en")
+    assert swapped.works is None and swapped.counts["data_at_fault"] is True
+    figures = ["1", "22", "333", "4444", "5", "6", "7", "8"]
+    assert "data_at_fault" not in translates(figures, figures, figures, NEVER[:8], "de").counts
+
+
 def test_preambles_are_counted_and_change_no_score() -> None:
     said = ["Hier ist die Übersetzung:\n\n" + target for target in TARGETS[:4]]
     outputs = [*said, f"\u201e{TARGETS[4]}\u201c", *TARGETS[5:]]
@@ -135,6 +157,14 @@ def test_preambles_are_counted_and_change_no_score() -> None:
         ("**El perro**", "The dog", "El perro"),
         ("'It's here'", "Hier ist es", "It's here"),
         ("Eins\nZwei", "One\nTwo", "Eins\nZwei"),
+        ("Er sagte:\nIch komme.", "He said:\nI come.", "Er sagte:\nIch komme."),
+        ("Hier:\nEr sagte:\nIch komme.", "He said:\nI come.", "Er sagte:\nIch komme."),
+        ("Er sagte:\n\nAnmerkung: x", "He said:", "Er sagte:"),
+        # A sentence out of a quotation, whose translation closes it.
+        ("„Und er?“", '"And he?', "„Und er?“"),
+        ("« Je crois. »", '"I think," he said.', "« Je crois. »"),
+        ("„Ich war es nicht.“", "It wasn't me.\"", "„Ich war es nicht.“"),
+        ("**„Und er?“**", '"And he?', "„Und er?“"),
         ("", "The dog", ""),
     ],
 )

@@ -26,6 +26,7 @@ from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
+from headscope.lm.tokens import tokenise
 from headscope.use.rating import Rated, Unrated, rate_texts
 from headscope.verify.other_tasks.harness import HarnessModel
 from lm_helpers import CHANGING, VARIED, build, changing, fresh, logits, tokenizer, wrapped
@@ -633,6 +634,24 @@ def test_an_end_that_the_tokenizer_adds_closes_no_prompt() -> None:
     (rated,) = rate_texts(lm, ["Translate: a bc"], lm_gate(lm))
     assert isinstance(rated, Rated)
     assert rated.tokens == len(whole)
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_an_end_that_is_not_among_the_named_special_tokens(special: bool) -> None:
+    from tokenizers import AddedToken, processors
+
+    ending, plain = tokenizer(), tokenizer()
+    end = ending.convert_tokens_to_ids("b")
+    if special:  # an added special token, which has no name such as eos_token
+        ending.backend_tokenizer.add_special_tokens([AddedToken("b", special=True)])
+    ending.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A b", special_tokens=[("<s>", 1), ("b", end)]
+    )
+    assert end not in ending.all_special_ids
+    for text in ("Translate: a", "a"):
+        ids = [1, *plain(text)["input_ids"]]
+        assert list(tokenise(ending, text).ids) == ids
+        assert ending(text)["input_ids"] == [*ids, end]
 
 
 def lm_gate(lm: LanguageModel) -> Any:

@@ -44,6 +44,15 @@ ALWAYS = (
     "A chat. {% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }} "
     "{% endfor %}"
 )
+# As Mistral's templates do, since its system message stands before the last turn.
+LATE = (
+    "{% set rows = messages %}{% if messages[0].role == 'system' %}"
+    "{% set system = messages[0].content %}{% set rows = messages[1:] %}{% endif %}{{ bos_token }}"
+    "{% for m in rows %}{% if m.role == 'user' %}[INST] {% if loop.last and system is defined %}"
+    "{{ system }}\n\n{% endif %}{{ m.content }}[/INST]{% else %} {{ m.content }}{{ eos_token }}"
+    "{% endif %}{% endfor %}"
+)
+LOWERS = "A chat. {% for m in messages %}{{ m.content | lower }}\n{% endfor %}"
 GROWS = "{% set n = namespace(s='xxxxxxxx', t='xxxxxxxx') %}{% for i in range(60) %}"
 LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}"
 HOSTILE = {
@@ -210,6 +219,8 @@ def test_the_system_turn_of_a_template_is_found_and_set() -> None:
         (NO_SYSTEM, "Be brief.", None),
         (ALWAYS, "", None),
         (ALWAYS, "Be brief.", None),
+        (LATE, "", "<s>[INST] "),
+        (LATE, "Be brief.", "<s>[INST] Be brief.\n\n"),
         (DATED, "", None),
         (DATED, "Be brief.", "<s>Today: 26 Jul 2024\n\nsystem: Be brief.\nuser: "),
     ],
@@ -223,6 +234,16 @@ def test_a_system_message_is_followed_or_refused(
             before(lm)
     else:
         assert before(lm) == expected
+
+
+def test_a_system_message_before_the_last_turn_is_told() -> None:
+    lm = chat_model(LATE)
+    writer = ChatWriter(lm.tokenizer, "Be brief.")
+    assert writer.system_turn == "Be brief."
+    text, _ = writer.write(["One.", "Eins.", "Two."])
+    assert text == "<s>[INST] One.[/INST] Eins.</s>[INST] Be brief.\n\nTwo.[/INST]"
+    # Of a template that changes every turn nothing can be told.
+    assert ChatWriter(chat_model(LOWERS).tokenizer).system_turn is None
 
 
 def test_a_system_message_needs_the_template() -> None:

@@ -13,6 +13,7 @@ MARKS = "*_#>"
 #: Opening and closing quotes that hold a whole text, of all scripts, one pair after the other.
 _QUOTES = "\"\"''``＂＂””“”„“„”‘’‚‘‚’«»»«‹››‹「」『』《》〈〉〝〞〝〟"
 _PAIRS = [_QUOTES[at : at + 2] for at in range(0, len(_QUOTES), 2)]
+_EDGES = frozenset(_QUOTES)
 _CLOSINGS = {pair[0]: {each[1] for each in _PAIRS if each[0] == pair[0]} for pair in _PAIRS}
 _FENCE = re.compile(r"\s*(```|~~~)")
 #: A label in bold type at the beginning of a line, its colon before or after the last mark.
@@ -37,8 +38,8 @@ def answer_span(text: str, source: str = "") -> tuple[int, int]:
 
     Taken off are first lines that end in a colon, where something follows; a label in bold type; a
     Markdown fence; what follows the first line, or the first empty one where the source has several
-    lines; and quotes or bold marks around the whole. What the source itself has, a colon at its
-    end, several paragraphs or quotes, is left in the answer.
+    lines; and quotes or bold marks around the whole. What the source itself has, a colon at the end
+    of its first line, several paragraphs, or a quote at an end, is left in the answer.
     """
     start, end, _ = _found(text, source)
     return start, end
@@ -60,8 +61,14 @@ def _found(text: str, source: str) -> tuple[int, int, list[str]]:
     kinds: list[str] = []
     start, end = _stripped(text, 0, len(text))
     asked = source.strip()
-    colon = asked.rstrip(MARKS)[-1:] in (*COLONS,) if asked else False
+    lines = asked.splitlines()
+    colon = bool(lines) and lines[0].strip().rstrip(MARKS)[-1:] in (*COLONS,)
     fenced = False
+
+    def own_of(rest: int) -> str:
+        """What must end in a colon, as the source's first line does, if it is not before `rest`."""
+        return text[rest:end].partition("\n")[0] if len(lines) > 1 else text[rest:end]
+
     while start < end:
         line = _LINE.match(text, start, end)
         assert line is not None
@@ -71,9 +78,9 @@ def _found(text: str, source: str) -> tuple[int, int, list[str]]:
             end = closing.start() if closing else end
             kinds.append(FENCE)
             fenced = True
-        elif goes_on(line[0]) and rest < end and not (colon and not goes_on(text[rest:end])):
+        elif goes_on(line[0]) and rest < end and not (colon and not goes_on(own_of(rest))):
             kinds.append(LINE)
-        elif not colon and "\n" not in asked and (after := _after_colon(text, rest, end)):
+        elif not colon and len(lines) < 2 and (after := _after_colon(text, rest, end)):
             kinds.append(LINE)  # "Sure!", and then "Here it is:"
             rest = after
         else:
@@ -88,8 +95,14 @@ def _found(text: str, source: str) -> tuple[int, int, list[str]]:
             kinds.append(PARAGRAPHS)
             end = paragraph.start()
     start, end = _stripped(text, start, end)
-    while (inner := _inside(text, start, end)) and not _inside(asked, 0, len(asked)):
-        kinds.append(BOLD if text[start] in MARKS + "_" else QUOTES)
+    bold = _inside(asked, 0, len(asked)) is not None
+    # A sentence out of a longer quotation has a quote at one end alone; its translation may close.
+    quoted = bold or bool(_EDGES & {*asked[:1], *asked[-1:]})
+    while inner := _inside(text, start, end):
+        marks = text[start] in MARKS + "_"
+        if bold if marks else quoted:
+            break
+        kinds.append(BOLD if marks else QUOTES)
         start, end = _stripped(text, *inner)
     return start, end, list(dict.fromkeys(kinds))
 

@@ -32,6 +32,7 @@ _ANSWER = "EPOCSDAEH"
 #: The first character of those that have no meaning, for what must be told from all others.
 _PRIVATE = 0xF0000
 _CORRECT = "correct it, or use plain prompts (--no-chat)"
+_NO_SYSTEM = "leave --system out"
 #: What a template, with these special tokens, writes after an answer. It is asked once, since it is
 #: a stranger's program, which may take its time.
 _CLOSINGS: WeakKeyDictionary[Any, tuple[str, str, str]] = WeakKeyDictionary()
@@ -132,7 +133,7 @@ def tokenized(tokenizer: Any, text: str, special: bool = True, **options: Any) -
 def own_tokens(tokenizer: Any, text: str, ids: Sequence[int], closed: bool = False) -> slice:
     """The part of a text's tokens without a special token added to one that the text brings, and,
     unless it is `closed`, without the end that the tokenizer puts behind every text."""
-    end = () if closed or not ids else added_end(tokenizer, ids[-1])
+    end = () if closed or not ids else added_end(tokenizer)
     if end and tuple(ids[-len(end) :]) == end:
         begin = own_tokens(tokenizer, text, ids, closed=True).start
         return slice(begin, len(ids) - len(end))
@@ -146,13 +147,12 @@ def own_tokens(tokenizer: Any, text: str, ids: Sequence[int], closed: bool = Fal
     return slice(int(first), len(ids) - int(last))
 
 
-def added_end(tokenizer: Any, last: int | None = None) -> tuple[int, ...]:
+def added_end(tokenizer: Any) -> tuple[int, ...]:
     """The tokens that a tokenizer puts behind every text, for most none.
 
-    A text's `last` token spares the trial where it is an ordinary one.
+    They are found by trial, since a tokenizer need not name the end that it adds among its special
+    tokens.
     """
-    if last is not None and last not in tokenizer.all_special_ids:
-        return ()
     for text in ("a", "1", "."):
         plain = tokenized(tokenizer, text, special=False)["input_ids"]
         whole = tokenized(tokenizer, text)["input_ids"]
@@ -317,7 +317,12 @@ class ChatWriter:
                     "so --system none cannot be followed; give a text, or leave --system out"
                 )
             return ""
-        if self.system.strip() not in (self._before_user(self.system) or ""):
+        rows = [{"role": "system", "content": self.system}, *self._messages([_PROBE])]
+        # Some templates write it before the last turn, and not before the first.
+        alone = render_conversation(
+            self.tokenizer, rows, "a system message", _NO_SYSTEM, add_generation_prompt=True
+        )
+        if self.system.strip() not in alone:
             raise InputError(
                 "the tokenizer's chat template leaves the system message out; leave --system out, "
                 "or write it into the prompt"
@@ -326,20 +331,22 @@ class ChatWriter:
 
     @property
     def system_turn(self) -> str | None:
-        """What stands before the user's first turn and before no later one; None: no text.
+        """What stands before the user's first turn and before no later one, or the system message
+        where it stands elsewhere; None: no text.
 
         Special tokens and the name of the role are left out.
         """
-        return self._before_user(None if self.system is None else self._checked_system)
+        given = None if self.system is None else self._checked_system
+        before = self._before_user(given)
+        return before if not given or given.strip() in (before or "") else given.strip()
 
     def _before_user(self, system: str | None) -> str | None:
         messages = self._messages([_PROBE, _ANSWER, _PROBE])
         if system is not None:
             messages = [{"role": "system", "content": system}, *messages]
-        what, fix = "a system message", "leave --system out"
         try:
             text = render_conversation(
-                self.tokenizer, messages, what, fix, add_generation_prompt=True
+                self.tokenizer, messages, "a system message", _NO_SYSTEM, add_generation_prompt=True
             )
         except InputError:
             if system is not None:
@@ -350,7 +357,9 @@ class ChatWriter:
             text = text.replace(token, chr(_PRIVATE + number)) if token else text
         # Such marks are special tokens where the tokenizer is the model's own.
         text = re.sub(r"<\|[^<>|]*\|>", chr(_PRIVATE + len(special)), text)
-        first, _, rest = text.partition(_PROBE)
+        first, probe, rest = text.partition(_PROBE)
+        if not probe:
+            return None  # a template that changes a turn shows none
         between = rest.partition(_ANSWER)[2].partition(_PROBE)[0]
         own = first[: len(first) - agreement(first[::-1], between[::-1])]
         plain = "".join("\n" if ord(char) >= _PRIVATE else char for char in own).strip()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headscope import options
 from headscope.answers import preambles
@@ -66,17 +67,21 @@ def translates(
     to tell.
 
     Where most of the references, or of the sources, are in another language than they should be,
-    the data are at fault, and nothing is said of the model. Outputs with a preamble are counted
-    (see `headscope.answers`); chrF++ is that of the whole outputs.
+    the data are at fault, and nothing is said of the model. Short texts are often taken for another
+    language, so data are at fault only if all of a side, read as one text, is in another language,
+    and the language of an output counts only if that of its reference is recognised. Outputs with a
+    preamble are counted (see `headscope.answers`); chrF++ is that of the whole outputs.
     """
     ours, copied = chrf(outputs, references), chrf(sources, references)
     gain = bootstrap_difference(ours.statistics, copied.statistics, chrf_from_statistics, seed=seed)
     total = len(outputs)
     empty = sum(not text.strip() for text in outputs)
     unfinished = sum(not text.strip() or ended for text, ended in zip(outputs, cut, strict=True))
-    elsewhere = _elsewhere(outputs, target_language)
+    elsewhere, odd = _elsewhere(outputs, target_language), _elsewhere(references, target_language)
     around, kinds = preambles(outputs if whole is None else whole, sources)
-    faults = _data_faults(sources, references, source_language, target_language, rules.off_target)
+    faults, sure = _data_faults(
+        sources, references, source_language, target_language, rules.off_target
+    )
     verdicts = [_above_zero(gain, total)]
     reasons = []
     if not verdicts[0]:
@@ -85,30 +90,31 @@ def translates(
             f"chrF++ is {ours.value:.1f} and copying the source gives {copied.value:.1f} "
             f"(difference {gain.value:+.1f}{interval})"
         )
-    for number, most, what in (
-        (elsewhere or 0, rules.off_target, "in another language"),
-        (unfinished, rules.unfinished, "empty or cut off"),
+    told = np.zeros(0, bool) if elsewhere is None or odd is None else elsewhere[~odd]
+    for number, of, most, what in (
+        (int(told.sum()), len(told), rules.off_target, "in another language"),
+        (unfinished, total, rules.unfinished, "empty or cut off"),
     ):
-        verdicts.append(_not_most(number, total, most))
+        verdicts.append(_not_most(number, of, most))
         if not verdicts[-1]:
-            reasons.append(f"{number} of {total} outputs are {what}")
+            reasons.append(f"{number} of {of} outputs are {what}")
     works = None if None in verdicts else True
     works = False if False in verdicts else works
-    if works is None:
-        reasons = [f"{total} example{'s are' if total > 1 else ' is'} too few to tell", *reasons]
     if faults:
-        works, reasons = None, faults
+        works, reasons = None, faults if sure else [*reasons, *faults]
+    if works is None and not sure:
+        reasons = [f"{total} example{'s are' if total > 1 else ' is'} too few to tell", *reasons]
     counts = {
         "chrf": ours.value,
         "chrf_of_copies": copied.value,
         "gain": gain.record(),
-        "off_target": elsewhere,
+        "off_target": None if elsewhere is None else int(elsewhere.sum()),
         "empty": empty,
         "empty_or_cut": unfinished,
     }
     if around:
         counts |= {"preamble": around, "preamble_kinds": list(kinds)}
-    if faults:
+    if faults and sure:
         counts["data_at_fault"] = True
     shown = some_examples(sources, references, outputs, sentence_chrf(outputs, references).tolist())
     return Baseline(works, total, tuple(reasons), counts, shown)
@@ -123,27 +129,31 @@ def _above_zero(gain: Estimate, examples: int) -> bool | None:
 
 def _not_most(number: int, total: int, most: float) -> bool | None:
     """Whether a share stays within its limit; None where so few examples do not tell."""
-    if number / total <= most:
+    if number <= most * total:
         return True
     return False if total >= ENOUGH or wilson_interval(number, total)[0] > most else None
 
 
-def _elsewhere(texts: Sequence[str], language: str) -> int | None:
-    """How many texts are in another language; None where nobody here can tell it from others."""
+def _elsewhere(texts: Sequence[str], language: str) -> NDArray[np.bool_] | None:
+    """Which texts are in another language; None where nobody here can tell it from others."""
     try:
-        return int(off_targets(texts, language).sum())
+        return off_targets(texts, language)
     except (MissingExtra, InputError):
         return None
 
 
 def _data_faults(
     sources: Sequence[str], references: Sequence[str], source: str | None, target: str, most: float
-) -> list[str]:
-    """Which side of the data is in another language than it should be, each a clause."""
-    wrong = {}
+) -> tuple[list[str], bool]:
+    """Which side of the data is in another language than it should be, each a clause, and whether
+    the examples are enough to be sure of one."""
+    wrong, sure = {}, False
     for what, texts, language in (("references", references, target), ("sources", sources, source)):
-        number = None if language is None else _elsewhere(texts, language)
-        if number is not None and _not_most(number, len(texts), most) is False:
+        flags = None if language is None else _elsewhere(texts, language)
+        number = 0 if flags is None else int(flags.sum())
+        within = _not_most(number, len(texts), most)
+        if language is not None and not within and _elsewhere_as_one(texts, language):
+            sure = sure or within is False
             codes = Counter(code for code in identify(texts) if code is not None)
             spoken = codes.most_common(1)[0][0] if codes else None
             is_in = f" (most in {spoken})" if spoken else ""
@@ -152,7 +162,7 @@ def _data_faults(
                 f"{number} of {len(texts)} {what} are not in {language}{is_in}",
             )
     if not wrong:
-        return []
+        return [], False
     read = wrong.get("references", (None, ""))[0], wrong.get("sources", (None, ""))[0]
     swapped = (
         source is not None
@@ -166,7 +176,13 @@ def _data_faults(
         if swapped
         else "correct --pair, or --source-column and --target-column"
     )
-    return [*(words for _, words in wrong.values()), fix]
+    return [*(words for _, words in wrong.values()), fix], sure
+
+
+def _elsewhere_as_one(texts: Sequence[str], language: str) -> bool:
+    """Whether texts, read as one, are in another language; figures are in none."""
+    (code,) = identify([" ".join(texts)])
+    return code is not None and not same_language(code, language)
 
 
 def answers_right(
