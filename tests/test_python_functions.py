@@ -241,7 +241,7 @@ def test_tables_in_memory_are_read_as_files_are(
     ids=lambda data: type(data).__name__,
 )  # fmt: skip
 def test_nothing_and_what_is_no_data_are_not_the_data_of_pocket(data: Any) -> None:
-    with pytest.raises(InputError, match="empty|of type"):
+    with pytest.raises(InputError, match=r"empty|of type"):
         headscope.find.translation_score("pocket", data, pair="en-de")
 
 

@@ -177,7 +177,7 @@ def _named(value: Any) -> Any:
         for name, each in named.items():
             if not isinstance(each, (str, Real)):
                 kind = type(value[name]).__name__
-                raise InputError(f"{name!r} is no data: a value of type {kind}, or one without rows")
+                raise InputError(f"{name!r} is empty, or of type {kind}, which holds no data")
         return [f"{name}={each}" for name, each in named.items()]
     if isinstance(value, Artifact):
         return _stored_heads(value.save_pretrained)
