@@ -624,6 +624,9 @@ def test_writing_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     for bad in (
         [SentencePair("1", "a\tb", "c")],
         [SentencePair("1", "a", "c\nd")],
+        [SentencePair("1", "a\0", "c")],
+        [SentencePair("1", "a", "c\x9f")],
+        [SentencePair("1", "a", "b", frozenset(), aligner="c\x1b")],
         [SentencePair("1", "a", " ")],
         [SentencePair("1", "a", "b", frozenset({(0, 1)}))],
         [SentencePair("1", "a", "b", frozenset()), SentencePair("2", "a", "b")],

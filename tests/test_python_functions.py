@@ -163,6 +163,7 @@ def tables(column: list[Any], other: list[Any]) -> list[Any]:
         list(zip(column, other, strict=True)),
         iter(rows),
         (row for row in rows),
+        {"source": iter(column), "target": (cell for cell in other)},
     ]
 
 
@@ -199,7 +200,10 @@ def test_tables_in_memory_are_read_as_files_are(
     arrow = pa.table(columns)
     hub = datasets.Dataset(arrow)
     odd = pd.DataFrame({**columns, "at": pd.Timestamp("2020-01-01"), "n": [np.int64(1), NAN]})
-    for data in [*tables(*columns.values()), arrow, hub, hub.to_iterable_dataset(), odd]:
+    arrays = {"source": arrow["source"], "target": pa.array(columns["target"])}
+    kinds = [hub.with_format(kind) for kind in ("arrow", "pandas", "numpy")]
+    held = [arrow, arrays, hub, hub.to_iterable_dataset(), *kinds, dict(hub[:]), odd]
+    for data in [*tables(*columns.values()), *held]:
         pairs = read_in_memory(data).pairs
         assert [(pair.source, pair.target) for pair in pairs] == [("a b", "x"), ("c", "y")]
     nulls = pa.table({**columns, "target": ["x", None]})
@@ -213,6 +217,8 @@ def test_tables_in_memory_are_read_as_files_are(
     assert read_in_memory(links).pairs[0].links == {(0, 0)}
     with pytest.raises(InputError, match="several columns 'source'"):
         read_in_memory(pd.DataFrame([["a", "b"]], columns=["source", "source"]))
+    with pytest.raises(InputError, match="several columns 'source'"):
+        read_in_memory(pa.table([["a"], ["b"], ["c"]], names=["source", "target", "source"]))
     with pytest.raises(InputError, match="differ in length"):
         read_in_memory({"source": ["a"], "target": []})
     endless: list[Any] = []
@@ -221,6 +227,22 @@ def test_tables_in_memory_are_read_as_files_are(
         read_in_memory([{"source": "a", "target": "b", "more": endless}])
     with pytest.raises(InputError, match="half of a surrogate pair"):
         read_in_memory([("a\ud800", "b")])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [], (), {}, iter(()), pd.DataFrame(), pd.DataFrame({"source": [], "target": []}),
+        {"source": [], "target": []}, pa.table({"source": []}),
+        datasets.Dataset.from_dict({"source": []}), {"en-de": []}, {"en-de": 5.5j},
+        [("a", "b", "", "c")], [["a", "b"]], np.array([["a", "b"]]), b"a", [None, ("a", "b")],
+        pa.table({"source": ["a"], "target": ["b"]}).to_reader(),
+    ],
+    ids=lambda data: type(data).__name__,
+)  # fmt: skip
+def test_nothing_and_what_is_no_data_are_not_the_data_of_pocket(data: Any) -> None:
+    with pytest.raises(InputError, match=r"empty|of type"):
+        headscope.find.translation_score("pocket", data, pair="en-de")
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def test_what_cannot_be_rated_goes_to_the_rejects_with_its_reason(tmp_path: Path
         ('{"id": 8, "text": "a b", "score": 1}', "'score' already"),
         ("[1, 2]", "no JSON object"),
         ('{"id": 9, "text": "a b", "x": NaN}', "NaN is no number"),
+        ('{"id": 9, "text": "a b", "text": "c"}', "the key 'text' is there twice"),
         ("[" * 100_000, "not valid JSON"),
         ('{"id": 11, "text": "a b"}', None),
     ]
@@ -102,7 +103,7 @@ def test_what_cannot_be_rated_goes_to_the_rejects_with_its_reason(tmp_path: Path
     result = rated_corpus(plan(data, chunk=4), tmp_path / "run")
     out = rejects(tmp_path / "run")
     wrong = [(2 * at + 1, line, why) for at, (line, why) in enumerate(lines) if why is not None]
-    assert [one["line"] for one in out] == [number for number, _, _ in wrong] + [28]
+    assert [one["line"] for one in out] == [number for number, _, _ in wrong] + [30]
     for one, (_, line, why) in zip(out, wrong, strict=False):
         assert why in one["reason"] and one["file"] == str(data)
         if "raw" in one:
@@ -111,8 +112,8 @@ def test_what_cannot_be_rated_goes_to_the_rejects_with_its_reason(tmp_path: Path
             assert one["record"] == json.loads(line)
     assert "UTF-8 at byte 13" in out[-1]["reason"] and out[-1]["raw"] == '{"text": "a \\xff"}'
     assert [one["id"] for one in rated_records(tmp_path / "run")] == ["doc-0", 11]
-    assert (result.figures.documents, result.figures.rejected) == (2, 13)
-    assert sum(result.figures.reasons.values()) == 13
+    assert (result.figures.documents, result.figures.rejected) == (2, 14)
+    assert sum(result.figures.reasons.values()) == 14
 
 
 def test_a_corpus_of_many_places(tmp_path: Path) -> None:

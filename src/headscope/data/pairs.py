@@ -30,7 +30,7 @@ from headscope.data.languages import (
     language_tag,
     settled_direction,
 )
-from headscope.data.rows import Field, clean_text, kind_of, read_fields, text_cell
+from headscope.data.rows import Field, clean_text, kind_of, read_fields, text_cell, unusable
 from headscope.data.tables import ABSENT, is_dataset
 from headscope.data.words import Word, cuts_inside, is_unspaced, split_words
 from headscope.errors import Caution, InputError, naming
@@ -418,8 +418,8 @@ def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
     """Writes a TSV with a header, ``source``, ``target`` and, if the pairs have them, ``links``.
 
     ``units`` and ``aligner`` follow where a pair has links between units, or by an aligner. The
-    file appears complete or not at all. Raises ``InputError`` if a sentence is empty or holds a tab
-    or line break, if a link lies outside its sentence, or if only some pairs have links.
+    file appears complete or not at all. Raises ``InputError`` if a sentence is empty or holds a
+    control character, if a link lies outside its sentence, or if only some pairs have links.
     """
     path = Path(path)
     linked = [pair for pair in pairs if pair.links is not None]
@@ -439,12 +439,11 @@ def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
             cells["links"], cells["aligner"] = format_links(pair.links), pair.aligner or ""
             cells["units"] = format_units(spans_of(pair.words))
         for name in columns:
-            text = cells[name]
-            empty = name in ("source", "target") and not text.strip()
-            if empty or any(sign in text for sign in "\t\n\r"):
+            empty = name in ("source", "target") and not cells[name].strip()
+            if reason := "nothing" if empty else unusable(cells[name]):
                 raise InputError(
-                    f"the {name} of pair {pair.id} is empty or holds a tab or line break, which "
-                    "a TSV file cannot hold; replace it by a space"
+                    f"the {name} of pair {pair.id} holds {reason}, which a file of sentence pairs "
+                    "cannot hold; correct it, or replace the sign by a space"
                 )
         lines.append("\t".join(cells[name] for name in columns))
     write_text_atomically(path, "".join(line + "\n" for line in lines))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.data.rows import clean_text
 from headscope.data.words import Word, split_words
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head
@@ -92,11 +93,11 @@ def read_wanted(value: Any) -> Wanted:
     fields = _object(value, "input", known)
     name = "sentence" if "sentence" in fields else "prompt"
     texts = {key: _of(fields, key, str, None) for key in (name, "reference", "pair", "language")}
-    for key, text in texts.items():
+    for key, text in list(texts.items()):
         if text is not None and len(text) > LONGEST:
             raise InputError(f"the {key} has {len(text)} characters; give at most {LONGEST}")
-        if text is not None and any("\ud800" <= sign <= "\udfff" for sign in text):
-            raise InputError(f"the {key} holds half of a character (a surrogate); remove it")
+        if text is not None:
+            texts[key] = clean_text(text, f"the {key}", lines=name == "prompt", fix="remove it")
     text = texts[name]
     if text is None or not text.strip():
         raise InputError(f"the {name} is empty; give a text")

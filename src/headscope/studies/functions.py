@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as fields_of
 from decimal import Decimal
@@ -134,7 +134,10 @@ def _value(option: GivenOption, value: Any) -> Any:
         return None
     value = _named(value)
     if several:
-        values = [value] if isinstance(value, (str, Real)) else list(value)
+        single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
+        values = [value] if single else list(value)
+        if not values and option.name == "data":  # which is not the same as none given
+            raise InputError("data is empty; give at least one row")
         return [_plain(option, get_args(kind)[0], each) for each in values]
     return _plain(option, kind, value)
 
@@ -148,6 +151,10 @@ def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
             raise InputError(f"{option.name} is {value!r}; it is {words}")
         return value
     if not isinstance(value, (str, Real)):
+        if kind in (str, Path):
+            raise InputError(
+                f"{option.name} takes nothing of type {type(value).__name__}: {option.option.help}"
+            )
         return Final(value)
     if isinstance(value, str) and "\0" in value:  # which no command line can hold
         raise InputError(f"{option.name} is {value[:40]!r}, which holds a NUL character; remove it")
@@ -164,9 +171,14 @@ def _named(value: Any) -> Any:
         scores = all(isinstance(each, HeadScores) for each in value.values())
         if scores and value:
             return _stored_heads(partial(save_scores, scores=dict(value)))
-        if not (rows := _columns_as_rows(value)):
-            return [f"{name}={_named(_texts(name, each))}" for name, each in value.items()]
-        return _stored_rows(rows)
+        if (rows := _columns_as_rows(value)) is not None:
+            return _stored_rows(rows)
+        named = {name: _named(_texts(name, each)) for name, each in value.items()}
+        for name, each in named.items():
+            if not isinstance(each, (str, Real)):
+                kind = type(value[name]).__name__
+                raise InputError(f"{name!r} is empty, or of type {kind}, which holds no data")
+        return [f"{name}={each}" for name, each in named.items()]
     if isinstance(value, Artifact):
         return _stored_heads(value.save_pretrained)
     if isinstance(value, PathLike):
@@ -182,14 +194,17 @@ def _texts(name: str, value: Any) -> Any:
     texts = _listed(value)
     if texts and all(_cell(text) is None or isinstance(text, str) for text in texts):
         return [{"text": text, "language": name} for text in texts]
-    return value
+    return texts if isinstance(value, Iterator) else value
 
 
 def _listed(value: Any) -> list[Any] | None:
-    """The members of a list, a series or an array; None of anything else."""
+    """The members of a list, a series, an array or an iterator; None of anything else."""
     if hasattr(value, "tolist") and getattr(value, "ndim", None) == 1:
         value = value.tolist()
-    return list(value) if isinstance(value, (list, tuple)) else None
+    elif hasattr(value, "to_pylist") and not hasattr(value, "schema"):  # an array of Arrow
+        value = arrow_rows(value, "the data")
+    listed = isinstance(value, (Sequence, Iterator)) and not isinstance(value, (str, bytes))
+    return list(value) if listed else None
 
 
 def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
@@ -209,22 +224,24 @@ def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
 
 def _rows(value: Any) -> list[dict[str, Any]] | None:
     """The rows of data in memory; None if it is none."""
-    names = [*getattr(value, "columns", ())] if hasattr(value, "to_dict") else []
+    arrow = hasattr(value, "to_pylist") and hasattr(value, "schema")
+    frame = hasattr(value, "to_dict") and hasattr(value, "columns")
+    names = [*value.schema.names] if arrow else [*value.columns] if frame else []
     if doubled := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"the frame has several columns {doubled[0]!r}; name each column once")
-    if hasattr(value, "to_dicts") and names:  # a frame of Polars
-        value = value.to_dicts()
-    elif names:  # of pandas
-        value = value.to_dict("records")
-    elif hasattr(value, "to_pylist") and hasattr(value, "schema"):  # a table of Arrow
+        raise InputError(f"the table has several columns {doubled[0]!r}; name each column once")
+    if arrow:
         value = arrow_rows(value, "the table")
+    elif frame:  # of Polars, or of pandas
+        value = value.to_dicts() if hasattr(value, "to_dicts") else value.to_dict("records")
     elif hasattr(value, "column_names") and hasattr(value, "features"):  # a Dataset
-        value = list(value)
+        rows = list(value)
+        # Formatted as frames or tables, its rows are such of one row.
+        value = rows if all(isinstance(row, Mapping) for row in rows) else [*value.with_format()]
     if getattr(value, "shots", None):
         raise InputError("shots are not taken from sentence pairs; give shots= and shots_data=")
     for part in ("pairs", "documents"):
         value = getattr(value, part, value)
-    if isinstance(value, (str, bytes)) or not isinstance(value, (list, tuple)) or not value:
+    if not isinstance(value, (list, tuple)):
         return None
     if all(isinstance(row, tuple) and 2 <= len(row) <= 3 for row in value) and all(
         isinstance(text, str) or _cell(text) is None for row in value for text in row[:2]
@@ -264,7 +281,10 @@ def _cell(value: Any) -> Any:
     return None if missing else {kind: str(value)}
 
 
-def _stored_rows(rows: list[dict[str, Any]]) -> str:
+def _stored_rows(rows: list[dict[str, Any]]) -> str | list[Any]:
+    """The file that holds the rows, or for no rows nothing to name."""
+    if not rows:
+        return []
     try:
         lines = [json.dumps(_cell(row), ensure_ascii=False) for row in rows]
     except RecursionError:

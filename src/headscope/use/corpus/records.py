@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope import options
-from headscope.data.files import LONGEST_LINE, LongLine
+from headscope.data.files import LONGEST_LINE, LongLine, unique_keys
 from headscope.data.rows import unusable, without_line_end
 from headscope.data.tables import ABSENT, cell_of
 from headscope.errors import InputError, need
@@ -173,7 +173,9 @@ def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> RawRecor
         return RawRecord(file, line, place, None, raw, problem=problem)
     raw = data.decode("utf-8", "backslashreplace")
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        value = json.loads(
+            data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=unique_keys
+        )
         if not isinstance(value, dict):
             value, problem = None, "it is no JSON object"
     except UnicodeDecodeError as error:
