@@ -93,8 +93,16 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
         with nullcontext() if chosen == "llm" else naming(source.data):
             alignment = align_file(pairs, how, extra_pairs=more)
         with naming(source.data):
-            write_pairs(file, linked_pairs(pairs.pairs, alignment))
-        result = {"aligner": alignment.aligner, "units": alignment.units, **alignment.stats}
+            linked = linked_pairs(pairs.pairs, alignment)
+            write_pairs(file, linked)
+        # Those in the file: several links of units may be one of the pieces that hold them.
+        written = {"links": sum(len(pair.links or ()) for pair in linked)}
+        result = {
+            "aligner": alignment.aligner,
+            "units": alignment.units,
+            **alignment.stats,
+            **written,
+        }
         note = {"signature": str(key), "sha256": file_digest(file), "format": ALIGN_FORMAT}
         text = dump_json({**note, "result": result}, indent=2)
         write_text_atomically(align_note(file), text + "\n")
