@@ -735,3 +735,18 @@ def test_a_single_text_is_one_prompt_and_rows_are_token_ids() -> None:
             LLAMA.generate(texts, plain)
     with pytest.raises(InputError, match="text is wanted"):
         LLAMA.encode(["ab"])
+
+
+@pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "qwen3_next"])
+def test_a_configuration_that_wants_the_balance_of_experts_changes_no_text(name: str) -> None:
+    lm = wrapped(name)
+    lm.model.config.output_router_logits = True
+    config = GenerateConfig(max_new_tokens=4, stop_at_newline=False)
+    written = lm.generate(["abcdef", "abc", "abcdefgh"], config)
+    plain = build(name)
+    for text in written:
+        row = list(text.prompt_ids)
+        for token in text.output_ids:
+            with torch.no_grad():
+                assert int(plain(torch.tensor([row])).logits[0, -1].argmax()) == token
+            row.append(token)

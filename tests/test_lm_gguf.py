@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,18 @@ def test_a_file_is_the_model_it_was_written_from(model: Any, file: Path, tmp_pat
     mine, theirs = model_inputs(lm), model_inputs(folder)
     assert mine.pop("model") != theirs.pop("model")
     assert mine == theirs
+
+
+def test_a_file_replaced_at_the_same_size_and_time_is_read_again(
+    model: Any, tmp_path: Path
+) -> None:
+    for sort, place in enumerate((tmp_path / "own.gguf", tmp_path / "other.gguf")):
+        ends = {"tokenizer.ggml.eot_token_id": 3 - sort}
+        os.utime(write(place, model, fields=ends), ns=(10**18, 10**18))
+    assert open_gguf(place.with_stem("own"), "own").metadata["tokenizer.ggml.eot_token_id"] == 3
+    assert place.stat().st_size == place.with_stem("own").stat().st_size
+    place.replace(place.with_stem("own"))
+    assert open_gguf(place.with_stem("own"), "own").metadata["tokenizer.ggml.eot_token_id"] == 2
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
@@ -291,6 +304,59 @@ def test_what_is_not_the_files_model_is_refused(model: Any, file: Path, tmp_path
     assert "knows 100 tokens. Its tokenizer has" in refused(write(other, few))
     scaled = {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}
     assert "longrope" in refused(write(other, model, fields=scaled))
+    long = {"rope_factors_long.weight": np.full(8, 2, np.float32)}
+    assert "rope_factors_long.weight" in refused(write(other, model, tensors=long))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("split.count", "2"),
+        ("tokenizer.ggml.eot_token_id", [3]),
+        ("tokenizer.ggml.eot_token_id", "3"),
+        ("llama.block_count", 4_000_000_000),
+        ("llama.block_count", "2"),
+        ("llama.attention.layer_norm_rms_epsilon", None),
+    ],
+)
+def test_entries_of_another_kind_are_one_sentence(
+    key: str, value: Any, model: Any, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "tiny.gguf", model, fields={key: value})
+    for way in (lambda: headscope.load(path, device="cpu"), ModelChoice(str(path)).load_for):
+        with pytest.raises(InputError) as told:
+            way()
+        assert key.rpartition(".")[2] in str(told.value) or "part of 2" in str(told.value)
+        assert "\n" not in str(told.value)
+
+
+def test_lists_of_another_length_than_the_vocabulary_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "pieces.gguf", None, prefix=True)
+    count = len(SPACED).to_bytes(8, "little")
+    for key, kind, width in (("scores", 6, 4), ("token_type", 5, 4)):
+        content = bytearray(path.read_bytes())
+        head = b"tokenizer.ggml." + key.encode() + (9).to_bytes(4, "little")
+        at = content.index(head) + len(head)
+        assert content[at : at + 12] == kind.to_bytes(4, "little") + count
+        content[at + 4 : at + 12] = (len(SPACED) - 1).to_bytes(8, "little")
+        del content[at + 12 : at + 12 + width]
+        short = tmp_path / "short.gguf"
+        short.write_bytes(bytes(content))
+        with pytest.raises(InputError, match=f"{len(SPACED)} tokens have {len(SPACED) - 1} {key}"):
+            read_gguf_tokenizer(open_gguf(short, "short"), "short")
+
+
+def test_a_tensor_that_begins_in_another_is_refused(file: Path, tmp_path: Path) -> None:
+    content = bytearray(file.read_bytes())
+    name = b"blk.1.attn_q.weight"
+    # Behind the name: the number of dimensions, two of them, the type, and where it begins.
+    at = content.index(name) + len(name) + 4 + 16 + 4
+    begin = int.from_bytes(content[at : at + 8], "little")
+    content[at : at + 8] = (begin - 32).to_bytes(8, "little")
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(bytes(content))
+    with pytest.raises(InputError, match=r"blk\.1\.attn_q\.weight does not begin"):
+        open_gguf(damaged, "damaged.gguf")
 
 
 def test_scaled_positions_are_those_of_the_file(model: Any, tmp_path: Path) -> None:

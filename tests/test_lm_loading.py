@@ -22,6 +22,7 @@ from headscope.lm import loading
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
 from headscope.lm.tokens import encode
+from headscope.studies.models import ModelChoice
 from lm_helpers import VARIED, build, logits, sample_batch, saved, tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -46,6 +47,36 @@ def test_a_folder_gives_the_saved_model(folder: Path) -> None:
     assert lm.encode("ab") == tokenizer()("ab")["input_ids"]
     assert not lm.model.training
     assert not any(p.requires_grad for p in lm.model.parameters())
+
+
+def test_a_model_that_is_loaded_is_taken_as_it_is(folder: Path) -> None:
+    model, own = build("llama"), tokenizer()
+    for lm in (load(model, own), load(model, tokenizer=own, check=False)):
+        assert lm.model is model
+        assert lm.tokenizer is own
+        assert lm.encode("ab") == own("ab")["input_ids"]
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert load(model).tokenizer_or_none is None
+    with pytest.raises(InputError, match="leave device"):
+        load(model, own, device="cpu")  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="twice"):
+        load(model, own, tokenizer=own)  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="not int"):
+        load(5)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"eos', "", "[1]", "[" * 100_000, '{"eos_token_id": "2"}', '{"eos_token_id": 2.0}']
+)
+def test_settings_for_texts_that_cannot_be_read_are_refused(tmp_path: Path, content: str) -> None:
+    place = saved(tmp_path) / "generation_config.json"
+    place.write_text(content, encoding="utf-8")
+    for way in (lambda: load(tmp_path, device="cpu"), ModelChoice(str(tmp_path)).load_for):
+        with pytest.raises(InputError, match=r"generation_config\.json"):
+            way()
+    place.write_text('{"eos_token_id": [5, 2]}', encoding="utf-8")
+    assert load(tmp_path, device="cpu").eos_token_ids == (2, 5)
+    assert ModelChoice(str(tmp_path)).load_for().eos_token_ids == (2, 5)
 
 
 def test_dtype_is_float32_on_cpu_unless_asked(tmp_path: Path) -> None:
@@ -391,6 +422,18 @@ def test_impossible_values_in_a_configuration(value: object, tmp_path: Path) -> 
         load(tmp_path, device="cpu")
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "key"), [("gemma2", "num_hidden_layers"), ("gpt2", "n_layer")])
+@pytest.mark.parametrize("value", [10**9, 0, "2", None])
+def test_numbers_of_layers_are_looked_at_before_lists_are_made_of_them(
+    name: str, key: str, value: object, tmp_path: Path
+) -> None:
+    content = json.loads((saved(tmp_path, name) / "config.json").read_text(encoding="utf-8"))
+    content[key] = value
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(InputError, match=key if value is not None else "config.json"):
+        load(tmp_path, device="cpu")
 
 
 def test_an_empty_name_is_no_model() -> None:

@@ -13,7 +13,13 @@ import torch
 
 from headscope.errors import InputError, first_line, telling
 from headscope.hub import download
-from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
+from headscope.lm.gguf import (
+    check_layers,
+    is_gguf,
+    open_gguf,
+    read_gguf_config,
+    read_gguf_tokenizer,
+)
 from headscope.lm.weights import stored_tensor
 from headscope.progress import by_size
 
@@ -22,8 +28,8 @@ DIGESTING = "Digesting weights"
 _AT_ONCE = 1 << 24
 #: What safetensors allows for the names and places of tensors, in bytes.
 _LONGEST_HEADER = 100_000_000
-#: More layers than any model has; a configuration with a slip would be built until memory is full.
-_MOST_LAYERS = 10_000
+#: How configurations call their number of layers.
+_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
 _ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
 _CONVERT = (
     "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
@@ -120,16 +126,37 @@ def _read_config(folder: Path, name: str) -> Any:
             f"({why}); correct config.json, update transformers or {_ADVICE}."
         )
 
+    for part in (raw, raw.get("text_config")):
+        for key in set(part if isinstance(part, dict) else ()) & set(_DEPTHS):
+            check_layers(part[key], f"{file}: {key}")
     with telling(unread):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         own = config.get_text_config(decoder=True)
-    layers = getattr(own, "num_hidden_layers", 1)
-    if not isinstance(layers, int) or not 0 < layers <= _MOST_LAYERS:
-        raise InputError(
-            f"{file}: num_hidden_layers is {layers!r}; correct it, a model has 1 to "
-            f"{_MOST_LAYERS:,} layers."
-        )
+    check_layers(getattr(own, "num_hidden_layers", None), f"{file}: num_hidden_layers")
     return config
+
+
+def read_generation_config(place: Path, name: str) -> Any:
+    """The settings for texts that a folder has, or None; InputError where they cannot be read.
+
+    transformers' loader takes defaults for a damaged file, with other ends of a text.
+    """
+    from transformers import GenerationConfig
+
+    if not (place / "generation_config.json").is_file():
+        return None
+    with telling(
+        lambda why: (
+            f"{name}: its generation_config.json cannot be read ({why}); correct it, or take it "
+            "out, and the settings of config.json are used."
+        )
+    ):
+        settings = GenerationConfig.from_pretrained(place)
+        ends = settings.eos_token_id
+        for end in ends if isinstance(ends, list) else [ends]:
+            if end is not None and type(end) is not int:
+                raise ValueError(f"its eos_token_id is {ends!r:.60}, not ids of tokens")
+    return settings
 
 
 def _check_decoder(config: Any, name: str) -> None:

@@ -52,6 +52,7 @@ _COMPOSING = frozenset(
 _LEAVE_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))
 #: What the bar of weights that are made wide again is called.
 DEQUANTISING = "Dequantising weights"
+_MOST_LAYERS = 10_000
 #: Longer lists are of tokens, not of layers.
 _LONG = 4096
 
@@ -92,11 +93,12 @@ def open_gguf(path: Path, name: str) -> GgufFile:
         if importlib.util.find_spec(package) is None:
             raise MissingExtra.needed(f"reading {name}", package, "gguf")
     status = path.stat()
-    return _opened(path, name, (status.st_size, status.st_mtime_ns))
+    state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return _opened(path, name, state)
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
+def _opened(path: Path, name: str, _state: tuple[int, ...]) -> GgufFile:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise InputError(f"{name} is no GGUF file (it does not begin with GGUF); check it.")
@@ -109,6 +111,7 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
         }
         size = path.stat().st_size
         ends = [tensor.data_offset + tensor.n_bytes for tensor in reader.tensors]
+        starts = [reader.data_offset, *(end + -end % reader.alignment for end in ends)]
     except (*_UNREADABLE, OverflowError, struct.error) as error:
         raise InputError(
             f"{name} is cut short or damaged ({first_line(error)}); copy or download it again."
@@ -117,7 +120,13 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
         raise InputError(
             f"{name} is cut short ({size:,} of {max(ends):,} bytes); copy or download it again."
         )
-    if metadata.get("split.count", 1) > 1:
+    for tensor, start in zip(reader.tensors, starts, strict=False):
+        if tensor.data_offset != start:  # llama.cpp refuses this, too
+            raise InputError(
+                f"{name} is damaged (its tensor {tensor.name} does not begin where the one before "
+                "ends); copy or download it again."
+            )
+    if metadata.get("split.count", 1) not in (0, 1):
         raise InputError(
             f"{name} is one part of {metadata['split.count']}; join them with llama.cpp's "
             "llama-gguf-split --merge."
@@ -161,6 +170,7 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
+    check_layers(file.of_model("block_count"), f"{name}: its entry block_count")
     try:
         with lean_reader():
             config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
@@ -177,6 +187,15 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
         ) from error
     config.dtype = torch.float32  # what is dequantised has no dtype of its own
     return config
+
+
+def check_layers(layers: object, what: str) -> None:
+    """Refuse a number of layers with a slip, of which a configuration makes lists, and a model is
+    built, until memory is full."""
+    if layers is not None and not (type(layers) is int and 0 < layers <= _MOST_LAYERS):
+        raise InputError(
+            f"{what} is {layers!r:.60}; correct it, a model has 1 to {_MOST_LAYERS:,} layers."
+        )
 
 
 def _tensors(file: GgufFile) -> dict[str, Any]:
@@ -202,6 +221,10 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
     try:
         architecture, described, settings = ways.get_gguf_tokenizer(str(file.path))
         split = described.get("pre_tokenizer_type")
+        for kind in ("scores", "token_type"):
+            values = described.get(kind)
+            if values is not None and len(values) != len(described["tokens"]):
+                raise ValueError(f"its {len(described['tokens'])} tokens have {len(values)} {kind}")
         if described.get("tokenizer_type") == "gpt2":
             if split in _AS_QWEN2:
                 described["pre_tokenizer_type"] = "qwen2"
@@ -254,9 +277,16 @@ def _taking_space(backend: Any) -> Any:
 
 
 def ends_of_text(file: GgufFile) -> list[int]:
-    """Ids that end a text or a turn, as the file names them."""
-    ids = (file.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in _ENDS)
-    return sorted({int(token) for token in ids if token is not None})
+    """Ids that end a text or a turn, as the file names them; `InputError` where it names none."""
+    ids = set()
+    for key in (f"tokenizer.ggml.{end}_token_id" for end in _ENDS):
+        token = file.metadata.get(key)
+        if token is not None and type(token) is not int:
+            raise InputError(
+                f"{file.path}: its entry {key} is {token!r:.60}, not the id of a token; {ADVICE}."
+            )
+        ids |= set() if token is None else {token}
+    return sorted(ids)
 
 
 def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str) -> None:

@@ -390,6 +390,12 @@ def complete(
         for key, value in file.metadata.items()
         if key.startswith(prefix)
     }
+    epsilons = tuple(f"attention.layer_norm_{kind}epsilon" for kind in ("rms_", ""))
+    if _EPSILON.read(config) is not None and not any(key in said for key in epsilons):
+        raise InputError(
+            f"{name}: nothing in it says by what epsilon its norms are kept from dividing by 0 "
+            f"({prefix}{epsilons[config.model_type in _LAYER_NORM]}); {ADVICE}."
+        )
     for key, value in {**_implied(file, config), **said}.items():
         if key not in unneeded and not (key in _ITS_OWN and value == 0):
             _settle(config, key, value, meanings.get(key), file, name)
@@ -517,6 +523,8 @@ def _scale_positions(
             if hasattr(config, "original_max_position_embeddings"):
                 config.original_max_position_embeddings = context
             left_out = None
+        else:
+            left_out = ("factors", f"in {' and '.join(divisors)} alone")
     if place is None and (divisors or wanted["rope_type"] != "default"):
         left_out = left_out or ("type", kind)
     if left_out is not None:

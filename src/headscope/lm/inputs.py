@@ -68,6 +68,7 @@ def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **setti
                 attention_mask=there.attention_mask,
                 generation_config=chosen,
                 stopping_criteria=transformers.StoppingCriteriaList(stop),
+                **_without_routing(model),
             )
     finally:
         model.generation_config = own
@@ -94,7 +95,14 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
         inputs["position_ids"] = batch.position_ids
     if not logits and leaves_out_logits(inner):
         inputs["logits_to_keep"] = 1
-    return inputs
+    return inputs | _without_routing(inner)
+
+
+def _without_routing(model: Any) -> dict[str, bool]:
+    """What keeps a mixture of experts from computing the balance of its experts, as some
+    configurations want: it fails where only the last logits are kept, or tokens are cached."""
+    name = "output_router_logits"
+    return {name: False} if name in parameters_of(model) else {}
 
 
 def parameters_of(module: nn.Module) -> frozenset[str]:

@@ -16,7 +16,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 
@@ -25,6 +25,7 @@ from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import (
     check_weights,
     read_config,
+    read_generation_config,
     resolve,
     sizes_of_tensors,
     tokenizer_of,
@@ -54,6 +55,7 @@ _DTYPES = {
 LOADING = "Loading weights"
 
 
+@overload
 def load(
     name: str | os.PathLike[str],
     revision: str | None = None,
@@ -66,8 +68,30 @@ def load(
     offload_folder: str | os.PathLike[str] | None = None,
     quantise: str | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
+) -> LanguageModel: ...
+@overload
+def load(
+    name: torch.nn.Module, tokenizer: Any = None, /, *, check: bool = True
+) -> LanguageModel: ...
+@overload
+def load(name: torch.nn.Module, *, tokenizer: Any = None, check: bool = True) -> LanguageModel: ...
+def load(
+    name: str | os.PathLike[str] | torch.nn.Module,
+    revision: Any = None,
+    device: str | torch.device | None = None,
+    dtype: str = "auto",
+    device_map: str | Mapping[str, Any] | None = None,
+    check: bool = True,
+    *,
+    max_memory: Mapping[int | str, int | str] | None = None,
+    offload_folder: str | os.PathLike[str] | None = None,
+    quantise: str | None = None,
+    tokenizer: Any = None,
 ) -> LanguageModel:
     """Load a decoder language model, find its heads and let it prove itself.
+
+    A model of ``transformers`` that is loaded already is taken as it is, with its tokenizer:
+    ``load(model, tokenizer)``; see `LanguageModel.wrap`.
 
     No remote code is run and no pickled weights are read. Models of the Hub are downloaded once and
     then read from the cache, also without network. The parameters are frozen, so that a backward
@@ -75,9 +99,9 @@ def load(
     headscope can handle.
 
     Args:
-        name: ``"pocket"`` (the bundled model), a folder, a Hub id such as ``Qwen/Qwen3-1.7B``, or a
-            GGUF file (one of the Hub as ``owner/name/FILE.gguf``), whose weights are dequantised
-            (needs ``gguf`` and ``accelerate``).
+        name: a loaded model, ``"pocket"`` (the bundled model), a folder, a Hub id such as
+            ``Qwen/Qwen3-1.7B``, or a GGUF file (one of the Hub as ``owner/name/FILE.gguf``), whose
+            weights are dequantised (needs ``gguf`` and ``accelerate``).
         revision: branch, tag or commit of a Hub id.
         device: by default the first CUDA device if there is one, else the CPU.
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on CPU, else the
@@ -94,8 +118,20 @@ def load(
         quantise: ``8bit`` or ``4bit``, to quantise an ordinary checkpoint while it is loaded (needs
             ``bitsandbytes``); those that are quantised already are loaded as they are.
         tokenizer: where to take the tokenizer from (a folder, a Hub id or a GGUF file), if not from
-            the model itself.
+            the model itself; of a loaded model the tokenizer itself.
     """
+    if not isinstance(name, str | os.PathLike):
+        chosen = (device, device_map, max_memory, offload_folder, quantise)
+        if dtype != "auto" or any(own is not None for own in chosen):
+            raise InputError(
+                "A model that is loaded already stays as it is; leave device, dtype and the like "
+                "out, or give its name."
+            )
+        if revision is not None and tokenizer is not None:
+            raise InputError("The tokenizer is given twice, by place and by name; give it once.")
+        own = revision if tokenizer is None else tokenizer
+        called = getattr(name, "name_or_path", None) or "model"
+        return LanguageModel.wrap(name, own, str(called), check=check)
     way = way_of(
         str(name), revision, device, dtype, device_map, max_memory=max_memory,
         offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
@@ -130,6 +166,7 @@ class Way:
     Attributes:
         folder: of its files, or a GGUF file; `commit` of the Hub, or None.
         config: the configuration of `transformers`; tokenizer: None where there is none.
+        generation: its settings for texts, of `transformers`; None where no file has them.
         target: the device that it is moved to.
         settings: what `transformers` is given to load it.
         plain: whether its dtype and its device are those of its files and settings, with no
@@ -140,6 +177,7 @@ class Way:
     commit: str | None
     config: Any
     tokenizer: Any
+    generation: Any
     target: torch.device
     settings: dict[str, Any]
     plain: bool
@@ -161,6 +199,7 @@ def way_of(
     dtype_of(dtype, on_cpu=False)  # a wrong name is told before all else
     folder, commit = resolve(name, revision)
     config = read_config(folder, name)
+    generation = read_generation_config(folder, name)
     check_weights(folder, name)
     target = place_of(device, device_map)
     if device_map is None and (max_memory is not None or offload_folder is not None):
@@ -197,7 +236,7 @@ def way_of(
         settings["device_map"] = {"": str(target)}
 
     plain = not (device_map or quantise or carried)
-    return Way(folder, commit, config, reading, target, settings, plain)
+    return Way(folder, commit, config, reading, generation, target, settings, plain)
 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
@@ -473,10 +512,8 @@ def waiting_model(
         _check_fits(way.tokenizer, settings.get("tokenizer"), hollow.model, name)
     if is_gguf(way.folder):
         complete_from_gguf(hollow.model, open_gguf(way.folder, name))
-    elif (way.folder / "generation_config.json").is_file():
-        from transformers import GenerationConfig
-
-        hollow.model.generation_config = GenerationConfig.from_pretrained(way.folder)
+    elif way.generation is not None:
+        hollow.model.generation_config = way.generation
     dtype = way.settings["dtype"]
     if dtype == "auto":
         dtype = getattr(way.config.get_text_config(decoder=True), "dtype", None)
