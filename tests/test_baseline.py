@@ -76,6 +76,11 @@ def test_too_few_to_tell_is_not_cannot() -> None:
     # Worse than the copies for certain, on two.
     worse = translates(TARGETS[:2], TARGETS[:2], ["x", "y"], [False] * 2, "de")
     assert worse.counts["gain"]["high"] < 0 and worse.works is False
+    # Two or three do not say that it works either: their interval is too narrow to be above zero.
+    for number, works in ((2, None), (3, None), (4, True)):
+        texts = SOURCES[:number], TARGETS[:number], TARGETS[:number]
+        perfect = translates(*texts, [False] * number, "de")
+        assert perfect.counts["gain"]["low"] > 0 and perfect.works is works
     single = translates(SOURCES[:1], TARGETS[:1], TARGETS[:1], [False], "de")
     assert single.works is None
     assert single.counts["gain"] == {

@@ -132,6 +132,12 @@ def test_data_and_heads_in_memory_stand_for_files(
         for heads in (found.scores, found)
     )  # fmt: skip
     assert by_set.conditions[0].heads == by_result.conditions[0].heads
+    listed: list[Any] = ["5.1,4.3", ["5.1", (4, 3)], ((5, 1), "4.3")]
+    named = [
+        headscope.use.adapt(lm, heads=heads, prompt=["a"], compare=False, progress=False)
+        for heads in listed
+    ]
+    assert len({result.run for result in named}) == 1
     texts = {"en": ["The dog sees a cat.", "A man goes."] * 3, "de": ["Der Hund."] * 6}
     scores = headscope.find.first_order(lm, texts)
     assert scores.scores.geometry == lm.geometry

@@ -62,11 +62,11 @@ def translates(
     """Judge translations of one direction; `whole` is what was written, where it is more.
 
     They are translations where, of `FEW` examples or more, the 95 % bootstrap interval of
-    chrF++(outputs) − chrF++(sources copied) lies above zero. They are none where it lies below or, with `ENOUGH` examples, does not
-    lie above; where most are in another language than the target's (where the identifier knows
-    that one); or where most are empty or `cut` off at their limit. Of fewer examples most are so
-    where the 95 % interval of the share (Wilson) lies above the limit. Otherwise there are too few
-    to tell.
+    chrF++(outputs) − chrF++(sources copied) lies above zero. They are none where it lies below or,
+    with `ENOUGH` examples, does not lie above; where most are in another language than the target's
+    (where the identifier knows that one); or where most are empty or `cut` off at their limit. Of
+    fewer examples most are so where the 95 % interval of the share (Wilson) lies above the limit.
+    Otherwise there are too few to tell.
 
     Where most of the references, or of the sources, are in another language than they should be,
     the data are at fault, and nothing is said of the model. Short texts are often taken for another

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
 from headscope.estimates import Baseline
-from headscope.measure.baseline import Rules, answers_right, translates
+from headscope.measure.baseline import SHOWN, Rules, answers_right, translates
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
 from headscope.shown.words import enumeration
@@ -151,7 +151,8 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
     """
 
     def reasons(checks: Mapping[str, Baseline]) -> str:
-        return "; ".join(f"{name}: {', '.join(check.reasons)}" for name, check in checks.items())
+        few = [f"{name}: {', '.join(check.reasons)}" for name, check in [*checks.items()][:SHOWN]]
+        return "; ".join(few) + (f"; and {len(checks) - SHOWN} more" if len(checks) > SHOWN else "")
 
     failed = {name: check for name, check in judged.items() if check.works is False}
     faulty = {name: check for name, check in judged.items() if "data_at_fault" in check.counts}

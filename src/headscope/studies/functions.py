@@ -69,7 +69,7 @@ def function_of(command: str) -> Callable[..., Any]:
         if doubled := [name for name in names[: len(values)] if name in given]:
             raise InputError(f"{doubled[0]} is given twice, by place and by name")
         given = {**dict(zip(names, values, strict=False)), **given}
-        helpers = {name: given.pop(name, None) for name in ("out", "progress")}
+        helpers = {name: given.pop(name, None) or None for name in ("out", "progress")}
         helpers["out"] = None if helpers["out"] is None else Path(helpers["out"])
         helpers["tell"] = print
         if unknown := [name for name in given if name not in options]:
@@ -132,6 +132,8 @@ def _value(option: GivenOption, value: Any) -> Any:
     several = get_origin(kind) is tuple and not option.option.single
     if value is None:
         return None
+    if option.name == "heads" and isinstance(value, list | tuple) and not several:
+        value = ",".join(map(_head_name, value))
     value = _named(value)
     if several:
         single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
@@ -140,6 +142,12 @@ def _value(option: GivenOption, value: Any) -> Any:
             raise InputError("data is empty; give at least one row")
         return [_plain(option, get_args(kind)[0], each) for each in values]
     return _plain(option, kind, value)
+
+
+def _head_name(head: Any) -> str:
+    """A head as lists of the command line have it, from its text or from layer and head."""
+    pair = isinstance(head, tuple | list) and len(head) == 2
+    return f"{head[0]}.{head[1]}" if pair else str(head)
 
 
 def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
