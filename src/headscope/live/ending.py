@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -23,22 +24,20 @@ class Ending:
     """What an end by force would leave behind, and the exit code it has.
 
     Attributes:
-        folder: holds every temporary file of the process; it is made once signals are watched.
+        folder: holds every temporary file of the process.
         unfinished: gives further folders that are of no use to anybody.
         came: whether a signal has come.
     """
 
-    folder: Path
-
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.unfinished: Callable[[], Iterable[Path]] = tuple
         self.code = INTERRUPTED
         self.came = False
 
     def by_force(self) -> None:
         """End the process at once, and leave no file."""
-        folder = (self.folder,) if hasattr(self, "folder") else ()
-        for place in (*folder, *self.unfinished()):
+        for place in (self.folder, *self.unfinished()):
             shutil.rmtree(place, ignore_errors=True)
         if self.code == INTERRUPTED:
             print("error: interrupted", file=sys.stderr)
@@ -54,14 +53,17 @@ def ending() -> Iterator[Ending]:
     Compiled code that does not notice, such as the reading of weights, ends `GRACE` seconds after
     the signal with the process.
     """
-    before, end = tempfile.tempdir, Ending()
-    with _signals(end), tempfile.TemporaryDirectory(prefix="headscope-explore-") as name:
-        end.folder = Path(name)
-        tempfile.tempdir = name
+    before = tempfile.tempdir
+    # Named before it is made, so that a signal at that very moment finds it.
+    end = Ending(Path(tempfile.gettempdir(), f"headscope-explore-{secrets.token_hex(8)}"))
+    with _signals(end):
         try:
+            end.folder.mkdir(mode=0o700)
+            tempfile.tempdir = str(end.folder)
             yield end
         finally:
             tempfile.tempdir = before
+            shutil.rmtree(end.folder, ignore_errors=True)
             if end.came:
                 gc.freeze()  # a last search for garbage among all modules takes a second
 
