@@ -104,15 +104,15 @@ def test_work_that_tells_nothing_shows_that_it_goes_on(
     now = [100.0]
     monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
     with output.progress() as update:
-        lines = output._blocks[-1]
+        lines: Any = output._blocks[-1]
         now[0] += 29
-        lines.remind()  # type: ignore[attr-defined]
+        lines.remind()
         now[0] += 2
-        lines.remind()  # type: ignore[attr-defined]
+        lines.remind()
         update("measuring", 0, 1)
         for _ in range(4):
             now[0] += 20
-            lines.remind()  # type: ignore[attr-defined]
+            lines.remind()
         update("measuring", 1, 1)
     assert capsys.readouterr().err.splitlines() == [
         "working: 31 s so far",

@@ -300,7 +300,7 @@ def _stacked(config: Any) -> dict[str, _Meaning]:
         return period if period and repeats else None
 
     def sections(config: Any) -> list[int]:
-        own = list(_rotation(config, _FULL).get("mrope_section", ()))  # type: ignore[union-attr]
+        own = list((_rotation(config) or {}).get("mrope_section", ()))
         return own + [0] * (4 - len(own))
 
     return {
