@@ -106,7 +106,8 @@ def test_the_main_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     where += ["--shots", "2", "--baseline-examples", "2", "--json"]
     assert main(["find", "translation-score", *where, "--out", str(tmp_path / "found")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert len(found["heads"]) == 72 and found["baseline_works"] in (True, False)
+    # Two examples tell nothing of the model.
+    assert len(found["heads"]) == 72 and found["baseline_works"] is None
     remove = ["--heads", str(tmp_path / "found"), "--k", "2", "--allow-overlap"]
     more = ["--measure", "loss", "--draws", "3", "--limit", "3"]
     out = ["--out", str(tmp_path / "removed")]
