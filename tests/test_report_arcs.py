@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -181,19 +182,19 @@ def test_the_sentences_and_the_command_follow_the_chosen_head(browser: Any, page
 
 
 def test_the_sentences_follow_the_chosen_direction(browser: Any, page: Path) -> None:
+    from playwright.sync_api import expect  # which waits until the page has followed
+
     with visit(browser, page) as seen:
         for part, ids in (("en-ar", ["b"]), ("en-de", ["a"]), ("mean", ["a", "b"])):
             seen.choose("#direction", part)
-            labels = seen.page.locator(".arcs bdi").all_inner_texts()
-            assert [label[-1] for label in labels] == ids
+            expect(seen.page.locator(".arcs bdi")).to_have_text([re.compile(f"{i}$") for i in ids])
         seen.choose("#direction", "en-ar")
         seen.page.locator(".head-sentences .chip >> text=1.0").click()
-        assert (
-            "in this direction" in seen.page.locator(".head-sentences [role=status]").inner_text()
-        )
-        assert seen.page.locator(".arcs > div").count() == 0
+        status = seen.page.locator(".head-sentences [role=status]")
+        expect(status).to_contain_text("in this direction")
+        expect(seen.page.locator(".arcs > div")).to_have_count(0)
         seen.page.locator(".head-sentences .chip >> text=0.1").click()
-        assert seen.page.locator(".arcs > div").count() == 1
+        expect(seen.page.locator(".arcs > div")).to_have_count(1)
 
 
 def lit(seen: Visit) -> list[str]:
