@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import find_helpers
@@ -114,6 +114,7 @@ def test_output_spans_are_the_spans_of_the_same_tokens_read(kind: str, name: str
 def test_output_spans_of_any_text_agree_byte_by_byte(text: str) -> None:
     """Signs of up to four bytes, each a token of its own or part of one."""
     built = tokenizer("bytes")
+    assume(not any(token in text for token in built.all_special_tokens))  # outputs leave them out
     ids = built(text, add_special_tokens=False)["input_ids"]
     said, spans = encode_output(built, ids)
     assert said == text
