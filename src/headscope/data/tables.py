@@ -205,8 +205,7 @@ def arrow_rows(table: Any, place: str) -> list[dict[str, Any]]:
     """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
-    except MemoryError:
-        raise
+    # What pyarrow raises over values that it cannot convert, by their types.
     except (ValueError, OverflowError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(
             f"{place} holds a value that cannot be read: {first_line(error)}; leave its column "
