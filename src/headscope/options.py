@@ -146,8 +146,15 @@ MEASURES = Option(
     metavar="text|loss",
 )
 Measures = Annotated[tuple[str, ...] | None, MEASURES]
-PoolName = Literal["non-alignment", "outside"]
-Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
+Controls = Annotated[
+    tuple[str, ...],
+    Option(
+        "How random heads are drawn: random (any heads), same layers, outside (heads that are "
+        "neither selected nor token alignment heads); repeatable; without it the first two.",
+        flag="--control",
+        metavar="NAME",
+    ),
+]
 AblateName = Literal["zero", "mean"]
 ABLATE = Option("What replaces a removed head's output: zero, or its mean over other examples.")
 Ablate = Annotated[AblateName, ABLATE]

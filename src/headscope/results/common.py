@@ -9,6 +9,7 @@ from math import nan
 from typing import Any
 
 from headscope.estimates import Baseline
+from headscope.evidence.rows import Evidence, Level, Tested
 from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry
 from headscope.shown.words import enumeration, p_value
@@ -47,6 +48,30 @@ class ModelResult(Result):
     def model_name(self) -> str:
         """The model as a page calls it."""
         return (self.model.name if self.model else None) or "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedResult(ModelResult):
+    """The result of a command that compares a model with and without heads.
+
+    Its rows stand in JSON beside `verdict` and `cautions`; `details`, which a subclass declares,
+    are what only this command has, such as `baseline_check`.
+    """
+
+    baseline_works: bool | None = None
+    verdict: str = ""
+    cautions: tuple[str, ...] = ()
+    evidence: Evidence = entry(Evidence(), flat="")
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Every statistic under every condition, by part."""
+        return self.evidence.levels
+
+    @property
+    def tests(self) -> tuple[Tested, ...]:
+        """Selected heads beside the draws of every control."""
+        return self.evidence.tests
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,7 +219,7 @@ def written(
 
     `gates` are on the model too, one for each row.
     """
-    from headscope.verify.translation.conditions import Pass, kept_texts
+    from headscope.evidence.runner import Pass, kept_texts
 
     made: dict[int, str] = {}
     every = [Gate.identity(lm.geometry)] * len(rows) if gates is None else gates

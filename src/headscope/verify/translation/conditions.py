@@ -9,8 +9,7 @@ linked word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -32,10 +31,11 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError
-from headscope.heads import Gate, HeadSet
-from headscope.heads.draws import draw_heads
-from headscope.progress import Progress, further
-from headscope.results.removal import BASELINE, Ablate, Kind, Label
+from headscope.evidence.controls import DEFAULT, control_named, drawn
+from headscope.evidence.rows import SELECTED, Condition
+from headscope.evidence.runner import Within, kept_texts, kept_units, pass_of
+from headscope.heads import HeadSet
+from headscope.progress import Progress
 from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
 
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-#: Texts that are written and kept together: what a killed run can lose.
-KEPT_AT_ONCE = 512
 MEASURES = ("text", "loss")
 #: New tokens for what stands before an answer, where the answer alone counts.
 PREAMBLE_TOKENS = 64
@@ -79,9 +77,9 @@ class Removal(Settings):
         measure: "text", what the model translates, and "loss", that of the reference translation;
             None: text alone.
         draws: random sets of heads of each kind.
-        layer_matched: draw also sets with as many heads of each layer as the chosen ones.
-        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
-            place of what is removed; several are conditions of their own, of the same heads.
+        controls: how random sets are drawn (see `headscope.evidence.controls`).
+        ablate: what stands in the place of what is removed; several are conditions of their own,
+            of the same heads.
         chat: None: whether the tokenizer has a chat template.
         answer_only: measure what `headscope.answers` leaves of an output.
         max_new_tokens: of an output; None: twice the source tokens and 32.
@@ -95,8 +93,7 @@ class Removal(Settings):
     gates: options.Gates = (0.0,)
     measure: options.Measures = field(default=None, metadata=GIVEN)
     draws: options.Draws = 10
-    layer_matched: bool = True
-    pool: options.Pool = "non-alignment"
+    controls: options.Controls = DEFAULT
     ablate: options.Ablations = ("zero",)
     threshold: options.Threshold = 0.1
     chat: options.Chat = None
@@ -114,6 +111,8 @@ class Removal(Settings):
         return {name: draws for name, draws in known.items() if name in wanted}
 
     def __post_init__(self) -> None:
+        named = dict.fromkeys(map(control_named, self.controls))
+        object.__setattr__(self, "controls", tuple(named))
         for name in self.measure or ():
             if name not in MEASURES:
                 raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
@@ -158,79 +157,28 @@ class Translating(Protocol):
     def seed(self) -> int: ...
 
 
-def gate_key(heads: HeadSet, gate: float, ablate: Ablate = "zero") -> str:
-    """What decides a gate that puts one number on some heads: equal keys are equal gates."""
-    if gate == 1 or not len(heads):
-        return "as is"
-    mean = "mean " if ablate == "mean" else ""
-    return f"{mean}{gate + 0.0!r} {','.join(map(str, sorted(heads)))}"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One way to run the model: the output of `heads` times `label.gate`.
-
-    `filled_up` of the heads of a random draw come from elsewhere than asked for (see `Draw`).
-    """
-
-    label: Label
-    heads: HeadSet
-    filled_up: int = 0
-
-    @property
-    def key(self) -> str:
-        """What decides the outputs: conditions with one key are the same gate."""
-        return gate_key(self.heads, self.label.gate, self.label.ablate)
-
-    def on(self, rows: Sequence[int], means: NDArray[np.float32] | None = None) -> Pass:
-        """The condition on prompts by their place; `means` are those of mean ablation."""
-        gate = self.heads.scaled(self.label.gate)
-        return Pass(gate, rows, means if self.label.ablate == "mean" else None)
-
-
-@dataclass(frozen=True, eq=False)
-class Pass:
-    """A gate, and the prompts to be continued under it by their place (see `kept_texts`).
-
-    `means` take the place of what the gate removes; None: zero.
-    """
-
-    gate: Gate
-    rows: Sequence[int]
-    means: NDArray[np.float32] | None = None
-
-    def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
-        """The model under the gate."""
-        return lm.gated(self.gate, means=self.means)
-
-
 def conditions(
     sets: Sequence[HeadSet], config: Removal, avoid: HeadSet | None = None
 ) -> list[Condition]:
-    """The model as it is; then, for each of `sets`, each gate and each kind of ablation, the set
-    and its random draws.
+    """The model as it is; then, for each of `sets`, each gate and each replacement, the set and
+    its controls.
 
-    `avoid` are the token alignment heads, left out of the draws as far as possible. The draws of
-    one set are the same for every gate and kind. Raises `InputError` as `draw_heads` does.
+    `avoid` are the token alignment heads, which the control `outside` leaves out. The draws of one
+    set are the same for every gate and replacement. Raises `InputError` as `draw_heads` does.
     """
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
-    planned = [Condition(BASELINE, HeadSet(sets[0].geometry, ()))]
-    kinds: list[tuple[Kind, bool]] = [("random", False)]
-    if config.layer_matched:
-        kinds.append(("random-layer-matched", True))
+    planned = [Condition()]
+    draws = max(config.all_draws.values())
     for heads in sets:
-        controls = {
-            kind: draw_heads(heads, max(config.all_draws.values()), config.seed, avoid, matched)
-            for kind, matched in kinds
-        }
-        for gate, ablate in product(config.gates, config.ablate):
-            planned.append(Condition(Label("top", len(heads), gate, None, ablate), heads))
-            planned += [
-                Condition(Label(kind, len(heads), gate, number, ablate), draw.heads, draw.filled_up)
-                for kind, draws in controls.items()
-                for number, draw in enumerate(draws)
-            ]
+        named = tuple(map(str, heads))
+        selected = Condition(SELECTED, k=len(heads), gate=0.0, heads=named)
+        controls = [*drawn(selected, heads, config.controls, draws, config.seed, avoid)]
+        planned += [
+            replace(condition, gate=gate, replacement=replacement)
+            for gate, replacement in product(config.gates, config.ablate)
+            for condition in (selected, *controls)
+        ]
     return planned
 
 
@@ -252,137 +200,12 @@ def generate(
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
-    passes = {condition.key: condition.on(every, means) for condition in planned}
+    passes = {condition.key: pass_of(condition, lm.geometry, every, means) for condition in planned}
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
         for condition in planned
     ]
-
-
-def kept_texts(
-    lm: LanguageModel,
-    prompts: Sequence[str],
-    limits: Sequence[int],
-    passes: Mapping[str, Pass],
-    settings: GenerateConfig,
-    run: Run,
-    title: str,
-    progress: Progress | None = None,
-    special: bool = True,
-) -> dict[str, dict[int, str]]:
-    """Greedy continuations of prompts in every pass: texts by pass and place of the prompt.
-
-    Passes are written together, some hundred texts at a time, each text under the gate of its pass;
-    they are kept in `run`, so that a run that was stopped goes on there. What is written together
-    follows from the arguments alone. `limits` are the new tokens of each prompt. Keys of passes
-    must say all that decides a pass. `special`: whether the tokenizer adds its special tokens.
-    """
-    by_length = {
-        key: replace(gated, rows=sorted(gated.rows, key=lambda at: (len(prompts[at]), at)))
-        for key, gated in passes.items()
-    }
-    kept = Kept(run, "outputs")
-    total = sum(len(gated.rows) for gated in passes.values())
-    units = {unit[0].name: unit for unit in _units(_blocks(by_length))}
-    rows_of = {name: sum(len(block.rows) for block in unit) for name, unit in units.items()}
-
-    def left() -> list[str]:
-        return [
-            name for name, unit in units.items() if any(block.name not in kept for block in unit)
-        ]
-
-    def cost(name: str) -> float:
-        return sum(len(prompts[at]) for block in units[name] for at in block.rows)
-
-    done = total - sum(rows_of[name] for name in left())
-
-    def write(unit: Sequence[_Block]) -> None:
-        rows = [(block.gated.gate, at) for block in unit for at in block.rows]
-        made = lm.generate(
-            [prompts[at] for _, at in rows],
-            settings,
-            [limits[at] for _, at in rows],
-            special=special,
-            gates=[gate for gate, _ in rows],
-            means=unit[0].gated.means,
-            progress=lambda ended, _: progress and progress(title, done + ended, total),
-        )
-        texts = iter(generation.text for generation in made)
-        for block in unit:
-            written = [next(texts) for _ in block.rows]
-            if block.name not in kept:
-                kept.add(block.name, written)
-
-    report = further(progress, title, done, total)
-    with run.units("outputs", left, kept.reread, report, cost) as mine:
-        for name in mine:
-            write(units[name])
-            done += rows_of[name]
-            if progress:
-                progress(title, done, total)
-    found: dict[str, dict[int, str]] = {key: {} for key in passes}
-    for unit in units.values():
-        for block in unit:
-            found[block.key].update(zip(block.rows, kept[block.name], strict=True))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Rows of a pass that are kept together under a name."""
-
-    key: str
-    name: str
-    gated: Pass
-    rows: Sequence[int]
-
-
-def _blocks(passes: Mapping[str, Pass]) -> Iterator[_Block]:
-    for key, gated in passes.items():
-        for place, start in enumerate(range(0, len(gated.rows), KEPT_AT_ONCE)):
-            rows = gated.rows[start : start + KEPT_AT_ONCE]
-            yield _Block(key, f"{place} {key}", gated, rows)
-
-
-def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
-    """Blocks that are computed together: as many as fit, with the same means in what is removed."""
-    unit: list[_Block] = []
-    for block in blocks:
-        size = sum(len(other.rows) for other in unit) + len(block.rows)
-        if unit and (size > KEPT_AT_ONCE or unit[0].gated.means is not block.gated.means):
-            yield unit
-            unit = []
-        unit.append(block)
-    if unit:
-        yield unit
-
-
-def kept_blocks(
-    lm: LanguageModel,
-    passes: Mapping[str, Pass],
-    compute: Callable[[Sequence[int]], Sequence[Made]],
-    run: Run,
-    part: str,
-    title: str,
-    progress: Progress | None = None,
-) -> dict[str, dict[int, Made]]:
-    """What `compute` makes of the rows of every pass, inside of it: by pass and row.
-
-    Some hundred rows at a time are kept in the part of the run, where a stopped run goes on.
-    """
-    kept, done = Kept(run, part), 0
-    total = sum(len(gated.rows) for gated in passes.values())
-    found: dict[str, dict[int, Made]] = {key: {} for key in passes}
-    for block in _blocks(passes):
-        if block.name not in kept:
-            with block.gated.applied(lm):
-                kept.add(block.name, compute(block.rows))
-        found[block.key].update(zip(block.rows, kept[block.name], strict=True))
-        done += len(block.rows)
-        if progress:
-            progress(title, done, total)
-    return found
 
 
 def translate(
@@ -534,19 +357,13 @@ def reference_losses(
     """
     from headscope.lm.shared_losses import answer_losses
 
-    kept, title = Kept(run, "losses"), "reading references"
-    passes = {condition.key: condition.on((), means) for condition in planned}
+    passes = {condition.key: pass_of(condition, lm.geometry, (), means) for condition in planned}
     texts = {
         name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
     }
     units = {f"{name} {key}": (name, key) for name in directions for key in passes}
 
-    def left() -> list[str]:
-        return [unit for unit in units if unit not in kept]
-
-    done = len(units) - len(left())
-    report = further(progress, title, done, len(units))
-    with run.units("losses", left, kept.reread, report) as mine:
+    def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[list[float]]]]:
         for name, (rows, kinds) in texts.items():
             own = [units[unit][1] for unit in mine if units[unit][0] == name]
             made = answer_losses(
@@ -557,17 +374,18 @@ def reference_losses(
                 config.batch_tokens,
             )
             for at, losses in made:
-                sums = [
-                    np.bincount(kind, weights=values, minlength=3).tolist()
-                    for kind, values in zip(kinds, losses, strict=True)
-                ]
-                kept.add(f"{name} {own[at]}", sums)
-                done += 1
-                if progress:
-                    progress(title, done, len(units))
+                yield (
+                    f"{name} {own[at]}",
+                    [
+                        np.bincount(kind, weights=values, minlength=3).tolist()
+                        for kind, values in zip(kinds, losses, strict=True)
+                    ],
+                )
+
+    kept = kept_units(run, "losses", "reading references", dict.fromkeys(units, 1), read, progress)
     return {
         name: ReferenceLosses(
-            np.array([kept[f"{name} {one.key}"] for one in planned], dtype=np.float64),
+            np.array([kept[f"{name} {each.key}"] for each in planned], dtype=np.float64),
             np.stack([np.bincount(kind, minlength=3) for kind in kinds]),
         )
         for name, (_, kinds) in texts.items()

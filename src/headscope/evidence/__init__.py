@@ -1,0 +1,1 @@
+"""One table for every comparison of a model with and without heads."""

@@ -1,0 +1,353 @@
+"""What any table of evidence shows: its verdict in words, tables, and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf, isnan
+from typing import NamedTuple
+
+from headscope.estimates import Draws, Estimate
+from headscope.evidence.rows import (
+    ORIGINAL,
+    SELECTED,
+    SHARE,
+    WHOLE,
+    Condition,
+    Evidence,
+    Scored,
+    Statistic,
+    Tested,
+)
+from headscope.shown.blocks import Bars, Cell, Lines, Row, Series, Table, p_cell
+from headscope.shown.words import arrow, between, confidence, count, enumeration, p_value, signed
+
+#: What p over draws may be at most.
+LEVEL = 0.05
+#: Draws that allow a p of 0.01, where the model has so many sets.
+WANTED = 99
+MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "cannot tell"
+
+
+# ---- verdict -----------------------------------------------------------------------------------
+def beyond(test: Tested) -> bool:
+    """Whether the interval of a difference lies on the side that is claimed."""
+    ends = test.difference
+    return ends.low > 0 if test.side == "higher" else ends.high < 0
+
+
+def holds(test: Tested) -> bool | None:
+    """Whether selected heads do more than the draws of a control; None where few draws leave that
+    open."""
+    if test.p_draws is not None and test.p_draws <= LEVEL:
+        return beyond(test)
+    if test.least_p is not None and test.least_p > LEVEL and beyond(test):
+        return None
+    return False
+
+
+def verdict(evidence: Evidence, statistic: str, condition: Condition | None = None) -> str:
+    """Whether the selected heads do more than random ones, over all parts.
+
+    A difference from random heads of any layer alone may be one of depth, and is said to be.
+    """
+    tests = evidence.against(statistic, condition or evidence.main)
+    if "random" not in tests:
+        return f"{OPEN}: no random heads were drawn"
+    free, matched = holds(tests["random"]), tests.get("same layers")
+    if free is None:
+        return f"{OPEN}: {remedy(tests['random'])}"
+    if not free:
+        return NO_MORE
+    if matched is None or holds(matched):
+        return MORE
+    if holds(matched) is None:
+        return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched)}"
+    return f"{MORE} at any depth, not more than those of the same layers"
+
+
+def remedy(test: Tested) -> str:
+    """What would decide a test over too few draws."""
+    more = test.draws < WANTED
+    return f"--draws {WANTED}" if more else "a model with more heads"
+
+
+def compared(test: Tested, statistic: Statistic, examples: str) -> str:
+    """Selected minus random in words: difference (interval; draws; p over examples, over draws)."""
+    gap, points = statistic.shown(test.difference), statistic.points and f"\u00a0{statistic.points}"
+    words = [confidence(gap.low, gap.high, statistic.digits)] if gap.bounded else []
+    words.append(count(test.draws, "draw"))
+    ps = [f"{p_value(p)} over {over}"
+          for p, over in ((test.p_examples, examples), (test.p_draws, "draws"))
+          if p is not None]  # fmt: skip
+    words += [f"p\u00a0=\u00a0{', '.join(ps)}"] if ps else []
+    return f"{signed(gap.value, statistic.digits)}{points} ({'; '.join(words)})"
+
+
+def said(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    examples: str = "example",
+    lead: str = "",
+    part: str | None = None,
+) -> list[str]:
+    """Selected heads, the original model and random heads in sentences, and what the tests say."""
+    own, now, base = (
+        evidence.statistics[statistic],
+        evidence.level(statistic, condition, part),
+        evidence.level(statistic, None, part),
+    )
+    if now is None or base is None or now.change is None:
+        return []
+    change = own.shown(now.change)
+    points = own.points and f"\u00a0{own.points}"
+    gap = f"{signed(change.value, own.digits)}{points}"
+    if change.bounded:
+        gap += f", {confidence(change.low, change.high, own.digits)}"
+    gap += f"; {count(now.examples, examples)}"
+    before, after = own.number(base), own.number(now)
+    moved = f"{'falls' if change.value < 0 else 'rises'} from {before} to {after}"
+    moved = f"stays at {after}" if before == after else moved
+    tests = evidence.against(statistic, condition, part)
+    means = [
+        f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with as many "
+        f"{evidence.controls[control].words}"
+        for control in tests
+    ]
+    random = f"it is {enumeration(means)}" if means else "there are no random heads to compare with"
+    lead = lead or f"With {condition.named()}"
+    lines = [f"{lead}, {own.words} {moved} ({gap}); {random}."]
+    if tests:
+        words = [f"\u2212 {control}: {compared(test, own, examples + 's')}"
+                 for control, test in tests.items()]  # fmt: skip
+        lines.append(f"Selected {'; '.join(words)}.")
+    return lines
+
+
+# ---- tables ------------------------------------------------------------------------------------
+def levels_table(
+    evidence: Evidence, names: Sequence[str], title: str, note: str = "", part: str | None = None
+) -> Table:
+    """Statistics under every condition, the first with its change; random draws as their mean."""
+    names = [name for name in names if evidence.level(name, None, part) is not None]
+    own = [evidence.statistics[name] for name in names]
+
+    def row(words: str, scores: Sequence[Scored], change: Cell, ends: Cell) -> Row:
+        cells = [each.cell(score) for each, score in zip(own, scores, strict=True)]
+        return Row(words, (cells[0], change, ends, *cells[1:]))
+
+    base = [evidence.level(name, None, part) for name in names]
+    rows = [row(ORIGINAL, [*base[:1], *map(_value, base[1:])], Cell(), Cell())]
+    for condition in evidence.selected:
+        levels = [evidence.level(name, condition, part) for name in names]
+        if levels[0] is None:
+            continue
+        change = own[0].gap(levels[0].change)
+        rows.append(row(condition.named(), [*map(_value, levels)], change, Cell()))
+        for control in evidence.controls:
+            draws = [evidence.draws(name, condition, control, part) for name in names]
+            if draws[0].each and base[0] is not None:
+                step, ends = Estimate(draws[0].mean - base[0].value), own[0].shown(draws[0].mean)
+                ends = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
+                words = f"{condition.named(control)} ({len(draws[0].each)})"
+                cells = [drawn.mean for drawn in draws]
+                between_ = Cell(between(ends.low, ends.high, own[0].digits))
+                rows.append(row(words, cells, own[0].gap(step), between_))
+    columns = (own[0].title, "change", "range of draws", *(each.title for each in own[1:]))
+    more = "Random heads: the mean of draws" if evidence.controls else ""
+    return Table(title, columns, tuple(rows), note=". ".join(filter(None, [note, more])))
+
+
+def _value(score: Scored) -> float | None:
+    return score.value if isinstance(score, Estimate) else score
+
+
+def table_of_tests(
+    evidence: Evidence,
+    names: Sequence[str],
+    examples: str = "examples",
+    part: str | None = None,
+    title: str = "Selected minus random",
+) -> Table:
+    """Selected heads minus every control, in every condition and statistic that was tested."""
+    rows = []
+    for name in names:
+        for condition in evidence.selected:
+            for control, test in evidence.against(name, condition, part).items():
+                own = evidence.statistics[name]
+                drawn = len(evidence.draws(name, condition, control, part).each)
+                worse = evidence.as_harmful(name, condition, control, part)
+                cells = (
+                    own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
+                    Cell(f"{worse} of {drawn}"), Cell(test.draws), Cell.share(test.shared),
+                )  # fmt: skip
+                rows.append(Row(f"{own.words}: {condition.named()} \u2212 {control}", cells))
+    return Table(
+        title,
+        ("difference", f"p over {examples}", "p over draws", "draws as harmful", "different sets",
+         "shared heads"),
+        tuple(rows),
+        note=TESTS.format(examples=examples),
+    )  # fmt: skip
+
+
+TESTS = (
+    "One-sided. p over {examples}: {examples} under the selected heads swapped with those under "
+    "random ones. p over draws: how often random heads do as much; it alone says whether these "
+    "heads are special, and is at least 1 / (different sets + 1)"
+)
+
+
+def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) -> Table:
+    """Every random draw beside selected heads: what it did, and its heads."""
+    names = [name for name in names if name in evidence.statistics]
+    rows = [
+        Row(
+            f"{control}, {draw.draw}",
+            (
+                *(evidence.statistics[name].cell(_value(evidence.level(name, draw)))
+                  for name in names),
+                Cell(" ".join(draw.heads)),
+            ),
+        )
+        for control in evidence.controls
+        for draw in evidence.of_control(condition, control)
+    ]  # fmt: skip
+    columns = (*(evidence.statistics[name].title for name in names), "heads")
+    return Table("Random draws", columns, tuple(rows))
+
+
+# ---- figures -----------------------------------------------------------------------------------
+class Bar(NamedTuple):
+    """A score, and the single draws that it is the mean of."""
+
+    score: Scored
+    draws: Sequence[float] = ()
+
+
+def bars(
+    evidence: Evidence, statistic: str, condition: Condition, title: str, note: str = ""
+) -> Bars:
+    """A statistic by part: the original model, selected heads, and each control with its draws.
+
+    The interval of selected heads is that of their change.
+    """
+    groups: dict[str, dict[str, Bar]] = {}
+    for part in evidence.parts:
+        base, now = (evidence.level(statistic, each, part) for each in (None, condition))
+        if base is None or now is None or now.change is None:
+            continue
+        ends = base.value + now.change.low, base.value + now.change.high
+        several = f"mean of {len(evidence.single)}"
+        groups[arrow(part) if part != WHOLE else several] = {
+            ORIGINAL: Bar(base),
+            SELECTED: Bar(Estimate(now.value, *ends)),
+            **{
+                control: Bar(draws.mean, draws.each)
+                for control in evidence.controls
+                if (draws := evidence.draws(statistic, condition, control, part)).each
+            },
+        }
+    note = ". ".join(filter(None, [note, "The interval of selected heads is that of their change"]))
+    return bars_of(evidence.statistics[statistic], groups, title, note)
+
+
+def bars_of(
+    statistic: Statistic, groups: dict[str, dict[str, Bar]], title: str, note: str = ""
+) -> Bars:
+    """Bars of scores by group and series; no series that is known in no group."""
+    low, high = (0.0, 1.0) if statistic.unit == SHARE else statistic.bounds or (-inf, inf)
+    ends = statistic.factor * low, statistic.factor * high
+    shown = {
+        name: {series: statistic.shown(bar.score) for series, bar in named.items()}
+        for name, named in groups.items()
+    }
+    series = tuple(dict.fromkeys(
+        name for named in shown.values() for name, score in named.items() if score.known
+    ))  # fmt: skip
+
+    def numbers(which: str) -> tuple[tuple[float | None, ...], ...]:
+        found = ([getattr(named.get(name, Estimate()), which) for name in series]
+                 for named in shown.values())  # fmt: skip
+        return tuple(
+            tuple(None if isnan(each) else min(ends[1], max(ends[0], each)) for each in row)
+            for row in found
+        )
+
+    return Bars(
+        title,
+        tuple(groups),
+        series,
+        numbers("value"),
+        statistic.title,
+        numbers("low"),
+        numbers("high"),
+        statistic.digits,
+        note,
+        draws=tuple(
+            tuple(
+                tuple(statistic.factor * draw for draw in named.get(name, Bar(None)).draws)
+                for name in series
+            )
+            for named in groups.values()
+        ),
+        start=ends[0] if ends[0] > -inf else None,
+        end=ends[1] if ends[1] < inf else None,
+    )
+
+
+def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
+    """A statistic over the number of heads at each gate, and over gates at each number."""
+    own, base = evidence.statistics[statistic], evidence.level(statistic)
+    kind = evidence.main.replacement
+    known = [
+        each
+        for each in evidence.selected
+        if each.gate is not None
+        and each.replacement == kind
+        and evidence.level(statistic, each) is not None
+    ]
+    if base is None:
+        return
+
+    def point(at: float, value: float, low: float, high: float) -> tuple[float, ...]:
+        return at, *(own.factor * each for each in (value, low, high))
+
+    for axis, fixed_, start, x in (("k", "gate", 0.0, "heads"), ("gate", "k", 1.0, "strength")):
+        for value in dict.fromkeys(getattr(each, fixed_) for each in known):
+            chosen = [each for each in known if getattr(each, fixed_) == value]
+            if len({getattr(each, axis) for each in chosen}) < 2:
+                continue
+            lines = {SELECTED: [point(start, base.value, base.low, base.high)]}
+            for each in chosen:
+                at, now = float(getattr(each, axis)), evidence.level(statistic, each)
+                change = now.change if now and now.change else Estimate()
+                ends = base.value + change.low, base.value + change.high
+                lines[SELECTED].append(point(at, now.value if now else base.value, *ends))
+                for control in evidence.controls:
+                    draws: Draws = evidence.draws(statistic, each, control)
+                    if draws.each:
+                        first = [point(start, base.value, base.value, base.value)]
+                        lines.setdefault(control, first).append(
+                            point(at, draws.mean, draws.low, draws.high)
+                        )
+            series = tuple(
+                Series(
+                    name,
+                    tuple((p[0], p[1]) for p in sorted(points)),
+                    tuple(p[2] for p in sorted(points)),
+                    tuple(p[3] for p in sorted(points)),
+                )
+                for name, points in lines.items()
+            )
+            what = chosen[0].done if fixed_ == "gate" else f"{count(int(value), 'head')}, gates"
+            yield Lines(
+                f"{own.words} by {x} ({what})",
+                series,
+                f"{x} (0: removed, 1: original)" if axis == "gate" else x,
+                own.title,
+                band="95\u00a0% intervals of the change (selected) and ranges of draws (random)",
+                note="Larger sets hold the smaller ones, so points are no independent tests"
+                if axis == "k"
+                else "",
+            )

@@ -1,0 +1,16 @@
+"""Heads that are not selected, nor token alignment heads: how large is the effect?
+
+The control of Token Alignment Heads (ICLR 2026). The selected heads cannot be among the draws, so
+their rank gives no p-value.
+"""
+
+from headscope.evidence.rows import Control
+from headscope.heads.draws import draw_heads
+
+OUTSIDE = Control(
+    "random heads that are not selected",
+    "",
+    lambda heads, draws, seed, avoid: [
+        draw.heads for draw in draw_heads(heads, draws, seed, avoid)
+    ],
+)

@@ -1,0 +1,10 @@
+"""Any heads of the model: does it matter which ones are selected?"""
+
+from headscope.evidence.rows import Control
+from headscope.heads.draws import draw_heads
+
+RANDOM = Control(
+    "random heads",
+    "the selected heads are any so many heads of the model",
+    lambda heads, draws, seed, avoid: [draw.heads for draw in draw_heads(heads, draws, seed)],
+)

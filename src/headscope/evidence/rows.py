@@ -1,0 +1,320 @@
+"""The table of evidence: conditions, what was measured under each, and tests against controls.
+
+Every command that compares a model with and without heads returns these rows; they know no model
+and no numbers of single examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import isnan
+from typing import Any, Literal
+
+from headscope.estimates import UNWRITTEN, Draws, Estimate
+from headscope.heads import Geometry, Head, HeadSet
+from headscope.shown.blocks import Cell
+from headscope.shown.words import fixed
+
+ORIGINAL, SELECTED = "original", "selected"
+#: The part that is the plain mean over several.
+WHOLE = ""
+#: The unit of numbers between 0 and 1 that are shown in per cent.
+SHARE = "share"
+Better = Literal["higher", "lower"]
+#: A score with or without its interval.
+Scored = Estimate | float | None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Heads and what is done to them: the model as it is, selected heads, or a control.
+
+    Attributes:
+        id: names it in the rows of a table.
+        kind: `original`, `selected`, or the name of a control.
+        of: whose heads they are (a language, a task, a layer), or "".
+        k: how many heads were asked for; `heads` may hold fewer.
+        gate: what the heads' outputs are multiplied by; 0 removes them; None: each has its own.
+        replacement: what stands in the place of what the gate removes.
+        draw: number of a random draw, from 0.
+        heads: such as `5.3`; of selected ones the best first.
+    """
+
+    id: str = field(init=False)
+    kind: str = ORIGINAL
+    of: str = ""
+    k: int = 0
+    gate: float | None = 1.0
+    replacement: str = "zero"
+    draw: int | None = None
+    heads: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        gate = "" if self.gate in (None, 0.0) else f"\u00d7{self.gate:g}"
+        other = "" if self.replacement == "zero" else self.replacement
+        parts = [self.of, str(self.k), gate, other] if self.kind != ORIGINAL else [self.of]
+        draw = "" if self.draw is None else f"#{self.draw}"
+        object.__setattr__(self, "id", " ".join(filter(None, [self.kind, *parts, draw])))
+
+    @property
+    def case(self) -> tuple[Any, ...]:
+        """What a control shares with the heads that it is drawn for, besides whose they are."""
+        return self.k, self.gate, self.replacement
+
+    def controls(self, selected: Condition) -> bool:
+        """Whether this was drawn for these heads; a control of nobody is for all of the size."""
+        return self.of in ("", selected.of) and self.case == selected.case
+
+    @property
+    def key(self) -> str:
+        """What decides what the model does: conditions with one key are the same."""
+        if self.gate == 1 or not self.heads:
+            return "as is"
+        other = "" if self.replacement == "zero" else f"{self.replacement} "
+        heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
+        return f"{other}{(self.gate or 0.0) + 0.0!r} {heads}"
+
+    def in_model(self, geometry: Geometry) -> HeadSet:
+        """The heads as a set of a model."""
+        return HeadSet(geometry, tuple(map(Head.parse, self.heads)))
+
+    @property
+    def done(self) -> str:
+        """What is done to the heads, such as `removed`."""
+        if self.gate is None:
+            return "gated"
+        if self.gate == 0:
+            removed = {"zero": "removed", "resample": "replaced by their output elsewhere"}
+            return removed.get(self.replacement, f"replaced by {self.replacement} output")
+        rest = "" if self.replacement == "zero" else f", the rest {self.replacement} output"
+        return f"at {self.gate:g} \u00d7 strength{rest}"
+
+    def named(self, kind: str = SELECTED) -> str:
+        """`12 selected, removed`."""
+        return ", ".join(filter(None, [self.of, f"{self.k} {kind}", self.done]))
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What is measured, and how it is written.
+
+    Attributes:
+        words: its name in titles and sentences.
+        better: whether more is better.
+        unit: of its numbers; `share` are those between 0 and 1, shown in per cent.
+        digits: decimals that are shown.
+        bounds: the lowest and the highest that it can be, where there are such.
+        score: from sums over examples (..., features) to scores (...); None: sums of a value and
+            of its weight, whose quotient is the mean.
+    """
+
+    words: str
+    better: Better = "higher"
+    unit: str = ""
+    digits: int = 3
+    bounds: tuple[float, float] | None = None
+    score: Callable[[Any], Any] | None = field(default=None, metadata=UNWRITTEN)
+
+    @property
+    def sign(self) -> int:
+        """What a change is multiplied by, so that harm is above zero."""
+        return -1 if self.better == "higher" else 1
+
+    @property
+    def factor(self) -> float:
+        """What a number is multiplied by where it is shown."""
+        return 100.0 if self.unit == SHARE else 1.0
+
+    @property
+    def title(self) -> str:
+        """The words with the unit."""
+        unit = "%" if self.unit == SHARE else self.unit
+        return f"{self.words}, {unit}" if unit else self.words
+
+    @property
+    def points(self) -> str:
+        """The unit of a difference."""
+        return "pp" if self.unit == SHARE else self.unit
+
+    def shown(self, score: Scored) -> Estimate:
+        """A score as it is shown; without an interval where it has none."""
+        if not isinstance(score, Estimate):
+            score = Estimate(float("nan") if score is None else score)
+        return Estimate(*(self.factor * each for each in (score.value, score.low, score.high)))
+
+    def number(self, score: Scored) -> str:
+        """A score in words."""
+        unit = "%" if self.unit == SHARE else self.unit
+        return fixed(self.shown(score).value, self.digits) + (unit and f"\u00a0{unit}")
+
+    def cell(self, score: Scored) -> Cell:
+        """A score in a table."""
+        return Cell.of(self.shown(score), self.digits, "%" if self.unit == SHARE else self.unit)
+
+    def gap(self, difference: Estimate | None) -> Cell:
+        """A difference in a table."""
+        return Cell.of(difference, self.digits, self.points, self.factor)
+
+
+def statistic(
+    words: str, better: Better = "higher", **written: Any
+) -> Callable[[Callable[[Any], Any]], Statistic]:
+    """Makes a function from sums over examples to scores a `Statistic`."""
+    return lambda score: Statistic(words, better, score=score, **written)
+
+
+@dataclass(frozen=True)
+class Control:
+    """A named way to draw sets of the size of the selected one.
+
+    Attributes:
+        words: what the sets are called, such as `random heads of the same layers`.
+        null: what is true of the selected heads if they are not special; "" where the draws give
+            the size of an effect but no p-value, since the selected heads cannot be one of them.
+        draw: from selected heads, a number of draws, a seed and heads to be left out, to different
+            sets of as many heads; draw i does not depend on the number of draws.
+    """
+
+    words: str
+    null: str = ""
+    draw: Callable[[HeadSet, int, int, HeadSet | None], Sequence[HeadSet]] | None = field(
+        default=None, metadata=UNWRITTEN
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level(Estimate):
+    """A statistic under a condition, over the examples of a part, with its 95 % interval.
+
+    `change` is from the original model, with its interval over the same examples; None of the
+    original itself.
+    """
+
+    part: str
+    condition: str
+    statistic: str
+    examples: int
+    change: Estimate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """Selected heads beside the draws of a control.
+
+    Attributes:
+        difference: the statistic minus the mean of the draws', with its interval over examples.
+        p_examples: by swapping examples with those of draws; None where the score does not follow
+            from examples.
+        p_draws: by the rank of the selected heads among the draws; None where the control has no
+            null.
+        draws: how many different sets were drawn.
+        least_p: the lowest that `p_draws` can be with them.
+        shared: the mean share of the selected heads that a draw holds, which dilutes the
+            difference.
+        side: where the statistic lies if the heads do what is claimed: one-sided p-values.
+    """
+
+    part: str
+    condition: str
+    statistic: str
+    control: str
+    difference: Estimate
+    p_examples: float | None = None
+    p_draws: float | None = None
+    draws: int = 0
+    least_p: float | None = None
+    shared: float | None = None
+    side: str = "lower"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Conditions, what was measured under each, and the selected ones beside their controls.
+
+    `levels` and `tests` name conditions by `id`, and parts: a direction, a language, a task, or ""
+    for the plain mean over several.
+    """
+
+    statistics: Mapping[str, Statistic] = field(default_factory=dict)
+    controls: Mapping[str, Control] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    levels: tuple[Level, ...] = ()
+    tests: tuple[Tested, ...] = ()
+
+    @cached_property
+    def _levels(self) -> dict[tuple[str, str, str], Level]:
+        return {(row.part, row.condition, row.statistic): row for row in self.levels}
+
+    @cached_property
+    def _tests(self) -> dict[tuple[str, str, str], dict[str, Tested]]:
+        rows: dict[tuple[str, str, str], dict[str, Tested]] = {}
+        for row in self.tests:
+            rows.setdefault((row.part, row.condition, row.statistic), {})[row.control] = row
+        return rows
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The parts, the mean over several first."""
+        return tuple(dict.fromkeys(row.part for row in self.levels))
+
+    @property
+    def whole(self) -> str:
+        """The mean over all parts, or the only one."""
+        return next(iter(self.parts), WHOLE)
+
+    @property
+    def single(self) -> tuple[str, ...]:
+        """The parts without the mean over them."""
+        return tuple(part for part in self.parts if part != WHOLE)
+
+    def level(
+        self, statistic: str, condition: Condition | None = None, part: str | None = None
+    ) -> Level | None:
+        """A statistic under a condition (None: the original model) in a part (None: in all)."""
+        own = self.original if condition is None else condition
+        return self._levels.get((self.whole if part is None else part, own.id, statistic))
+
+    def against(
+        self, statistic: str, condition: Condition, part: str | None = None
+    ) -> Mapping[str, Tested]:
+        """The tests of selected heads by control."""
+        key = (self.whole if part is None else part, condition.id, statistic)
+        return self._tests.get(key, {})
+
+    @property
+    def original(self) -> Condition:
+        """The model as it is."""
+        return self.conditions[0]
+
+    @cached_property
+    def selected(self) -> tuple[Condition, ...]:
+        """The conditions of selected heads."""
+        return tuple(each for each in self.conditions if each.kind == SELECTED)
+
+    @property
+    def main(self) -> Condition:
+        """The selected heads of which a page speaks: the most, at the first gate and kind."""
+        return max(self.selected, key=lambda each: each.k)
+
+    def of_control(self, condition: Condition, control: str) -> list[Condition]:
+        """The draws of a control for selected heads."""
+        return [
+            each for each in self.conditions if each.kind == control and each.controls(condition)
+        ]
+
+    def draws(
+        self, statistic: str, condition: Condition, control: str, part: str | None = None
+    ) -> Draws:
+        """A statistic under the draws of a control."""
+        rows = (self.level(statistic, each, part) for each in self.of_control(condition, control))
+        return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
+
+    def as_harmful(
+        self, statistic: str, condition: Condition, control: str, part: str | None = None
+    ) -> int:
+        """How many draws of a control did at least as much harm as the selected heads."""
+        own, sign = self.level(statistic, condition, part), self.statistics[statistic].sign
+        draws = self.draws(statistic, condition, control, part).each
+        return 0 if own is None else sum(sign * draw >= sign * own.value for draw in draws)

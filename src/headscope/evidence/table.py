@@ -1,0 +1,148 @@
+"""From numbers of single examples to the table of evidence; no model takes part.
+
+A part is a direction, a language or a task. Over several parts every statistic is the plain mean,
+and examples are resampled and swapped within parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.evidence.controls import CONTROLS
+from headscope.evidence.rows import (
+    SELECTED,
+    WHOLE,
+    Condition,
+    Evidence,
+    Level,
+    Statistic,
+    Tested,
+)
+from headscope.measure.statistics import counted_mean
+from headscope.measure.trial import Group, Side, Trial
+from headscope.progress import Progress
+
+#: Of a part, by statistic, the numbers of its examples under each condition, (examples, features);
+#: None where it was not measured.
+Counted = Mapping[str, Sequence[NDArray[Any] | None]]
+
+
+def evidence(
+    conditions: Sequence[Condition],
+    parts: Mapping[str, Counted],
+    statistics: Mapping[str, Statistic],
+    seed: int = 0,
+    tested: Collection[str] | None = None,
+    apart: Collection[str] = (),
+    helps: Callable[[Condition], bool] = lambda condition: False,
+    progress: Progress | None = None,
+    by_size: bool = True,
+) -> Evidence:
+    """Levels of every statistic under every condition, and tests of the selected ones.
+
+    Args:
+        conditions: the original model first.
+        parts: numbers of examples by part, statistic and condition.
+        statistics: in the order of the rows; what a part lacks is left out there and of the mean.
+        tested: the statistics in which selected heads are compared with controls; None: all.
+        apart: statistics that have no mean over parts.
+        helps: whether selected heads are said to improve the statistics instead of harming them.
+        by_size: as of `Group`.
+    """
+    sets = [frozenset(condition.heads) for condition in conditions]
+    groups = {
+        part: {
+            name: Group(counted[name], statistic.score or counted_mean, sets, seed, by_size=by_size)
+            for name, statistic in statistics.items()
+            if name in counted
+        }
+        for part, counted in parts.items()
+    }
+    trials = {part: {n: Trial([own]) for n, own in named.items()} for part, named in groups.items()}
+    if len(groups) > 1:
+        common = [n for n in statistics if n not in apart and all(n in g for g in groups.values())]
+        every = {name: Trial([own[name] for own in groups.values()]) for name in common}
+        trials = {WHOLE: every, **trials}
+    levels: list[Level] = []
+    tests: list[Tested] = []
+    for number, (part, named) in enumerate(trials.items(), 1):
+        for name, trial in named.items():
+            levels += _levels(part, name, trial, conditions)
+            if tested is None or name in tested:
+                tests += _tests(part, name, trial, conditions, statistics[name], helps)
+        if progress:
+            progress("comparing", number, len(trials))
+    measured = {row.statistic for row in levels}
+    drawn = {condition.kind for condition in conditions}
+    return Evidence(
+        statistics={name: own for name, own in statistics.items() if name in measured},
+        controls={name: own for name, own in CONTROLS.items() if name in drawn},
+        conditions=tuple(conditions),
+        levels=tuple(levels),
+        tests=tuple(tests),
+    )
+
+
+def _known(trial: Trial, at: int) -> bool:
+    return not np.isnan(trial.scores[at])
+
+
+def _levels(part: str, name: str, trial: Trial, conditions: Sequence[Condition]) -> Iterator[Level]:
+    examples = sum(group.examples for group in trial.groups)
+    for at, condition in enumerate(conditions):
+        if _known(trial, at):
+            level, change = trial.level(at), trial.difference(at) if at else None
+            yield Level(
+                value=level.value, low=level.low, high=level.high, part=part,
+                condition=condition.id, statistic=name, examples=examples, change=change,
+            )  # fmt: skip
+
+
+def _tests(
+    part: str,
+    name: str,
+    trial: Trial,
+    conditions: Sequence[Condition],
+    statistic: Statistic,
+    helps: Callable[[Condition], bool],
+) -> Iterator[Tested]:
+    for at, condition in enumerate(conditions):
+        if condition.kind != SELECTED or not _known(trial, at):
+            continue
+        side: Side = "lower" if (statistic.better == "higher") != helps(condition) else "higher"
+        for control, about in CONTROLS.items():
+            draws = [
+                place
+                for place, other in enumerate(conditions)
+                if other.kind == control and other.controls(condition) and _known(trial, place)
+            ]
+            if not draws:
+                continue
+            against = trial.against(at, draws, side)
+            yield Tested(
+                part=part,
+                condition=condition.id,
+                statistic=name,
+                control=control,
+                difference=against.difference,
+                p_examples=against.p_examples,
+                p_draws=against.p_draws if about.null else None,
+                draws=against.distinct,
+                least_p=against.least_p if about.null else None,
+                shared=_shared(condition, [conditions[place] for place in draws]),
+                side=side,
+            )
+
+
+def _shared(selected: Condition, draws: Sequence[Condition]) -> float | None:
+    """The mean share of the selected heads that a draw holds."""
+    heads = set(selected.heads)
+    return (
+        float(np.mean([len(heads & set(draw.heads)) / len(heads) for draw in draws]))
+        if heads
+        else None
+    )
