@@ -108,6 +108,8 @@ def said(
     before, after = own.number(base), own.number(now)
     moved = f"{'falls' if change.value < 0 else 'rises'} from {before} to {after}"
     moved = f"stays at {after}" if before == after else moved
+    if own.unit not in ("", SHARE):
+        moved += f" {own.unit}"
     tests = evidence.against(statistic, condition, part)
     means = [
         f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with as many "
@@ -198,6 +200,50 @@ TESTS = (
 )
 
 
+def parts_table(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    title: str,
+    examples: str = "examples",
+    note: str = "",
+) -> Table:
+    """A statistic by part: original, selected and random heads, and the tests; no column that no
+    part fills."""
+    own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
+    for part in evidence.parts:
+        base, now = (evidence.level(statistic, each, part) for each in (None, condition))
+        if base is None or now is None:
+            continue
+        cells = {"original": own.cell(base), "selected": own.cell(now.value)}
+        cells["change"] = own.gap(now.change)
+        for control, test in evidence.against(statistic, condition, part).items():
+            mean = evidence.draws(statistic, condition, control, part).mean
+            cells |= {
+                control: own.cell(mean),
+                f"\u2212 {control}": own.gap(test.difference),
+                f"p over {examples}, {control}": p_cell(test.p_examples),
+                f"p over draws, {control}": p_cell(test.p_draws),
+            }
+        rows[named_part(evidence, part)] = cells
+    columns = tuple(
+        name
+        for name in dict.fromkeys(name for cells in rows.values() for name in cells)
+        if any(name in cells and cells[name].value is not None for cells in rows.values())
+    )
+    lines = (
+        Row(name, tuple(cells.get(column, Cell()) for column in columns))
+        for name, cells in rows.items()
+    )
+    more = "Random: the mean of draws" if evidence.controls else ""
+    return Table(title, columns, tuple(lines), note=". ".join(filter(None, [note, more])))
+
+
+def named_part(evidence: Evidence, part: str) -> str:
+    """What tables and figures call a part."""
+    return f"mean of {len(evidence.single)}" if part == WHOLE else arrow(part)
+
+
 def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) -> Table:
     """Every random draw beside selected heads: what it did, and its heads."""
     names = [name for name in names if name in evidence.statistics]
@@ -238,8 +284,7 @@ def bars(
         if base is None or now is None or now.change is None:
             continue
         ends = base.value + now.change.low, base.value + now.change.high
-        several = f"mean of {len(evidence.single)}"
-        groups[arrow(part) if part != WHOLE else several] = {
+        groups[named_part(evidence, part)] = {
             ORIGINAL: Bar(base),
             SELECTED: Bar(Estimate(now.value, *ends)),
             **{
@@ -279,7 +324,7 @@ def bars_of(
         tuple(groups),
         series,
         numbers("value"),
-        statistic.title,
+        statistic.axis,
         numbers("low"),
         numbers("high"),
         statistic.digits,
@@ -345,7 +390,7 @@ def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
                 f"{own.words} by {x} ({what})",
                 series,
                 f"{x} (0: removed, 1: original)" if axis == "gate" else x,
-                own.title,
+                own.axis,
                 band="95\u00a0% intervals of the change (selected) and ranges of draws (random)",
                 note="Larger sets hold the smaller ones, so points are no independent tests"
                 if axis == "k"
