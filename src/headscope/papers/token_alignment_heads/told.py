@@ -327,9 +327,10 @@ def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Fin
 
 def example(setting: Setting, evidence: Evidence) -> list[Table]:
     """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
+    shown = shown_conditions(evidence.conditions)
     titles = {
         each.kind: f"{each.k} {each.kind} heads removed" if each.k else "no heads removed"
-        for each in (shown := shown_conditions(evidence.conditions))
+        for each in shown
     }
     for sentence in read_sentences(setting.at("removal"), {each.id: each.kind for each in shown}):
         right = sentence.reference.strip()
