@@ -1,0 +1,194 @@
+"""Every comparison computes from its per-example numbers what it did: the files in `data/frozen`.
+
+A file is one run of a command, in names that no result has:
+
+`conditions`: the model as it is first, then heads and what is done to them. `kind` is `original`,
+    `selected`, a control's name, or what else a command compares; `of` names whose heads they are.
+`parts`: directions, languages, tasks; of each by statistic a row a condition, null where it was not
+    measured, and in a row a number or a list an example. What an example holds, and how a score
+    follows from the sums over examples, is its statistic's `score`:
+    mean: a number, or null where the example does not count. Σ / number.
+    ratio: [sum, tokens]. Σ sum / Σ tokens; `exp of ratio` is the exponential of this.
+    chrf, bleu: sacrebleu's counts.
+    difference of means: [a, b], each a number or null. Mean of a − mean of b.
+    given: no score follows from examples; `STATISTIC given` has the score of each condition.
+`levels`: a score, `low` and `high` of its 95 % interval, and the paired `change` from the original
+    model. The part "" is the mean over the parts where the condition was measured; examples are
+    resampled within parts. `interval` is `wilson` of a share, `seed alone` where resamples follow from the
+    seed and not from the number of examples too.
+`tests`: a condition, or the mean of several, minus the mean of the conditions `against`, which lie
+    on that `side` of the claim; p, `draws` (different sets among these) and `least_p`, and the
+    mean and the range of the draws' scores.
+
+A row lacks what the code did not compute when the file was made. All numbers are compared to 1e-9.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from headscope.measure.intervals import bootstrap_score, wilson_interval
+from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
+from headscope.measure.statistics import counted_mean
+from headscope.measure.trial import Group, Trial
+
+FROZEN = Path(__file__).parent / "data" / "frozen"
+FILES = sorted(FROZEN.glob("*.json"))
+Floats = NDArray[np.float64]
+
+
+def _means(row: Sequence[float | None]) -> Floats:
+    """Of numbers or nulls (examples,) the number and whether there is one, (examples, 2)."""
+    return np.array([(0.0, 0.0) if value is None else (value, 1.0) for value in row])
+
+
+def _two_means(row: Sequence[Sequence[float | None]]) -> Floats:
+    return np.concatenate([_means(column) for column in zip(*row, strict=True)], axis=1)
+
+
+def _exp(sums: Floats) -> Floats:
+    return np.exp(counted_mean(sums))
+
+
+def _difference(sums: Floats) -> Floats:
+    return counted_mean(sums[..., :2]) - counted_mean(sums[..., 2:])
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """From the examples of a row to sums' statistics, and from sums to a score."""
+
+    statistics: Callable[[Any], Floats]
+    score: Callable[[Floats], Floats]
+
+
+def _array(row: Any) -> Floats:
+    return np.asarray(row, dtype=np.float64)
+
+
+SCORES = {
+    "mean": Scoring(_means, counted_mean),
+    "given": Scoring(_means, counted_mean),
+    "ratio": Scoring(_array, counted_mean),
+    "exp of ratio": Scoring(_array, _exp),
+    "chrf": Scoring(_array, chrf_from_statistics),
+    "bleu": Scoring(_array, bleu_from_statistics),
+    "difference of means": Scoring(_two_means, _difference),
+}
+
+
+class Computed:
+    """The levels and tests of a file, computed from its per-example numbers."""
+
+    def __init__(self, held: Mapping[str, Any]) -> None:
+        self.held = held
+        self.sets = [
+            (tuple(row["heads"]), row["gate"], row.get("set")) for row in held["conditions"]
+        ]
+        self.groups = {
+            (part, name): self._group(name, rows, of.get(f"{name} given"))
+            for part, of in held["parts"].items()
+            for name, rows in of.items()
+            if name in held["statistics"]
+        }
+
+    def _group(self, name: str, rows: Sequence[Any], given: Any) -> Group:
+        scoring = SCORES[self.held["statistics"][name]["score"]]
+        return Group(
+            [None if row is None else scoring.statistics(row) for row in rows],
+            scoring.score,
+            self.sets,
+            self.held["seed"],
+            None if given is None else [np.nan if value is None else value for value in given],
+            self.held["by_size"],
+        )
+
+    def trial(self, row: Mapping[str, Any]) -> Trial:
+        """The part of a row, or of the mean all parts where its condition was measured."""
+        part, name = row["part"], row["statistic"]
+        return Trial(
+            [
+                group
+                for key, group in self.groups.items()
+                if key == (part, name)
+                or ((part, key[1]) == ("", name) and group.statistics[row["condition"]] is not None)
+            ]
+        )
+
+    def level(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What a row of `levels` says, as far as it says it."""
+        at, trial = row["condition"], self.trial(row)
+        found: dict[str, Any] = {"value": float(trial.scores[at])}
+        if "low" in row:
+            found["low"], found["high"] = self._interval(row, trial)
+        if "change" in row:
+            found["change"] = vars(trial.difference(at))
+        return found
+
+    def _interval(self, row: Mapping[str, Any], trial: Trial) -> tuple[float, float]:
+        at, interval = row["condition"], row.get("interval")
+        if interval is None:
+            level = trial.level(at)
+            return level.low, level.high
+        (group,) = trial.groups
+        own = np.asarray(group.statistics[at])
+        if interval == "wilson":
+            return wilson_interval(int(own[:, 0].sum()), len(own))
+        assert interval == "seed alone"
+        low, high = bootstrap_score(own, group.score, seed=self.held["seed"])
+        return float(low), float(high)
+
+    def test(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What a row of `tests` says, as far as it says it."""
+        at, others = row["condition"], row["against"]
+        trial = self.trial({**row, "condition": np.ravel(at)[0]})
+        found: dict[str, Any] = {"difference": vars(trial.difference(at, others))}
+        if isinstance(at, int):
+            against = trial.against(
+                at, others, row["side"], swaps=row.get("p_examples") is not None
+            )
+            found |= {
+                "p_examples": against.p_examples,
+                "p_draws": against.p_draws,
+                "draws": against.distinct,
+                "least_p": against.least_p,
+                "mean_of_draws": against.draws.mean,
+                "range_of_draws": [against.draws.low, against.draws.high],
+            }
+        return {key: value for key, value in found.items() if key in row}
+
+
+def differences(was: Any, now: Any, place: str) -> Iterator[str]:
+    """Where stored numbers and computed ones are not the same; null is what is not known."""
+    if isinstance(was, dict):
+        for key, value in was.items():
+            yield from differences(value, now[key], f"{place}.{key}")
+    elif isinstance(was, list):
+        for at, (old, new) in enumerate(zip(was, now, strict=True)):
+            yield from differences(old, new, f"{place}[{at}]")
+    else:
+        old, new = (np.nan if value is None else float(value) for value in (was, now))
+        if not np.isclose(old, new, rtol=1e-9, atol=1e-12, equal_nan=True):
+            yield f"{place} was {was} and is {now}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_levels_and_tests_follow_from_the_numbers_of_examples(file: Path) -> None:
+    held = json.loads(file.read_text("utf-8"))
+    computed = Computed(held)
+    wrong: list[str] = []
+    for name, compute in (("levels", computed.level), ("tests", computed.test)):
+        for at, row in enumerate(held[name]):
+            now = compute(row)
+            was = {key: row[key] for key in row if key in now}
+            wrong += differences(was, now, f"{name}[{at}]")
+    assert wrong == []
+    assert held["levels"] and held["parts"]
