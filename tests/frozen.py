@@ -28,15 +28,16 @@ import numpy as np
 FROZEN = Path(__file__).parent / "data" / "frozen"
 
 # ---- numbers of goldens ------------------------------------------------------------------------
-#: Keys whose values tell about the machine or the moment, or repeat numbers as text.
-PASSING = {"seconds", "seconds_a_step", "tokens_per_second", "software", "terminal", "page"}
+#: Keys whose values tell about the machine or the moment; and what a golden has beside the result.
+PASSING = {"seconds", "seconds_a_step", "tokens_per_second", "software"}
+BESIDE = {"rows", "terminal", "page"}
 
 
 def numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
     """Every number of a JSON value with its place, such as `conditions[3].change.low`."""
     if isinstance(value, Mapping):
         for key, part in value.items():
-            if key not in PASSING:
+            if key not in PASSING and (place or key not in BESIDE):
                 yield from numbers(part, f"{place}.{key}" if place else str(key))
     elif isinstance(value, list):
         for at, part in enumerate(value):
@@ -98,7 +99,6 @@ def _compare(old: str, new: str, within: float) -> int:
 
 
 # ---- tables of per-example numbers -------------------------------------------------------------
-REPLACED = {"zero": "zero", "mean": "mean"}
 KINDS = {"baseline": "original", "top": "selected", "random-layer-matched": "same layers"}
 
 
@@ -132,15 +132,16 @@ class Table:
     parts: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     levels: list[dict[str, Any]] = field(default_factory=list)
     tests: list[dict[str, Any]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
 
     def condition(
         self,
         kind: str,
-        heads: Iterable[Any] = (),
+        heads: Iterable[Any] | dict[str, list[str]] = (),
         *,
         of: str = "",
-        k: int = 0,
-        gate: float = 1.0,
+        k: int | None = 0,
+        gate: float | None = 1.0,
         replacement: str = "zero",
         draw: int | None = None,
         **more: Any,
@@ -150,10 +151,10 @@ class Table:
             "kind": KINDS.get(kind, kind),
             "of": of,
             "k": k,
-            "gate": _plain(float(gate)),
+            "gate": None if gate is None else _plain(float(gate)),
             "replacement": replacement,
             "draw": draw,
-            "heads": sorted(map(str, heads)),
+            "heads": heads if isinstance(heads, dict) else sorted(map(str, heads)),
             **more,
         }
         if row not in self.conditions:
@@ -182,8 +183,8 @@ class Table:
     def level(self, part: str, condition: int, statistic: str, **numbers: Any) -> None:
         """A level as far as today's code computes it."""
         row = {"part": part, "condition": condition, "statistic": statistic}
-        self.levels.append(row | {key: _plain(value) for key, value in numbers.items()
-                                  if value is not None})  # fmt: skip
+        known = {key: _plain(value) for key, value in numbers.items() if value is not None}
+        self._row(self.levels, row | known)
 
     def test(
         self,
@@ -198,20 +199,36 @@ class Table:
         """A test as far as today's code computes it."""
         row = {"part": part, "condition": condition, "statistic": statistic, "control": control,
                "side": side, "against": list(against)}  # fmt: skip
-        self.tests.append(row | {key: _plain(value) for key, value in numbers.items()
-                                 if value is not None})  # fmt: skip
+        known = {key: _plain(value) for key, value in numbers.items() if value is not None}
+        self._row(self.tests, row | known)
 
-    def holds(self, other: Table) -> bool:
-        """Whether a statistic of a part is in both."""
-        return any(
-            statistic in self.parts.get(part, {})
-            for part, held in other.parts.items()
-            for statistic in held
+    def clashes(self, other: Table) -> bool:
+        """Whether a statistic of a part has other numbers in the other table, or another seed."""
+        own = {
+            (part, statistic, json.dumps(row)): numbers
+            for part, statistic, row, numbers in self._entries()
+        }
+        return (self.seed, self.by_size) != (other.seed, other.by_size) or any(
+            own.get((part, statistic, json.dumps(row)), numbers) != numbers
+            or (statistic in self.parts.get(part, {}) and not self._alike(part, statistic, other))
+            for part, statistic, row, numbers in other._entries()
         )
+
+    def _entries(self) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+        for part, held in self.parts.items():
+            for statistic, rows in held.items():
+                for at, numbers in enumerate(rows):
+                    if numbers is not None:
+                        yield part, statistic, self.conditions[at], numbers
+
+    def _alike(self, part: str, statistic: str, other: Table) -> bool:
+        """Whether the original model has the same numbers in both."""
+        rows, others = self.parts[part][statistic], other.parts[part][statistic]
+        return bool(rows[0] == others[0] and self.conditions[0] == other.conditions[0])
 
     def add(self, other: Table) -> None:
         """Take over what another table of the same run holds."""
-        assert (self.seed, self.by_size) == (other.seed, other.by_size)
+        assert self.conditions[0] == other.conditions[0]
         places = []
         for row in other.conditions:
             if row not in self.conditions:
@@ -224,15 +241,30 @@ class Table:
         self.statistics |= other.statistics
         for part, held in other.parts.items():
             for statistic, rows in held.items():
-                by_place = dict(zip(places, rows, strict=True))
-                self.parts.setdefault(part, {})[statistic] = [
-                    by_place.get(at) for at in range(len(self.conditions))
-                ]
-        self.levels += [{**row, "condition": moved(row["condition"])} for row in other.levels]
-        self.tests += [
-            {**row, "condition": moved(row["condition"]), "against": moved(row["against"])}
-            for row in other.tests
-        ]
+                own = self.parts.setdefault(part, {}).setdefault(statistic, [])
+                own += [None] * (len(self.conditions) - len(own))
+                for at, numbers in zip(places, rows, strict=False):
+                    own[at] = own[at] if numbers is None else numbers
+        for row in other.levels:
+            self._row(self.levels, {**row, "condition": moved(row["condition"])})
+        for row in other.tests:
+            at, against = moved(row["condition"]), moved(row["against"])
+            self._row(self.tests, {**row, "condition": at, "against": against})
+        for key, value in other.details.items():
+            assert self.details.setdefault(key, value) == value
+
+    def _row(self, rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+        """Add a row, or its numbers to the row that is there for the same."""
+        names = ("part", "condition", "statistic", "control", "side", "against")
+        for other in rows:
+            if all(other.get(name) == row.get(name) for name in names):
+                assert all(other.get(key, value) == value for key, value in row.items()), (
+                    other,
+                    row,
+                )
+                other |= row
+                return
+        rows.append(row)
 
     def as_dict(self, command: str, run: str) -> dict[str, Any]:
         """As a file holds it."""
@@ -242,6 +274,10 @@ class Table:
             for part, held in self.parts.items()
         }
         return {"command": command, "run": run, **vars(self), "parts": parts}
+
+
+def _three(draws: Any) -> list[float]:
+    return [draws.mean, draws.low, draws.high]
 
 
 def _against(of: Any) -> dict[str, Any]:
@@ -259,6 +295,7 @@ def _against(of: Any) -> dict[str, Any]:
 
 
 # ---- one adapter for each function that compares -----------------------------------------------
+#: From the arguments of a call, its caller's names (`caller`) and its result.
 Adapter = Callable[[Mapping[str, Any], Any], Table]
 ADAPTERS: dict[str, Adapter] = {}
 
@@ -394,6 +431,348 @@ def removal_losses(given: Mapping[str, Any], shown: Any) -> Table:
     return table
 
 
+# ---- text of languages -------------------------------------------------------------------------
+def _texts(planned: Sequence[Any], trials: Mapping[str, Any]) -> tuple[Table, list[int]]:
+    """Losses of documents under the conditions of `verify perplexity` and `verify layers`."""
+    table = Table(next(iter(trials.values())).nll.groups[0].seed)
+    kinds = {"removed": "selected"}
+    places = [
+        table.condition(kinds.get(each.kind, each.kind), each.heads, of=each.of, k=each.k,
+                        gate=float(each.kind == "baseline"), draw=each.draw, role=each.role)
+        for each in planned
+    ]  # fmt: skip
+    for part, trial in trials.items():
+        read = dict(zip(places, trial.nll.groups[0].statistics, strict=True))
+        table.count(part, "nll", "ratio", "lower", read)
+        table.count(part, "perplexity", "exp of ratio", "lower", read)
+        own = {at: None if rows is None else rows[:, 0] for at, rows in
+               zip(places, trial.published.groups[0].statistics, strict=True)}  # fmt: skip
+        table.count(part, "published_perplexity", "mean", "lower", own)
+    return table, places
+
+
+def _text_level(table: Table, part: str, at: int, row: Any, change: Any = None) -> None:
+    for name in ("nll", "perplexity", "published_perplexity"):
+        interval = "exp" if name == "perplexity" else None
+        changed = None if change is None or name != "nll" else _estimate(change)
+        table.level(part, at, name, **_estimate(getattr(row, name)), interval=interval,
+                    change=changed)  # fmt: skip
+
+
+@adapts("headscope.verify.languages.evidence:describe_languages")
+def language_texts(given: Mapping[str, Any], shown: Any) -> Table:
+    """`verify perplexity`."""
+    table, places = _texts(given["planned"], given["trials"])
+    for part, text in shown.items():
+        _text_level(table, part, 0, text.baseline)
+        about = [
+            at for at, each in zip(places, given["planned"], strict=True)
+            if at and part in each.texts and (each.of == part or each.of not in shown)
+        ]  # fmt: skip
+        for at, row in zip(about, text.conditions, strict=True):
+            _text_level(table, part, at, row, row.change)
+            for control, changes, against in (
+                ("random", row.random, row.against_random),
+                ("same layers", row.random_layer_matched, row.against_layer_matched),
+            ):
+                if against is not None:
+                    draws = _text_draws(table, given["planned"], at, control, part)
+                    table.test(part, at, "nll", control, "higher", draws, **_against(against),
+                               changes_of_draws=_three(changes))  # fmt: skip
+    return table
+
+
+def _text_draws(
+    table: Table, planned: Sequence[Any], at: int, control: str, part: str
+) -> list[int]:
+    """The draws of one kind for a condition that a language's text was read under."""
+    own = table.conditions[at]
+    return [
+        place
+        for place, (other, each) in enumerate(zip(table.conditions, planned, strict=True))
+        if (other["of"], other["role"], other["k"]) == (own["of"], own["role"], own["k"])
+        and other["kind"] == control
+        and part in each.texts
+    ]
+
+
+@adapts("headscope.verify.languages.evidence:matrices")
+def language_matrices(given: Mapping[str, Any], shown: Any) -> Table:
+    """The cells of `verify perplexity`: heads of one language, text of another."""
+    planned = given["planned"]
+    table, _ = _texts(planned, given["trials"])
+    own = []
+    for matrix in shown:
+        for of, *rows in zip(matrix.heads_of, matrix.change, strict=True):
+            at = next(
+                place for place, row in enumerate(table.conditions)
+                if (row["of"], row["role"], row["k"], row["kind"])
+                == (of, matrix.role, matrix.k, "selected")
+            )  # fmt: skip
+            for part, change in zip(matrix.text_of, rows[0], strict=True):
+                table.level(part, at, "nll", change=_estimate(change))
+            number = matrix.heads_of.index(of)
+            for control, random, above in (
+                ("random", matrix.random, matrix.above_random),
+                ("same layers", matrix.random_layer_matched, matrix.above_random_layer_matched),
+            ):
+                for part, change, more in zip(matrix.text_of, random[number], above[number],
+                                              strict=True):  # fmt: skip
+                    if change is not None:
+                        draws = _text_draws(table, planned, at, control, part)
+                        table.test(part, draws, "nll", "original", "higher", [0],
+                                   difference=_estimate(change))  # fmt: skip
+                        table.test(part, at, "nll", control, "higher", draws,
+                                   difference=_estimate(more))  # fmt: skip
+            if of in matrix.own:
+                text = matrix.own[of]
+                row = {"part": of, "condition": at, "statistic": "nll",
+                       "value": text.own_minus_largest_other.value,
+                       "low": text.own_minus_largest_other.low,
+                       "high": text.own_minus_largest_other.high,
+                       "largest": text.largest_other.language}  # fmt: skip
+                for control, each, p in (
+                    ("random", text.random, text.p_draws),
+                    ("same layers", text.random_layer_matched, text.p_draws_layer_matched),
+                ):
+                    if each is not None:
+                        row[control] = {"draws": list(each), "p_draws": p}
+                own.append(row)
+    answers = [vars(matrix.answer) for matrix in shown if matrix.answer]
+    table.details = {"own text minus the other that rises most": own, "answers": [
+        {key: value for key, value in answer.items() if value is not None and key != "unknown"}
+        for answer in answers
+    ]}  # fmt: skip
+    return table
+
+
+@adapts("headscope.verify.languages.evidence:describe_layers")
+def language_layers(given: Mapping[str, Any], shown: Any) -> Table:
+    """`verify layers`."""
+    table, _ = _texts(given["planned"], given["trials"])
+    for part, text in shown.items():
+        _text_level(table, part, 0, text.baseline)
+        selected = [at for at, row in enumerate(table.conditions) if row["kind"] == "selected"]
+        drawn = [at for at, row in enumerate(table.conditions) if row["kind"] == "random"]
+        for at, row in zip(selected, text.layers, strict=True):
+            _text_level(table, part, at, row, row.change)
+            draws = [each for each in drawn if table.conditions[each]["k"] == row.heads]
+            table.test(part, at, "nll", "random", "higher", draws, **_against(row.against_random),
+                       changes_of_draws=_three(row.random))  # fmt: skip
+        for size, changes in text.draws.items():
+            draws = [each for each in drawn if table.conditions[each]["k"] == int(size)]
+            for at, change in zip(draws, changes, strict=True):
+                table.level(part, at, "nll", change={"value": change})
+    return table
+
+
+# ---- what models write -------------------------------------------------------------------------
+@adapts("headscope.verify.writing.measures:evidence")
+def writing(given: Mapping[str, Any], result: Any) -> Table:
+    """`verify off-target`, `verify summaries`, `verify transfer`, and steering."""
+    whole, parts = result
+    groups, measures, controls = given["groups"], given["measures"], given["controls"]
+    table = Table(given["seed"])
+    names = list(dict.fromkeys(arm.name for group in groups.values() for arm in group.arms))
+    places = {}
+    for name in names:
+        arms = {part: group.arms[group.places[name]] for part, group in groups.items()
+                if name in group.places}  # fmt: skip
+        heads: Any = {part: sorted(map(str, arm.heads)) for part, arm in arms.items()}
+        sizes = {len(own) for own in heads.values()}
+        kind, role = name.kind, ""
+        if kind in controls:
+            kind, role = "selected", name.kind
+        for prefix in controls.values():
+            if prefix and kind.startswith(prefix):
+                kind, role = kind.removeprefix(prefix), prefix.removesuffix("-")
+        places[name] = table.condition(
+            kind, heads[next(iter(heads))] if len(groups) == 1 else heads,
+            k=sizes.pop() if len(sizes) == 1 else None, gate=next(iter(arms.values())).gate,
+            draw=name.draw, role=role,
+        )  # fmt: skip
+    sides = {True: "higher", False: "lower"}
+    for part, group in groups.items():
+        for name, measure in measures.items():
+            values = group.values.get(name)
+            if values is not None:
+                score = "mean" if values.shape[-1] == 2 else name
+                rows = values[..., 0] if score == "mean" else values
+                by_place = {places[each]: rows[at] for each, at in group.places.items()}
+                table.count(part, name, score, sides[not measure.raises], by_place)
+
+    def measured(part: str, name: str, kind: Any) -> bool:
+        rows = table.parts[part].get(name)
+        return rows is not None and rows[places[kind]] is not None
+
+    shown = {**({"": whole} if len(groups) > 1 else {}), **parts}
+    for part, effects in shown.items():
+        for name, value in effects.baseline.items():
+            if value is not None:
+                table.level(part, 0, name, value=value)
+        for row in effects.conditions:
+            at = next(at for each, at in places.items() if (each.kind, each.draw)
+                      == (row.kind, row.draw))  # fmt: skip
+            for name, value in row.scores.items():
+                if value is not None:
+                    table.level(part, at, name, value=value)
+        for kind, by_measure in effects.effects.items():
+            chosen = next(each for each in places if each.kind == kind)
+            for name, effect in by_measure.items():
+                at, side = places[chosen], sides[measures[name].raises]
+                own = [one for one in table.parts if part in ("", one)
+                       and measured(one, name, chosen)]  # fmt: skip
+                table.level(part, at, name, value=effect.value, change=_estimate(effect.change))
+                for random, control in (("random", effect.free),
+                                        ("random-layer-matched", effect.matched)):  # fmt: skip
+                    if control is not None:
+                        draws = [
+                            place for each, place in places.items()
+                            if each.kind == controls[kind] + random
+                            and all(measured(one, name, each) for one in own)
+                        ]  # fmt: skip
+                        table.test(part, at, name, CONTROLS[random], side, draws,
+                                   **_against(control.against))  # fmt: skip
+                if effect.p_change is not None:
+                    change = _estimate(effect.change)
+                    table.test(part, at, name, "original", "two-sided", [0], difference=change,
+                               p_examples=effect.p_change)  # fmt: skip
+    return table
+
+
+# ---- tasks -------------------------------------------------------------------------------------
+@adapts("headscope.studies.verify.tasks:_describe")
+def tasks(given: Mapping[str, Any], shown: Any) -> Table:
+    """`verify tasks`."""
+    from headscope.verify.other_tasks.evaluate import _singles
+
+    table = Table(given["seed"], by_size=False)
+    planned = given["planned"]
+    labels = [each.label for each in planned]
+    places = _labelled(table, labels, [each.heads for each in planned])
+    at_of = dict(zip(labels, places, strict=True))
+    for part, task in shown.items():
+        outcomes = given["outcomes"][part]
+        for name, metric in {task.metric: task, **task.other_metrics}.items():
+            better, side = ("higher", "lower") if metric.higher_is_better else ("lower", "higher")
+            singles = [_singles(outcome, name) for outcome in outcomes]
+            values = [outcome.metrics[name] for outcome in outcomes]
+            score = "given" if any(each is None for each in singles) else "mean"
+            table.count(part, name, score, better, dict(zip(places, singles, strict=True)),
+                        dict(zip(places, values, strict=True)))  # fmt: skip
+            for at, row in [(0, metric.baseline), *((at_of[row.label], row)
+                                                    for row in metric.conditions)]:  # fmt: skip
+                single = singles[places.index(at)]
+                shares = single is not None and bool(np.isin(single, (0, 1)).all())
+                table.level(
+                    part, at, name, value=row.value,
+                    low=row.low, high=row.high, interval="wilson" if shares else None,
+                    change=_estimate(row.change) if at else None,
+                )  # fmt: skip
+                for control in ("free", "matched") if at else ():
+                    against = getattr(row, control)
+                    kind = "random" if control == "free" else "same layers"
+                    if against is not None:
+                        table.test(part, at, name, kind, side, _draws(table, at, kind),
+                                   **_against(against))  # fmt: skip
+            rest = [
+                {key: getattr(row, key) for key in ("stderr", "above_chance")}
+                for row in (metric.baseline, *metric.conditions)
+            ]
+            table.details[f"{part} {name}"] = {"chance": metric.chance, "conditions": rest}
+    return table
+
+
+# ---- masks -------------------------------------------------------------------------------------
+SHUFFLED = {"shuffled-layer-matched": "shuffled, same layers",
+            "random-layer-matched": "same layers"}  # fmt: skip
+MASKED = ("masked", "scaled", "removed", "hybrid")
+
+
+@adapts("headscope.verify.masks.evidence:describe")
+def masks(given: Mapping[str, Any], outcomes: Any) -> Table:
+    """`verify mask`, `verify scaling` and `verify families`; parts are tasks."""
+    from headscope.heads import HeadSet
+    from headscope.verify.masks.evidence import MEASURES
+
+    table, part = Table(given["seed"]), given["caller"]["name"]
+    if any("\u03b1" in name for name in given["beside"]):
+        part = f"{part}, chosen on"
+    planned, numbers = given["conditions"], given["numbers"]
+    places = []
+    for number, each in enumerate(planned):
+        kind = "original" if not number else SHUFFLED.get(each.kind, each.kind)
+        heads, gate, role = (), 1.0, each.kind
+        if each.mask is not None:
+            values = each.mask.gate.values
+            there = each.mask.kept.geometry.mask()
+            changed = there & (values != 1)
+            heads = tuple(HeadSet.from_mask(each.mask.kept.geometry, changed))
+            several = set(values[changed].tolist())
+            gate = several.pop() if len(several) == 1 else None if several else 1.0
+        if kind in MASKED:
+            kind = "selected"
+        of = (each.of or "") if each.draw is not None else each.name if number else ""
+        places.append(
+            table.condition(kind, heads, of=of, k=len(heads), gate=gate, draw=each.draw, role=role,
+                            instructed=each.instructed)
+        )  # fmt: skip
+    for name, scoring in MEASURES.items():
+        if name in numbers[0]:
+            example = next(own[name] for own in numbers if name in own)
+            score = {"nll_tokens": "ratio", "perplexity": "exp of ratio", "chrf": "chrf",
+                     "bleu": "bleu"}.get(name, "mean")  # fmt: skip
+            assert score != "mean" or example.shape[1] == 2
+            table.count(
+                part, name, score, "higher" if scoring.higher else "lower",
+                {at: (own[name][:, 0] if score == "mean" else own[name])
+                 for at, own in zip(places, numbers, strict=True) if name in own},
+            )  # fmt: skip
+    known = {each.name: at for at, each in zip(places, planned, strict=True)}
+    for at, each, outcome in zip(places, planned, outcomes, strict=True):
+        for name, scoring in MEASURES.items():
+            interval = (outcome.intervals or {}).get(name)
+            if interval is not None:
+                change = (outcome.change or {}).get(name)
+                table.level(
+                    part, at, name, value=_nan(outcome.value(name)), low=interval.low,
+                    high=interval.high, interval="wilson" if scoring.share else "seed alone",
+                    change=None if change is None else _estimate(change),
+                )  # fmt: skip
+        for other in given["beside"]:
+            compared = getattr(outcome, "against_" + _field(other), None) or {}
+            for name, difference in compared.items():
+                table.test(part, at, name, other, "two-sided", [known[other]],
+                           difference=_estimate(difference))  # fmt: skip
+        for kind in ("shuffled", "shuffled-layer-matched", "random", "random-layer-matched"):
+            drawn = getattr(outcome, kind.replace("-", "_") + "_draws")
+            if drawn is None:
+                continue
+            draws = [
+                place for place, row in zip(places, planned, strict=True)
+                if row.kind == kind and row.instructed == each.instructed
+                and row.of in (None, each.name)
+            ]  # fmt: skip
+            for name, difference in drawn.against.items():
+                higher = MEASURES[name].higher
+                table.test(
+                    part, at, name, SHUFFLED.get(kind, kind),
+                    "lower" if higher == each.harmful else "higher", draws,
+                    difference=_estimate(difference), p_draws=drawn.p_draws[name],
+                    p_examples=drawn.p_examples.get(name), draws=drawn.distinct_draws,
+                    least_p=drawn.least_p,
+                )  # fmt: skip
+    return table
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _field(name: str) -> str:
+    return name.replace("-", "_").replace(" ", "_").replace("\u03b1", "alpha")
+
+
 # ---- runs --------------------------------------------------------------------------------------
 class Captured:
     """Calls of the functions that adapters know, as tables by run."""
@@ -421,11 +800,12 @@ class Captured:
             bound = signature.bind(*arguments, **named)
             bound.apply_defaults()
             result = original(*arguments, **named)
-            table = adapter(bound.arguments, result)
+            frame = inspect.currentframe()
+            assert frame is not None and frame.f_back is not None
+            caller = frame.f_back.f_locals
+            table = adapter({**bound.arguments, "caller": caller}, result)
             for held in self.tables:
-                if not held.holds(table) and (held.seed, held.by_size) == (
-                    table.seed, table.by_size
-                ):  # fmt: skip
+                if not held.clashes(table):
                     held.add(table)
                     break
             else:
