@@ -210,7 +210,6 @@ class Table:
         }
         return (self.seed, self.by_size) != (other.seed, other.by_size) or any(
             own.get((part, statistic, json.dumps(row)), numbers) != numbers
-            or (statistic in self.parts.get(part, {}) and not self._alike(part, statistic, other))
             for part, statistic, row, numbers in other._entries()
         )
 
@@ -220,11 +219,6 @@ class Table:
                 for at, numbers in enumerate(rows):
                     if numbers is not None:
                         yield part, statistic, self.conditions[at], numbers
-
-    def _alike(self, part: str, statistic: str, other: Table) -> bool:
-        """Whether the original model has the same numbers in both."""
-        rows, others = self.parts[part][statistic], other.parts[part][statistic]
-        return bool(rows[0] == others[0] and self.conditions[0] == other.conditions[0])
 
     def add(self, other: Table) -> None:
         """Take over what another table of the same run holds."""
@@ -773,6 +767,326 @@ def _field(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_").replace("\u03b1", "alpha")
 
 
+# ---- gates -------------------------------------------------------------------------------------
+TRAINED = {"untouched": ("original", ""), "trained": ("selected", "trained"),
+           "removed": ("selected", "removed"), "random": ("random", "trained"),
+           "random-layer-matched": ("same layers", "trained"),
+           "random-removed": ("random", "removed")}  # fmt: skip
+
+
+@adapts("headscope.studies.find.soft_gate:effects")
+def soft_gates(given: Mapping[str, Any], result: Any) -> Table:
+    """`find soft-gate`: examples are groups of questions; each seed, and their mean."""
+    from headscope.studies.find.soft_gate import group_sums
+
+    shown, differences = result
+    values, groups = given["values"], given["groups"]
+    table = Table(given["seed"])
+    places = {}
+    for name, measured in values.items():
+        kind, role = TRAINED[name]
+        seeds = range(len(next(iter(measured.values()))))
+        places[name] = (
+            table.condition(kind, role=role),
+            [table.condition(kind, role=role, draw=at) for at in seeds],
+        )
+    for measure in ("accuracy", "normalized", "nll"):
+        rows: dict[int, Any] = {}
+        for name, measured in values.items():
+            mean, seeds = places[name]
+            rows[mean] = group_sums(measured[measure].mean(axis=0), groups)
+            rows |= {at: group_sums(own, groups)
+                     for at, own in zip(seeds, measured[measure], strict=True)}  # fmt: skip
+        table.count("questions", measure, "ratio", "lower" if measure == "nll" else "higher", rows)
+        for name, measures in shown.items():
+            mean, seeds = places[name]
+            of = getattr(measures, measure)
+            table.level("questions", mean, measure, value=of.mean, low=of.low, high=of.high,
+                        interval="seed alone")  # fmt: skip
+            for at, value in zip(seeds, of.by_seed, strict=True):
+                table.level("questions", at, measure, value=value)
+            table.details[f"sd of {measure}, {name}"] = of.sd
+        for difference in differences:
+            of = getattr(difference, measure)
+            (at, seeds), (other, others) = places[difference.condition], places[difference.minus]
+            control = table.conditions[other]["kind"]
+            table.test("questions", at, measure, control, "two-sided", [other],
+                       difference=_estimate(of))  # fmt: skip
+            for own, against, value in zip(seeds, others, of.by_seed, strict=True):
+                table.test("questions", own, measure, control, "two-sided", [against],
+                           difference={"value": value})  # fmt: skip
+            names = f"{difference.condition} minus {difference.minus}"
+            table.details[f"sd of {measure}, {names}"] = of.sd
+    return table
+
+
+@adapts("headscope.studies.find.causal_gating:conditions")
+def causal_gates(given: Mapping[str, Any], shown: Any) -> Table:
+    """The check of `find causal-gating`: the mean over gates or draws, and each of them."""
+    table = Table(given["seed"])
+    removed = given["caller"].get("removed", {})
+    rows: dict[int, Any] = {}
+    for name, losses in given["losses"].items():
+        role = name.rpartition(" ")[2]
+        kind = {"untouched": "original", "gates": "fitted gates", "without": "selected",
+                "random": "random"}[name.partition(" ")[0]]  # fmt: skip
+        heads = removed.get(role, ()) if kind == "selected" else ()
+        about = {"of": "" if kind == "original" else role, "k": len(removed.get(role, ())),
+                 "gate": None if kind == "fitted gates" else float(kind == "original")}  # fmt: skip
+        mean = table.condition(kind, heads, **about)
+        rows[mean] = losses.mean(axis=0)
+        of = shown[name]
+        change = None if kind == "original" else _estimate(of.change)
+        table.level("held out", mean, "nll", **_estimate(of.nll), interval="seed alone",
+                    change=change)  # fmt: skip
+        if len(losses) > 1:
+            for number, own in enumerate(losses):
+                at = table.condition(kind, **about, draw=number)
+                rows[at] = own
+                table.level("held out", at, "nll", value=of.each[number])
+    table.count("held out", "nll", "mean", "lower", rows)
+    return table
+
+
+# ---- states, attention, heads one by one -------------------------------------------------------
+def _mean_level(table: Table, part: str, at: int, name: str, mean: Any) -> None:
+    """A mean with the bootstrap interval of its own examples."""
+    table.level(part, at, name, value=_nan(mean.mean), low=mean.low, high=mean.high,
+                interval="seed alone")  # fmt: skip
+
+
+@adapts("headscope.compare.hidden_states:describe")
+def states(given: Mapping[str, Any], shown: Any) -> Table:
+    """`compare states`: conditions are pairs of models whose states are compared, by layer."""
+    from headscope.compare.hidden_states import _SHARED, CONDITIONS, CONTROLS, PAIRS, PLACES, _later
+
+    table = Table(0)
+    tensors = given["tensors"]
+    cosines = tensors["cosines"].astype(np.float64)
+    of_pair = {pair: cosines[at] for at, pair in enumerate(PAIRS)}
+    masked = of_pair["instructed", "masked"]
+    kinds = {"shuffled": "shuffled", "shuffled_by_layer": "shuffled, same layers"}
+    values: dict[str, dict[int, Any]] = {}
+    means: list[tuple[int, str, Any]] = []
+
+    def by_place(at: int, array: Any, rows: Any, prefix: str = "cosine") -> None:
+        for number, place in enumerate(PLACES):
+            for layer, mean in enumerate(getattr(rows, place.replace(" ", "_"))):
+                name = f"{prefix} {place}, layer {layer}"
+                values.setdefault(name, {})[at] = array[:, number, layer]
+                means.append((at, name, mean))
+
+    places = {}
+    for row in shown.pairs:
+        at = table.condition("pair" if places else "original", of=f"{row.a}, {row.b}")
+        places[row.a, row.b] = at
+        by_place(at, of_pair[row.a, row.b], row)
+        values.setdefault("later half", {})[at] = _later(of_pair[row.a, row.b])
+    own = places["instructed", "masked"]
+    drawn = {}
+    for control in shown.controls:
+        kind = kinds.get(control.kind, control.kind)
+        arrays = tensors[control.kind].astype(np.float64)
+        at = table.condition(kind, of="instructed, masked")
+        by_place(at, arrays.mean(axis=0), control)
+        drawn[control.kind] = []
+        for number, array in enumerate(arrays):
+            place = table.condition(kind, [f"{control.kind} {number}"], of="instructed, masked",
+                                    draw=number)  # fmt: skip
+            values["later half"][place] = _later(array)
+            drawn[control.kind].append(place)
+    assert set(shown.nearer) <= {"as is", *CONTROLS}
+    for name, nearer in shown.nearer.items():
+        other = (of_pair["as is", "instructed"] if name == "as is"
+                 else tensors[name].astype(np.float64).mean(axis=0))  # fmt: skip
+        at = table.condition("nearer", of=name)
+        by_place(at, masked - other, nearer)
+        values["later half"][at] = _later(masked - other)
+        means.append((at, "later half", nearer.later_half))
+    table.conditions[own]["heads"] = ["masked"]
+    at_of = {name: number for number, name in enumerate(CONDITIONS)}
+    for row, (a, b) in zip(shown.shared_top, _SHARED, strict=True):
+        first, other = tensors["lens_tokens"][at_of[a]], tensors["lens_tokens"][at_of[b]]
+        same = (first[..., :, None] == other[..., None, :]).any(axis=-1).mean(axis=-1)
+        at = table.condition("likeliest tokens", of=f"{a}, {b}")
+        for layer, mean in enumerate(row.layers):
+            values.setdefault(f"shared, layer {layer}", {})[at] = same[:, layer]
+            means.append((at, f"shared, layer {layer}", mean))
+    ranks: dict[str, dict[int, Any]] = {}
+    for name, rows in shown.target_ranks.items():
+        at = table.condition("rank of the target", of=name)
+        for layer, rank in enumerate(rows):
+            own_ranks = tensors["ranks"][at_of[name]][:, layer]
+            ranks.setdefault(f"rank, layer {layer}", {})[at] = np.log(own_ranks.astype(np.float64))
+            value, low, high = (getattr(rank, key) for key in ("geometric_mean", "low", "high"))
+            table.level("samples", at, f"rank, layer {layer}", value=value, low=low, high=high,
+                        interval="exp, seed alone")  # fmt: skip
+            table.details[f"median rank, {name}, layer {layer}"] = _plain(rank.median)
+    for name, rows in values.items():
+        table.count("samples", name, "mean", "higher", rows)
+    for name, rows in ranks.items():
+        table.count("samples", name, "exp of mean", "lower", rows)
+    for at, name, mean in means:
+        _mean_level(table, "samples", at, name, mean)
+    for control in shown.controls:
+        draws = drawn[control.kind]
+        for at, value in zip(draws, control.later_half_of_draws, strict=True):
+            table.level("samples", at, "later half", value=value)
+        nearer = shown.nearer[control.kind]
+        table.test("samples", own, "later half", kinds.get(control.kind, control.kind), "higher",
+                   draws, p_draws=nearer.p_draws, p_examples=nearer.p_examples,
+                   draws=control.distinct_draws, least_p=control.least_p)  # fmt: skip
+    return table
+
+
+@adapts("headscope.verify.looking:describe")
+def attention(given: Mapping[str, Any], shown: Any) -> Table:
+    """`verify attention`: shares of attention on the right candidate, of heads in and out."""
+    from headscope.heads.scores import mean_of_defined
+
+    caller = given["caller"]
+    condition, part = caller["condition"], caller["name"]
+    table = Table(0)
+    kind = {"as-is": "original", "masked": "selected"}.get(condition.kind, condition.kind)
+    at = table.condition("original")
+    if kind != "original":
+        name = "" if condition.draw is not None else condition.name
+        at = table.condition(kind, of=name, draw=condition.draw)
+    share, mass = given["share"].astype(np.float64), given["mass"]
+    there = ~np.isnan(mass[0])
+    members = {"all": there, "in": there & given["kept"], "out": there & ~given["kept"]}
+    by_sample = {
+        group: mean_of_defined(share[:, heads], axis=1) for group, heads in members.items()
+    }
+    even = np.asarray(given["uniform"], dtype=np.float64)
+    rows = {f"share {group}": own for group, own in by_sample.items()}
+    rows |= {"even share": even, "above even": by_sample["all"] - even,
+             "in minus out": by_sample["in"] - by_sample["out"]}  # fmt: skip
+    for name, own in rows.items():
+        table.count(part, name, "mean", "higher", {at: own})
+    for group, of in shown.heads.items():
+        bounds = of.bounds
+        table.level(part, at, f"share {group}", value=_nan(of.mean), low=bounds.low,
+                    high=bounds.high, interval="seed alone")  # fmt: skip
+    for name, mean in (("even share", shown.uniform), ("above even", shown.above_uniform),
+                       ("in minus out", shown.in_minus_out)):  # fmt: skip
+        _mean_level(table, part, at, name, mean)
+    about = {group: {"count": of.count, "attention": of.attention}
+             for group, of in shown.heads.items()}  # fmt: skip
+    random = {key: value for key, value in vars(shown.random).items() if key != "unknown"}
+    table.details[f"{part}, {condition.name}"] = _tidy(
+        {"heads": about, "random": random, "undefined": shown.undefined,
+         "mean share of each head": mean_of_defined(share[:, there].T, axis=1),
+         "kept": given["kept"][there]}
+    )  # fmt: skip
+    return table
+
+
+def _tidy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tidy(part) for key, part in value.items()}
+    return _plain(value)
+
+
+@adapts("headscope.verify.successive:describe")
+def one_by_one(given: Mapping[str, Any], shown: Any) -> Table:
+    """`verify one-by-one`: a condition is the first k heads removed; an example is a prompt."""
+    from headscope.measure.metrics import chrf
+
+    table = Table(0)
+    order = given["order"]
+    places = [table.condition("original")] + [
+        table.condition("selected", order[:k], k=k, gate=given["caller"]["config"].gate)
+        for k in range(1, len(order) + 1)
+    ]
+    groups = given["groups"]
+    for part, many in groups.items():
+        rows: dict[str, dict[int, Any]] = {}
+        for step, at in enumerate(places):
+            now = [seen.steps[step] for seen in many]
+            rows.setdefault("target rank", {})[at] = [row.target_rank for row in now]
+            for place in range(len(now[0].top5_ranks)):
+                rows.setdefault(f"rank of token {place + 1}", {})[at] = [
+                    row.top5_ranks[place] for row in now
+                ]
+            for layer in range(len(now[0].similarity)):
+                rows.setdefault(f"similarity, layer {layer}", {})[at] = [
+                    row.similarity[layer] for row in now
+                ]
+        for name, own in rows.items():
+            better = "higher" if name.startswith("similarity") else "lower"
+            table.count(part, name, "mean", better, own)
+        texts = [[seen.steps[step].text for seen in many] for step in range(len(places))]
+        if all(text is not None for row in texts for text in row):
+            targets = [seen.prepared.subject.target for seen in many]
+            counts = [chrf(row, targets).statistics for row in texts]
+            table.count(part, "chrf", "chrf", "higher", dict(zip(places, counts, strict=True)))
+    parts = {next(iter(groups)): shown} if len(groups) == 1 else {"": shown, **shown.directions}
+    for part, walked in parts.items():
+        for at, state in zip(places, (walked.baseline, *walked.steps), strict=True):
+            table.level(part, at, "target rank", value=float(state.target_rank))
+            table.level(part, at, "chrf", value=state.chrf)
+            for place, rank in enumerate(state.top5_ranks):
+                table.level(part, at, f"rank of token {place + 1}", value=float(rank))
+            for layer, value in enumerate(state.similarity):
+                table.level(part, at, f"similarity, layer {layer}", value=value)
+            table.details[f"{part}, {table.conditions[at]['k']} removed"] = {
+                "median": state.target_rank_median, "texts changed": state.texts_changed
+            }  # fmt: skip
+    return table
+
+
+@adapts("headscope.verify.translation.single:single_removal")
+def single(given: Mapping[str, Any], scores: Any) -> Table:
+    """`verify heads`: of each head the change of every sentence's NLL, by kind of ablation."""
+    table = Table(given["config"].seed)
+    at = table.condition("original")
+    for part, of in scores.items():
+        levels = []
+        for replacement, name, values in (
+            ("zero", "change", of.values), ("mean", "change_mean", of.extra["mean_ablation"])
+        ):  # fmt: skip
+            for head in of.geometry.heads():
+                own = table.condition("selected", [head], k=1, gate=0.0, replacement=replacement)
+                ends = {}
+                if replacement == "zero":
+                    ends = {"low": of.low[head.layer, head.head],
+                            "high": of.high[head.layer, head.head],
+                            "interval": "seed alone"}  # fmt: skip
+                levels.append((own, values[head.layer, head.head], ends,
+                               of.statistics[name][:, head.layer, head.head]))  # fmt: skip
+        rows = {own: numbers for own, _, _, numbers in levels}
+        table.count(part, "change of nll", "mean", "lower",
+                    {at: np.zeros(len(levels[0][3])), **rows})  # fmt: skip
+        for own, value, ends, _ in levels:
+            table.level(part, own, "change of nll", value=value, **ends)
+        mask = of.geometry.mask()
+        for kind in KINDS_OF_TOKENS:
+            table.details[f"{part}, {kind}"] = _plain(of.extra[kind][mask])
+    return table
+
+
+@adapts("headscope.studies.compare.formation:quality")
+def formation(given: Mapping[str, Any], shown: Any) -> Table:
+    """chrF++ of one checkpoint of `compare formation`."""
+    from headscope.measure.metrics import chrf
+
+    table = Table(given["score"].seed)
+    at = table.condition("original")
+    row = given["caller"]["row"]
+    checkpoint = row.opened.checkpoint.name
+    for pairs, made in zip(given["directions"], given["outputs"], strict=True):
+        part = f"{pairs.source_language}-{pairs.target_language}, {checkpoint}"
+        counts = chrf(made, [pair.target for pair in pairs.pairs]).statistics
+        table.count(part, "chrf", "chrf", "higher", {at: counts})
+    parts = list(table.parts)
+    if len(parts) == 1:
+        table.level(parts[0], at, "chrf", **_estimate(shown))
+    else:
+        table.details[checkpoint] = _estimate(shown)
+    return table
+
+
 # ---- runs --------------------------------------------------------------------------------------
 class Captured:
     """Calls of the functions that adapters know, as tables by run."""
@@ -802,7 +1116,9 @@ class Captured:
             result = original(*arguments, **named)
             frame = inspect.currentframe()
             assert frame is not None and frame.f_back is not None
-            caller = frame.f_back.f_locals
+            # A comprehension has a frame of its own.
+            outer = frame.f_back.f_back.f_locals if frame.f_back.f_back else {}
+            caller = {**outer, **frame.f_back.f_locals}
             table = adapter({**bound.arguments, "caller": caller}, result)
             for held in self.tables:
                 if not held.clashes(table):

@@ -79,6 +79,7 @@ def _array(row: Any) -> Floats:
 SCORES = {
     "mean": Scoring(_means, counted_mean),
     "given": Scoring(_means, counted_mean),
+    "exp of mean": Scoring(_means, _exp),
     "ratio": Scoring(_array, counted_mean),
     "exp of ratio": Scoring(_array, _exp),
     "chrf": Scoring(_array, chrf_from_statistics),
@@ -138,6 +139,8 @@ class Computed:
         at, interval = row["condition"], row.get("interval", "")
         (group, *more) = trial.groups
         own = np.asarray(group.statistics[at])
+        if group.score is counted_mean:
+            own = own[own[:, 1] > 0]
         if interval == "wilson":
             return wilson_interval(int(own[:, 0].sum()), len(own))
         if interval.startswith("exp"):
