@@ -222,6 +222,9 @@ class Table:
 
     def add(self, other: Table) -> None:
         """Take over what another table of the same run holds."""
+        if not other.parts:
+            self.details |= other.details
+            return
         assert self.conditions[0] == other.conditions[0]
         places = []
         for row in other.conditions:
@@ -759,6 +762,33 @@ def masks(given: Mapping[str, Any], outcomes: Any) -> Table:
     return table
 
 
+@adapts("headscope.verify.masks.evidence:together")
+def tasks_together(given: Mapping[str, Any], outcomes: Any) -> Table:
+    """The plain means over tasks, whose masks differ; nothing of a single task."""
+    from headscope.verify.masks.evidence import MEASURES
+
+    table = Table(given["caller"]["config"].seed)
+    table.condition("original")
+    if len(given["tasks"]) > 1:
+        table.details["mean over tasks"] = {
+            each.name: {name: _plain(each.value(name)) for name in MEASURES
+                        if each.value(name) is not None}
+            for each in outcomes
+        }  # fmt: skip
+    return table
+
+
+@adapts("headscope.studies.verify.tasks:_groups")
+def groups_of_tasks(given: Mapping[str, Any], groups: Any) -> Table:
+    """The plain means over tasks of a group, condition by condition, the original model first."""
+    table = Table(given["caller"]["config"].removal.seed, by_size=False)
+    table.condition("original")
+    for name, group in groups.items():
+        values = [group.baseline.value, *(row.value for row in group.conditions)]
+        table.details[f"group {name}"] = {"tasks": list(group.tasks), "values": values}
+    return table
+
+
 def _nan(value: float | None) -> float:
     return math.nan if value is None else value
 
@@ -1120,6 +1150,8 @@ class Captured:
             outer = frame.f_back.f_back.f_locals if frame.f_back.f_back else {}
             caller = {**outer, **frame.f_back.f_locals}
             table = adapter({**bound.arguments, "caller": caller}, result)
+            if not table.parts and not table.details:
+                return result
             for held in self.tables:
                 if not held.clashes(table):
                     held.add(table)
@@ -1158,6 +1190,49 @@ def write(table: Table, file: Path, command: str, run: str) -> None:
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
+def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What the runs of `command_runs` have not: doses, mean ablation, several tasks and pairs."""
+    from command_runs import CommandRun, write_jsonl
+
+    tiny, pocket = Path("tiny"), Path("pocket")
+
+    def made(folder: Path, to: str, name: str, *arguments: object) -> tuple[str, CommandRun]:
+        said = run(*name.split(), *arguments, "--out", folder / to)
+        assert said.code == 0, f"{to}: {said.err}"
+        return folder.name, CommandRun(name, folder / to, said.out, tuple(map(str, arguments)))
+
+    few = ("--draws", 2)
+    yield made(pocket, "verify-removal-doses", "verify removal", "--pair", "en-de", "--heads",
+               pocket / "find-translation-score", "--k", 2, "--k", 4, "--gate", 0, "--gate", 0.5,
+               "--ablate", "zero", "--ablate", "mean", *few, "--limit", 3)  # fmt: skip
+    yield made(pocket, "verify-tasks-group", "verify tasks", "--task",
+               pocket / "tasks" / "pocket_one_language.yaml", "--heads", "5.3,5.1", *few)  # fmt: skip
+    yield made(pocket, "verify-perplexity-named", "verify perplexity", "--heads", "5.3,5.1,4.3",
+               "--ablate", "mean", "--limit", 2, *few)  # fmt: skip
+    own = ("--model", tiny / "model")
+    told = ("--held-out", 4, "--instruction", "Add three to {input}:")
+    both = ("--heads", f"next={tiny / 'find-mask'}", "--heads", f"more={tiny / 'other'}",
+            "--task", tiny / "next.json", "--task", tiny / "more.json", *told, *few,
+            "--allow-overlap")  # fmt: skip
+    yield made(tiny, "verify-mask-tasks", "verify mask", *own, *both, "--max-new-tokens", 3)
+    yield made(tiny, "verify-families-tasks", "verify families", *own, *both)
+    yield made(tiny, "verify-attention-tasks", "verify attention", *own, *both)
+    statements = [
+        {"a": a, "b": b, "prompt": f"It is {answer}. Is it?", "answers_a": answer,
+         "answers_b": other, "id": str(at)}
+        for at, (a, b, answer, other) in enumerate([
+            ("de", "en", "red", "blue"), ("en", "de", "green", "red"), ("de", "en", "a", "b"),
+        ])
+    ]  # fmt: skip
+    write_jsonl(tiny / "both.jsonl", statements)
+    yield made(tiny, "verify-transfer-pairs", "verify transfer", *own, "--heads",
+               tiny / "find-lahis", "--data", tiny / "both.jsonl", "--k", 1, *few,
+               "--max-new-tokens", 3)  # fmt: skip
+    yield made(tiny, "verify-one-by-one-pairs", "verify one-by-one", *own, "--heads", "0.1,1.2",
+               "--data", tiny / "pairs.tsv", "--pair", "en-de", "--examples", 2,
+               "--max-new-tokens", 3)  # fmt: skip
+
+
 def make() -> None:
     """Carry out all runs and write what they compared."""
     import contextlib
@@ -1184,6 +1259,7 @@ def make() -> None:
             Path(kind).mkdir()
             for each in made(Path(kind), run):
                 yield kind, each
+        yield from more_runs(run)
 
     FROZEN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
