@@ -536,7 +536,7 @@ def language_matrices(given: Mapping[str, Any], shown: Any) -> Table:
                         row[control] = {"draws": list(each), "p_draws": p}
                 own.append(row)
     answers = [vars(matrix.answer) for matrix in shown if matrix.answer]
-    table.details = {"own text minus the other that rises most": own, "answers": [
+    table.details = {"own": own, "answers": [
         {key: value for key, value in answer.items() if value is not None and key != "unknown"}
         for answer in answers
     ]}  # fmt: skip
@@ -1117,6 +1117,132 @@ def formation(given: Mapping[str, Any], shown: Any) -> Table:
     return table
 
 
+# ---- failures, and experiments beside the papers -----------------------------------------------
+@adapts("headscope.studies.verify.failures:_sorted")
+def failures(given: Mapping[str, Any], shown: Any) -> Table:
+    """`verify failures`: of each kind the share of the cases; "all" counts cases of all parts."""
+    cases = [case for case in given["cases"] if case.selected or not given["selected_only"]]
+    of_all = len(given["cases"]) == len(given["caller"]["cases"])
+    name = given["caller"].get("name")
+    part = "all" if of_all and name is None else name or "no direction"
+    table = Table(0)
+    table.condition("original")
+    read = given["caller"]["read"]
+    label = read.label
+    at = table.condition(
+        "selected", (read.subject.heads or ()) if read.subject else (), k=label.k, gate=label.gate,
+        replacement=label.ablate, draw=label.draw,
+    ) if label is not None else 0  # fmt: skip
+    for kind, share in shown.shares.items():
+        table.count(part, kind, "mean", "lower", {at: [float(case.kind == kind) for case in cases]})
+        if share is not None:
+            table.level(part, at, kind, value=share)
+    table.details[part] = {"rows": shown.rows, "selected": shown.selected,
+                           "counts": dict(shown.counts)}  # fmt: skip
+    return table
+
+
+def _told(against: Mapping[str, Any]) -> dict[str, Any]:
+    """A comparison as experiments beside the papers write it."""
+    ends = {key: against[key] for key in ("value", "low", "high")}
+    names = {"p_sentences": "p_examples", "p_draws": "p_draws", "least_p": "least_p"}
+    return {"difference": ends, **{new: against[old] for old, new in names.items()}}
+
+
+@adapts("headscope.studies.verify.loss_experiments:tests")
+def copying(given: Mapping[str, Any], rows: Any) -> Table:
+    """The loss of copies and of references without heads."""
+    planned, trials = given["planned"], given["measures"]
+    table = Table(next(iter(trials.values())).groups[0].seed)
+    places = _labelled(table, [each.label for each in planned], [each.heads for each in planned])
+    names = list(given["caller"]["directions"])
+    whole = "" if len(names) > 1 else names[0]
+    better = {"preference": "higher"}
+    for name, trial in trials.items():
+        for part, group in zip(names, trial.groups, strict=True):
+            own = dict(zip(places, (array[:, 0] for array in group.statistics), strict=True))
+            table.count(part, name, "mean", better.get(name, "lower"), own)
+        for number, at in enumerate(places):
+            table.level(whole, at, name, value=float(trial.scores[number]))
+    selected = [at for at, each in zip(places, planned, strict=True) if each.label.kind == "top"]
+    for at, row in zip(selected, rows, strict=True):
+        for name in trials:
+            own = row[name]
+            table.level(whole, 0, name, value=own["as_is"])
+            table.level(whole, at, name, value=own["without"], change=own["change"])
+            for ending, control in (("", "random"), ("_layer_matched", "same layers")):
+                against = own.get(f"against_random{ending}")
+                if against is not None:
+                    random = own["random"] if control == "random" else None
+                    side = "lower" if name == "preference" else "higher"
+                    table.test(whole, at, name, control, side, _draws(table, at, control),
+                               **_told(against), mean_of_draws=random)  # fmt: skip
+    return table
+
+
+@adapts("headscope.studies.verify.loss_experiments:copies_written")
+def copies(given: Mapping[str, Any], rows: Any) -> Table:
+    """Whether copies of the source are written without heads."""
+    from safetensors.numpy import load_file
+
+    from headscope.results.removal import BASELINE
+    from headscope.runs import decode
+    from headscope.studies.verify.loss_experiments import TextsWithout
+
+    folder = given["folder"]
+    result = decode(TextsWithout, json.loads((folder / "result.json").read_bytes()))
+    kept = load_file(folder / "statistics.safetensors")
+    table = Table(given["seed"])
+    labels = [BASELINE, *(condition.label for condition in result.conditions)]
+    sets = [(), *(condition.heads for condition in result.conditions)]
+    places = _labelled(table, labels, sets)
+    names = list(result.directions)
+    for part in names:
+        array = kept[f"{part}.source_copy"]
+        table.count(part, "source_copy", "mean", "lower", dict(zip(places, array, strict=True)))
+    whole = "" if len(names) > 1 else names[0]
+    selected = [at for at in places if table.conditions[at]["kind"] == "selected"]
+    selected = [at for at in selected if table.conditions[at]["gate"] == 0]
+    for at, row in zip(selected, rows, strict=True):
+        table.level(whole, 0, "source_copy", value=row["as_is"])
+        table.level(whole, at, "source_copy", value=row["without"])
+        table.test(whole, at, "source_copy", "random", "higher", _draws(table, at, "random"),
+                   **_told(row["against_random"]), mean_of_draws=row["random"])  # fmt: skip
+    return table
+
+
+@adapts("headscope.verify.translation.single:interactions")
+def interactions(given: Mapping[str, Any], result: Any) -> Table:
+    """What two heads cost together less the sum of what each costs alone."""
+    table = Table(given["seed"])
+    original = table.condition("original")
+    pairs = {table.condition("selected", pair, k=2, gate=0.0): pair for pair in given["chosen"]}
+    drawn = {table.condition("random", pair, k=2, gate=0.0, draw=draw): pair
+             for draw, pair in enumerate(given["random"])}  # fmt: skip
+    places = {frozenset(own): at for at, own in enumerate(given["sets"])}
+    for part, losses in given["directions"].items():
+        mean = losses.sums.sum(axis=2) / losses.tokens.sum(axis=1)
+        rows = {original: np.zeros_like(mean[0])}
+        for at, (a, b) in {**pairs, **drawn}.items():
+            alone = mean[places[frozenset([a])]] + mean[places[frozenset([b])]]
+            rows[at] = mean[places[frozenset([a, b])]] + mean[0] - alone
+        table.count(part, "interaction", "mean", "lower", rows)
+    whole = "" if len(given["directions"]) > 1 else next(iter(given["directions"]))
+    for at, row in zip(pairs, result["pairs"], strict=True):
+        table.test(whole, at, "interaction", "original", "two-sided", [original],
+                   difference=row["interaction"], p_examples=row["p_sentences"])  # fmt: skip
+        table.test(whole, at, "interaction", "random", "two-sided", list(drawn),
+                   p_draws=row["p_draws"], least_p=result["least_p"])  # fmt: skip
+        table.details[" ".join(row["heads"])] = {
+            key: row[key] for key in ("harms", "together", "p_holm")
+        }  # fmt: skip
+    for at, row in zip(drawn, result["random"], strict=True):
+        table.level(whole, at, "interaction", value=row["interaction"])
+    table.test(whole, list(pairs), "interaction", "random", "two-sided", list(drawn),
+               difference=result["difference"])  # fmt: skip
+    return table
+
+
 # ---- runs --------------------------------------------------------------------------------------
 class Captured:
     """Calls of the functions that adapters know, as tables by run."""
@@ -1192,7 +1318,9 @@ def write(table: Table, file: Path, command: str, run: str) -> None:
 
 def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """What the runs of `command_runs` have not: doses, mean ablation, several tasks and pairs."""
+    import find_helpers
     from command_runs import CommandRun, write_jsonl
+    from loss_helpers import data
 
     tiny, pocket = Path("tiny"), Path("pocket")
 
@@ -1205,8 +1333,9 @@ def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     yield made(pocket, "verify-removal-doses", "verify removal", "--pair", "en-de", "--heads",
                pocket / "find-translation-score", "--k", 2, "--k", 4, "--gate", 0, "--gate", 0.5,
                "--ablate", "zero", "--ablate", "mean", *few, "--limit", 3)  # fmt: skip
-    yield made(pocket, "verify-tasks-group", "verify tasks", "--task",
-               pocket / "tasks" / "pocket_one_language.yaml", "--heads", "5.3,5.1", *few)  # fmt: skip
+    group = pocket / "tasks" / "pocket_one_language.yaml"
+    yield made(pocket, "verify-tasks-group", "verify tasks", "--task", group, "--heads", "5.3,5.1",
+               *few)  # fmt: skip
     yield made(pocket, "verify-perplexity-named", "verify perplexity", "--heads", "5.3,5.1,4.3",
                "--ablate", "mean", "--limit", 2, *few)  # fmt: skip
     own = ("--model", tiny / "model")
@@ -1231,6 +1360,15 @@ def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     yield made(tiny, "verify-one-by-one-pairs", "verify one-by-one", *own, "--heads", "0.1,1.2",
                "--data", tiny / "pairs.tsv", "--pair", "en-de", "--examples", 2,
                "--max-new-tokens", 3)  # fmt: skip
+    yield made(pocket, "atlas-pairs", "atlas", "pocket", "--pair", "en-de", "--pair", "de-tr",
+               "--limit", 6, "--check", 3, "--draws", 3)  # fmt: skip
+    lm = find_helpers.wrapped("pocket-like")
+    lm.model.save_pretrained(tiny / "pocket-like")
+    lm.tokenizer.save_pretrained(tiny / "pocket-like")
+    files = [f"{way}={data(tiny, way, 14)}" for way in ("en-de", "de-en")]
+    yield made(tiny, "beside", "reproduce", "beside", "--model", tiny / "pocket-like", "--pairs",
+               files[0], "--pairs", files[1], "--draws", 3, "--only", "pairs", "--only",
+               "copying")  # fmt: skip
 
 
 def make() -> None:

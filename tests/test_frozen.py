@@ -19,7 +19,9 @@ A file is one run of a command, in names that no result has:
     exponentiated.
 `tests`: a condition, or the mean of several, minus the mean of the conditions `against`, which lie
     on that `side` of the claim; p, `draws` (different sets among these) and `least_p`, and the
-    mean and the range of the draws' scores.
+    mean and the range of the draws' scores, or of their changes from the original model.
+`details`: what only this command has. `own` says how much more the loss of a language's own text
+    rises than that of the other text which rises most; all else is kept as it was, uncomputed.
 
 A row lacks what the code did not compute when the file was made. All numbers are compared to 1e-9.
 """
@@ -39,7 +41,7 @@ from numpy.typing import NDArray
 
 from headscope.measure.intervals import bootstrap_score, wilson_interval
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
-from headscope.measure.statistics import counted_mean
+from headscope.measure.statistics import counted_mean, p_draws
 from headscope.measure.trial import Group, Trial
 
 FROZEN = Path(__file__).parent / "data" / "frozen"
@@ -177,6 +179,36 @@ class Computed:
             found["changes_of_draws"] = [changes.mean, changes.low, changes.high]
         return {key: value for key, value in found.items() if key in row}
 
+    def own(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """How much more a language's own text rises than that other text which rises most."""
+        at, part = row["condition"], row["part"]
+        trials = {
+            key: Trial([group]) for (key, name), group in self.groups.items()
+            if name == row["statistic"]
+        }  # fmt: skip
+        others = [key for key in trials if key != part]
+        rises = {key: trial.scores - trial.scores[0] for key, trial in trials.items()}
+        margins = rises[part] - np.max([rises[key] for key in others], axis=0)
+        drawn = {
+            key: trial.estimates[:, at] - trial.estimates[:, 0] for key, trial in trials.items()
+        }
+        most = np.max([drawn[key] for key in others], axis=0)
+        low, high = np.quantile(drawn[part] - most, [0.025, 0.975])
+        found: dict[str, Any] = {"value": margins[at], "low": low, "high": high}
+        for control in row.keys() & {"random", "same layers"}:
+            draws = [
+                place for place, other in enumerate(self.held["conditions"])
+                if other["kind"] == control and not np.isnan(margins[place])
+                and all(other[key] == self.held["conditions"][at][key]
+                        for key in ("of", "role", "k"))
+            ]  # fmt: skip
+            different = trials[part].distinct(draws)
+            found[control] = {
+                "draws": margins[draws].tolist(),
+                "p_draws": p_draws(-margins[at], -margins[different]),
+            }
+        return found
+
 
 def differences(was: Any, now: Any, place: str) -> Iterator[str]:
     """Where stored numbers and computed ones are not the same; null is what is not known."""
@@ -198,8 +230,13 @@ def test_levels_and_tests_follow_from_the_numbers_of_examples(file: Path) -> Non
     held = json.loads(file.read_text("utf-8"))
     computed = Computed(held)
     wrong: list[str] = []
-    for name, compute in (("levels", computed.level), ("tests", computed.test)):
-        for at, row in enumerate(held[name]):
+    rows = {
+        "levels": (held["levels"], computed.level),
+        "tests": (held["tests"], computed.test),
+        "own": (held["details"].get("own", []), computed.own),
+    }
+    for name, (several, compute) in rows.items():
+        for at, row in enumerate(several):
             # A kind of token may be in no sentence, and no float may hold a perplexity.
             with np.errstate(invalid="ignore", over="ignore"):
                 now = compute(row)
