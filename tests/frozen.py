@@ -4,6 +4,9 @@
 `data/frozen`: per-example numbers of every comparison, and the levels and tests that the code
 computes from them. `tests/test_frozen.py` says what the files hold, and computes them again.
 
+`python tests/frozen.py figures RUN/result.json` prints what a paper's run shows in numbers:
+`data/frozen/papers` has those of `reproduce PAPER --model pocket --limit 6 --draws 3`.
+
 `python tests/frozen.py compare OLD.json NEW.json` lists the numbers of an old golden, or result,
 that a new result does not hold, wherever they stand. OLD may be `COMMIT:tests/data/goldens/….json`.
 """
@@ -76,6 +79,46 @@ def missing_numbers(old: Any, new: Any, within: float = 1e-5) -> list[Missing]:
     return sorted(rows, key=lambda row: (row.new > 0, row.old))
 
 
+def figures(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a paper's run shows in numbers, by experiment: cells of tables (value, and where there
+    are such its ends, the published value and the difference), figures, and what is claimed."""
+
+    def cell(of: Mapping[str, Any]) -> Any:
+        ends = [of.get(key) for key in ("value", "low", "high")]
+        theirs = [of.get(key) for key in ("published", "difference")]
+        known = ends if any(end is not None for end in ends[1:]) else ends[:1]
+        return [*known, *theirs] if any(part is not None for part in theirs) else known
+
+    shown: dict[str, Any] = {}
+    for each in result["experiments"]:
+        tables = {
+            table["title"]: {row["name"]: [cell(of) for of in row["cells"]]
+                             for row in table["rows"]}
+            for table in each["tables"]
+        }  # fmt: skip
+        drawn = {
+            figure.get("title") or str(at): {
+                key: value for key, value in figure.items() if any(numbers(value, key))
+            }
+            for at, figure in enumerate(each["figures"])
+        }
+        claims = [
+            {key: claim[key] for key in ("name", "holds", "p", "by")}
+            for claim in each["more"].get("claims", ())
+        ]
+        shown[each["name"]] = {"tables": tables, "figures": drawn, "claims": claims}
+    return {"paper": result["paper"]["name"], "command": result["command"], "experiments": shown,
+            "answer": result["answer"]}  # fmt: skip
+
+
+def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What is claimed in a paper's result, or in its `figures`, and whether it holds."""
+    each = result.get("experiments", ())
+    several = each.values() if isinstance(each, Mapping) else each
+    claims = (own.get("claims") or own.get("more", {}).get("claims", ()) for own in several)
+    return {claim["name"]: (claim["holds"], claim["by"]) for own in claims for claim in own}
+
+
 def _compare(old: str, new: str, within: float) -> int:
     """Print what is lost; the exit code is 1 if a number is held nowhere."""
     if ":" in old and not Path(old).exists():
@@ -90,6 +133,10 @@ def _compare(old: str, new: str, within: float) -> int:
         print(f"lost   {row.number:<14.9g} {', '.join(row.old[:3])}{more}")
     for row in rows[len(lost) :]:
         print(f"fewer  {row.number:<14.9g} {len(row.old)} before, {row.new} now: {row.old[0]}")
+    claimed, claims = _claims(before), _claims(after)
+    for name in claimed.keys() | claims.keys():
+        if claimed.get(name) != claims.get(name):
+            print(f"claim  {name}: {claimed.get(name)} before, {claims.get(name)} now")
     total = sum(1 for _ in numbers(before))
     print(
         f"{total} numbers before, {sum(1 for _ in numbers(after))} now; {len(lost)} different ones "
@@ -133,6 +180,7 @@ class Table:
     levels: list[dict[str, Any]] = field(default_factory=list)
     tests: list[dict[str, Any]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+    overlaps: list[dict[str, Any]] = field(default_factory=list)
 
     def condition(
         self,
@@ -204,6 +252,8 @@ class Table:
 
     def clashes(self, other: Table) -> bool:
         """Whether a statistic of a part has other numbers in the other table, or another seed."""
+        if not (self.parts and other.parts):
+            return False
         own = {
             (part, statistic, json.dumps(row)): numbers
             for part, statistic, row, numbers in self._entries()
@@ -222,9 +272,14 @@ class Table:
 
     def add(self, other: Table) -> None:
         """Take over what another table of the same run holds."""
+        self.overlaps += [row for row in other.overlaps if row not in self.overlaps]
         if not other.parts:
             self.details |= other.details
             return
+        if not self.parts:
+            self.seed, self.by_size, self.conditions = other.seed, other.by_size, []
+            self.condition("original")
+            self.conditions[0] = other.conditions[0]
         assert self.conditions[0] == other.conditions[0]
         places = []
         for row in other.conditions:
@@ -1243,6 +1298,18 @@ def interactions(given: Mapping[str, Any], result: Any) -> Table:
     return table
 
 
+# ---- sets of heads -----------------------------------------------------------------------------
+@adapts("headscope.measure.statistics:overlap")
+def overlaps(given: Mapping[str, Any], shown: Any) -> Table:
+    """How far two sets are the same, in every command that says so."""
+    table = Table(0)
+    table.overlaps = [
+        {"a": sorted(map(str, given["a"])), "b": sorted(map(str, given["b"])),
+         "total": given["total"], **{key: _plain(value) for key, value in vars(shown).items()}}
+    ]  # fmt: skip
+    return table
+
+
 # ---- runs --------------------------------------------------------------------------------------
 class Captured:
     """Calls of the functions that adapters know, as tables by run."""
@@ -1276,7 +1343,7 @@ class Captured:
             outer = frame.f_back.f_back.f_locals if frame.f_back.f_back else {}
             caller = {**outer, **frame.f_back.f_locals}
             table = adapter({**bound.arguments, "caller": caller}, result)
-            if not table.parts and not table.details:
+            if not (table.parts or table.details or table.overlaps):
                 return result
             for held in self.tables:
                 if not held.clashes(table):
@@ -1407,13 +1474,15 @@ def make() -> None:
                 name = f"{made.folder.name}-{kind}{ending}.json"
                 write(table, FROZEN / name, made.command, " ".join(made.arguments))
                 levels, tests = len(table.levels), len(table.tests)
-                print(f"{name}: {levels} levels, {tests} tests", flush=True)
+                sets = len(table.overlaps)
+                print(f"{name}: {levels} levels, {tests} tests, {sets} overlaps", flush=True)
 
 
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
     commands.add_parser("make")
+    commands.add_parser("figures").add_argument("result")
     compare = commands.add_parser("compare")
     compare.add_argument("old")
     compare.add_argument("new")
@@ -1421,7 +1490,19 @@ def _main() -> int:
     given = parser.parse_args()
     if given.what == "compare":
         return _compare(given.old, given.new, given.within)
-    make()
+    if given.what == "figures":
+        shown = figures(json.loads(Path(given.result).read_text("utf-8")))
+        of = shown.pop("experiments")
+        lines = [
+            f"{json.dumps(key)}: {json.dumps(shown[key], ensure_ascii=False)}" for key in shown
+        ]
+        rows = ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(own, ensure_ascii=False, separators=(',', ':'))}"
+            for name, own in of.items()
+        )
+        print("{\n" + ",\n".join([*lines, f'"experiments": {{\n{rows}\n}}']) + "\n}")
+    else:
+        make()
     return 0
 
 
