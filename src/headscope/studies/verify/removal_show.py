@@ -227,8 +227,9 @@ def _cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
 def few_sentences(evidence: Evidence) -> Iterator[str]:
     """That p over sentences cannot be small, where few sentences can be swapped in few ways."""
     levels = [row for row in evidence.levels if row.condition == evidence.original.id]
-    lengths = {row.part: row.examples for row in levels if row.part != WHOLE}
-    ways = 2 ** min(sum(lengths.values()), 64)
+    # Directions of equal length are swapped alike: they may be of the same sentences.
+    lengths = {row.examples for row in levels if row.part != WHOLE}
+    ways = 2 ** min(sum(lengths), 64)
     if ways < FEW:
         yield (
             f"Outputs of so few sentences can be swapped in only {number(ways)} ways, so p over "
