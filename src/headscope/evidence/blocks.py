@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isnan
 from typing import NamedTuple
 
@@ -207,15 +207,17 @@ def parts_table(
     title: str,
     examples: str = "examples",
     note: str = "",
+    chance: Mapping[str, float | None] | None = None,
 ) -> Table:
     """A statistic by part: original, selected and random heads, and the tests; no column that no
-    part fills."""
+    part fills. `chance` is what guessing gives, by part."""
     own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
     for part in evidence.parts:
         base, now = (evidence.level(statistic, each, part) for each in (None, condition))
         if base is None or now is None:
             continue
-        cells = {"original": own.cell(base), "selected": own.cell(now.value)}
+        cells = {"chance": own.cell(chance.get(part))} if chance else {}
+        cells |= {"original": own.cell(base), "selected": own.cell(now.value)}
         cells["change"] = own.gap(now.change)
         for control, test in evidence.against(statistic, condition, part).items():
             mean = evidence.draws(statistic, condition, control, part).mean
@@ -272,11 +274,16 @@ class Bar(NamedTuple):
 
 
 def bars(
-    evidence: Evidence, statistic: str, condition: Condition, title: str, note: str = ""
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    title: str,
+    note: str = "",
+    chance: Mapping[str, float | None] | None = None,
 ) -> Bars:
     """A statistic by part: the original model, selected heads, and each control with its draws.
 
-    The interval of selected heads is that of their change.
+    The interval of selected heads is that of their change; `chance` is what guessing gives.
     """
     groups: dict[str, dict[str, Bar]] = {}
     for part in evidence.parts:
@@ -292,6 +299,7 @@ def bars(
                 for control in evidence.controls
                 if (draws := evidence.draws(statistic, condition, control, part)).each
             },
+            **({"chance": Bar(chance.get(part))} if chance else {}),
         }
     note = ". ".join(filter(None, [note, "The interval of selected heads is that of their change"]))
     return bars_of(evidence.statistics[statistic], groups, title, note)
