@@ -7,6 +7,10 @@ computes from them. `tests/test_frozen.py` says what the files hold, and compute
 `python tests/frozen.py figures RUN/result.json` prints what a paper's run shows in numbers:
 `data/frozen/papers` has those of `reproduce PAPER --model pocket --limit 6 --draws 3`.
 
+`python tests/frozen.py check [NAME …]` carries out the runs again and lists the numbers of
+`levels`, `tests` and `overlaps` in `data/frozen` that their results do not hold; of files whose
+names begin so. It reads numbers alone, and so outlives the names of results.
+
 `python tests/frozen.py compare OLD.json NEW.json` lists the numbers of an old golden, or result,
 that a new result does not hold, wherever they stand. OLD may be `COMMIT:tests/data/goldens/….json`.
 """
@@ -1438,20 +1442,17 @@ def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                "copying")  # fmt: skip
 
 
-def make() -> None:
-    """Carry out all runs and write what they compared."""
+def all_runs() -> Iterator[tuple[str, Any]]:
+    """All runs, in a folder that is removed, each with its kind."""
     import contextlib
     import io
     import os
     import tempfile
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from command_runs import CommandRun, pocket_runs, tiny_runs
+    from command_runs import pocket_runs, tiny_runs
     from conftest import Said
     from headscope.cli import main
-
-    captured = Captured()
-    captured.patch()
 
     def run(*arguments: object) -> Said:
         out, err = io.StringIO(), io.StringIO()
@@ -1459,23 +1460,64 @@ def make() -> None:
             code = main([str(one) for one in arguments])
         return Said(code, out.getvalue(), err.getvalue())
 
-    def runs() -> Iterator[tuple[str, CommandRun]]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for kind, made in (("tiny", tiny_runs), ("pocket", pocket_runs)):
             Path(kind).mkdir()
             for each in made(Path(kind), run):
                 yield kind, each
         yield from more_runs(run)
 
+
+def make() -> None:
+    """Carry out all runs and write what they compared."""
+    captured = Captured()
+    captured.patch()
     FROZEN.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for kind, made in runs():
-            for number, table in enumerate(captured.take()):
-                ending = f"-{number + 1}" if number else ""
-                name = f"{made.folder.name}-{kind}{ending}.json"
-                write(table, FROZEN / name, made.command, " ".join(made.arguments))
-                levels, tests = len(table.levels), len(table.tests)
-                sets = len(table.overlaps)
-                print(f"{name}: {levels} levels, {tests} tests, {sets} overlaps", flush=True)
+    for kind, made in all_runs():
+        for number, table in enumerate(captured.take()):
+            ending = f"-{number + 1}" if number else ""
+            name = f"{made.folder.name}-{kind}{ending}.json"
+            write(table, FROZEN / name, made.command, " ".join(made.arguments))
+            several = {"levels": table.levels, "tests": table.tests, "overlaps": table.overlaps}
+            about = ", ".join(f"{len(rows)} {what}" for what, rows in several.items())
+            print(f"{name}: {about}", flush=True)
+
+
+#: Of rows, what is no result or follows from others.
+FOLLOWS = ("condition", "against", "total", "mean_of_draws", "range_of_draws", "changes_of_draws")
+
+
+def check(names: Sequence[str]) -> int:
+    """Carry out the runs and print what their results lack; the exit code is 1 if any does."""
+    worst = 0
+    for kind, made in all_runs():
+        for file in sorted(FROZEN.glob(f"{made.folder.name}-{kind}*.json")):
+            if names and not file.name.startswith(tuple(names)):
+                continue
+            held = json.loads(file.read_text("utf-8"))
+            rows = {
+                what: [
+                    {key: value for key, value in row.items() if key not in FOLLOWS}
+                    for row in held[what]
+                ]
+                for what in ("levels", "tests", "overlaps")
+            }
+            # A paper's steps are runs of their own.
+            results = [json.loads(path.read_text("utf-8"))
+                       for path in sorted(made.folder.glob("**/result.json"))]  # fmt: skip
+            lost = [row for row in missing_numbers(rows, results) if not row.new]
+            print(f"{file.stem}: {len(lost)} of {sum(1 for _ in numbers(rows))} numbers lost")
+            for row in lost:
+                what, _, at = row.old[0].partition("[")
+                about = held[what][int(at.partition("]")[0])]
+                words = [about.get("part"), about.get("statistic"), about.get("control")]
+                condition = about.get("condition")
+                if isinstance(condition, int):
+                    of = held["conditions"][condition]
+                    words.append(" ".join(str(of[key]) for key in ("kind", "of", "k", "draw")))
+                print(f"  {row.number:<14.9g} {row.old[0]}: {', '.join(filter(None, words))}")
+            worst = max(worst, int(bool(lost)))
+    return worst
 
 
 def _main() -> int:
@@ -1487,7 +1529,10 @@ def _main() -> int:
     compare.add_argument("old")
     compare.add_argument("new")
     compare.add_argument("--within", type=float, default=1e-5)
+    commands.add_parser("check").add_argument("name", nargs="*")
     given = parser.parse_args()
+    if given.what == "check":
+        return check(given.name)
     if given.what == "compare":
         return _compare(given.old, given.new, given.within)
     if given.what == "figures":
