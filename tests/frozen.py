@@ -1302,6 +1302,50 @@ def interactions(given: Mapping[str, Any], result: Any) -> Table:
     return table
 
 
+@adapts("headscope.papers.trater.evidence:_differences")
+def trained_on_mixtures(given: Mapping[str, Any], shown: Any) -> Table:
+    """`pocket trater`: models trained on one mixture and on another, seed by seed."""
+    from headscope.papers.trater.evidence import ANSWERED, _answered
+
+    table, caller = Table(0), given["caller"]
+    table.condition("original")
+    mixtures = {id(own): mixture for own, mixture in
+                zip(caller["measured"], caller["mixtures"], strict=True)}  # fmt: skip
+
+    def place(mixture: Any) -> int:
+        kind, _, drawn = mixture.kind.partition(" ")
+        if kind == "baseline":
+            return 0
+        return table.condition("random" if drawn else "selected", of=kind, gate=None,
+                               role=str(mixture.share))  # fmt: skip
+
+    pairs = [[(place(mixtures[id(one)]), one) for one in pair] for pair in given["pairs"]]
+    for pair in pairs:
+        seed = f"seed {mixtures[id(pair[0][1])].seed}"
+        for way in pair[0][1]["prompt"]["statistics"]:
+            table.count(f"{seed}, {way}", "chrf_prompt", "chrf", "higher",
+                        {at: one["prompt"]["statistics"][way] for at, one in pair})  # fmt: skip
+        languages = list(pair[0][1]["document"]["shares"])
+        for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
+            texts = {at: np.asarray(one["document"][key]).reshape(len(languages), -1)
+                     for at, one in pair}  # fmt: skip
+            for number, language in enumerate(languages):
+                table.count(f"{seed}, {language}", name, "mean", "higher",
+                            {at: own[number] for at, own in texts.items()})  # fmt: skip
+        for name, tasks in ANSWERED.items():
+            table.count(seed, name, "mean", "higher",
+                        {at: [100.0 * right for right in _answered(one, tasks)[0]]
+                         for at, one in pair})  # fmt: skip
+    (at, _), (other, _) = pairs[0]
+    for name in ("chrf_prompt", "chrf_document", "gain", *ANSWERED):
+        ends = {key: shown[name][key] for key in ("value", "low", "high")}
+        table.test("", at, name, table.conditions[other]["kind"], "two-sided", [other],
+                   difference=ends)  # fmt: skip
+        both = " minus ".join(mixtures[id(one)].kind for _, one in pairs[0])
+        table.details[f"{name} by seed, {both}"] = _plain(shown[name]["by_seed"])
+    return table
+
+
 # ---- sets of heads -----------------------------------------------------------------------------
 @adapts("headscope.measure.statistics:overlap")
 def overlaps(given: Mapping[str, Any], shown: Any) -> Table:
@@ -1311,6 +1355,24 @@ def overlaps(given: Mapping[str, Any], shown: Any) -> Table:
         {"a": sorted(map(str, given["a"])), "b": sorted(map(str, given["b"])),
          "total": given["total"], **{key: _plain(value) for key, value in vars(shown).items()}}
     ]  # fmt: skip
+    return table
+
+
+@adapts("headscope.studies.compare.masks:_base")
+def base_masks(given: Mapping[str, Any], shown: Any) -> Table:
+    """`compare masks --base`: an example is a task, and the overlap of its mask with its base's."""
+    table = Table(0)
+    at = table.condition("original")
+    rows = {
+        "jaccard": [pair.jaccard for pair in shown.pairs],
+        "expected": [pair.expected for pair in shown.pairs],
+        "expected_exact": [pair.expected_exact for pair in shown.pairs],
+        "above_chance": [pair.jaccard - pair.expected_exact for pair in shown.pairs],
+    }
+    for name, own in rows.items():
+        table.count("tasks", name, "mean", "higher", {at: own})
+        mean = shown.above_chance if name == "above_chance" else shown.mean[name]
+        _mean_level(table, "tasks", at, name, mean)
     return table
 
 
@@ -1433,6 +1495,20 @@ def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                "--max-new-tokens", 3)  # fmt: skip
     yield made(pocket, "atlas-pairs", "atlas", "pocket", "--pair", "en-de", "--pair", "de-tr",
                "--limit", 6, "--check", 3, "--draws", 3)  # fmt: skip
+    yield made(pocket, "verify-removal-single", "verify removal", "--pair", "en-de", "--heads",
+               "5.3,5.1", "--measure", "text", "--measure", "loss", *few, "--limit", 1)  # fmt: skip
+    yield made(pocket, "verify-layers", "verify layers", "--heads", pocket / "find-lahis",
+               "--limit", 2, *few)  # fmt: skip
+    text = (pocket / "tasks" / "pocket_repeat_generated.yaml").read_text("utf-8")
+    text = text.replace("task: pocket_repeat_generated", "task: repeat_bleu")
+    (pocket / "tasks" / "repeat_bleu.yaml").write_text(
+        text.replace("  - metric: exact_match\n    aggregation: mean\n",
+                     "  - metric: bleu\n    aggregation: bleu\n"), "utf-8"
+    )  # fmt: skip
+    yield made(pocket, "verify-tasks-bleu", "verify tasks", "--task",
+               pocket / "tasks" / "repeat_bleu.yaml", "--heads", "5.3,5.1", *few)  # fmt: skip
+    yield made(tiny, "compare-masks-base", "compare masks", tiny / "find-mask", tiny / "other",
+               "--base", tiny / "other")  # fmt: skip
     lm = find_helpers.wrapped("pocket-like")
     lm.model.save_pretrained(tiny / "pocket-like")
     lm.tokenizer.save_pretrained(tiny / "pocket-like")
