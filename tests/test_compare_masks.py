@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from small_models import ARCHITECTURES
 
 from headscope.compare.agreement import importance_agreement
 from headscope.compare.learned_masks import against, dropped_groups, kept_in_groups, read_masks
@@ -20,7 +21,6 @@ from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError
 from headscope.find.importance import importance
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
-from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.geometry import key_value_heads
 from headscope.runs import file_digest
 from headscope.shown.blocks import Table
