@@ -24,6 +24,7 @@ from typing import (
 )
 
 from headscope.display import Displayed
+from headscope.heads.store import RUN_FORMAT
 from headscope.runs.plain import plain, plain_key
 
 
@@ -38,12 +39,13 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Displayed, Record):
-    """What every command returns: the run's signature and folder, and the seconds it took.
+    """What every command returns: its format, the run's signature and folder, the seconds it took.
 
     A command leaves them to the run protocol, unless it has a signature of its own; the command
     line tells the seconds of commands without a run.
     """
 
+    format: int = RUN_FORMAT
     signature: str = ""
     run: str | None = None
     seconds: float = 0.0

@@ -16,6 +16,7 @@ from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.pairs import Links, Units, linked_words, spans_of
 from headscope.errors import Caution, InputError, MissingExtra, naming
+from headscope.heads.store import check_finished
 from headscope.progress import Progress
 from headscope.results.atlas import AtlasCheck, AtlasResult
 from headscope.results.failures import (
@@ -32,7 +33,7 @@ from headscope.results.failures import (
 )
 from headscope.results.removal import Label, RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
-from headscope.runs.reading import damaged_line, read_object, read_rows
+from headscope.runs.reading import damaged_line, read_result, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.models import steps_of
 from headscope.studies.study import Study
@@ -314,9 +315,8 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     Where the run linked outputs by the data's own links, those of the references are used. Raises
     `InputError` if the run is unfinished or damaged, or has no such condition.
     """
-    written = read_object(path / "result.json")
-    if not (path / "DONE.json").is_file():
-        raise InputError(f"{path}: is not finished; run the verification again, it goes on")
+    check_finished(path)
+    written = read_result(path)
     result: AtlasResult | RemovalResult
     shown: AtlasCheck | RemovalResult | None
     try:
