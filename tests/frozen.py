@@ -1242,11 +1242,11 @@ def copying(given: Mapping[str, Any], rows: Any) -> Table:
 @adapts("headscope.studies.verify.loss_experiments:copies_written")
 def copies(given: Mapping[str, Any], rows: Any) -> Table:
     """Whether copies of the source are written without heads."""
+    from headscope.studies.verify.loss_experiments import TextsWithout
     from safetensors.numpy import load_file
 
     from headscope.results.removal import BASELINE
     from headscope.runs import decode
-    from headscope.studies.verify.loss_experiments import TextsWithout
 
     folder = given["folder"]
     result = decode(TextsWithout, json.loads((folder / "result.json").read_bytes()))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from small_models import build, build_registered
 
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.heads import Gate, Head
@@ -18,10 +19,8 @@ from headscope.live.explorer import Directions, Explorer
 from headscope.live.inputs import Growing, pieces
 from headscope.live.reading import Reading
 from headscope.lm import LanguageModel, losses
-from headscope.lm.architectures import build
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.prefix import can_share
-from headscope.lm.registered import build_registered
 from headscope.lm.tokens import decode
 from lm_helpers import tokenizer, wrapped
 

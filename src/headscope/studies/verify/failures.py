@@ -18,6 +18,7 @@ from headscope.data.pairs import Links, Units, linked_words, spans_of
 from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.evidence.controls import control_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
+from headscope.heads.store import check_finished
 from headscope.progress import Progress
 from headscope.results.atlas import AtlasResult
 from headscope.results.failures import (
@@ -34,7 +35,7 @@ from headscope.results.failures import (
 )
 from headscope.results.removal import RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
-from headscope.runs.reading import damaged_line, read_object, read_rows
+from headscope.runs.reading import damaged_line, read_result, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.models import steps_of
 from headscope.studies.study import Study
@@ -321,12 +322,9 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     Where the run linked outputs by the data's own links, those of the references are used. Raises
     `InputError` if the run is unfinished or damaged, or has no such condition.
     """
-    written = read_object(path / "result.json")
-    if not (path / "DONE.json").is_file():
-        raise InputError(f"{path}: is not finished; run the verification again, it goes on")
-    kind = (
-        AtlasResult if written.get("command") == "atlas" or "overlap" in written else RemovalResult
-    )
+    check_finished(path)
+    written = read_result(path)
+    kind = AtlasResult if "overlap" in written else RemovalResult
     try:
         result: AtlasResult | RemovalResult = decode(kind, written)
     except (KeyError, ValueError) as error:

@@ -20,6 +20,7 @@ from headscope.data.files import (
 )
 from headscope.data.tables import ABSENT, arrow_rows, cell_of, check_names, readable_parquet
 from headscope.errors import InputError, need
+from headscope.heads.store import check_format
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
 
@@ -130,6 +131,8 @@ def _files(source: Path) -> list[Path]:
                 f"{source} is a rating that is not finished, so documents are missing; run the "
                 "same command again to finish it"
             )
+        if command == "use rate":
+            check_format(source)
         source = source / DOCUMENTS
     files = [
         path

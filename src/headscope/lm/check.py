@@ -1,4 +1,4 @@
-"""The architecture matrix: gates and peaks checked against slow references, family by family.
+"""Gates and peaks of a small model compared with slow references.
 
 Each check compares what headscope does with something that shares none of its code: a gate with the
 same model whose slice of W_O was set to zero, and peaks with the full attention matrices of the
@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.errors import InputError
 from headscope.heads import Gate, Head
-from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.attention.peaks import PeakRequest, PeakStep
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.batching import Batch, collate
@@ -42,15 +40,13 @@ _ROW_TOLERANCE = 1e-4
 _ROUGH_ROW_TOLERANCE = 0.25
 #: How many times the noise of plain passes a difference may be.
 _SLACK = 4
-#: Gradients are sums over all tokens, in another order.
-_GRADIENT_TOLERANCE = 1e-4
 #: How far a model's logits with a cache may be from those without, in standard deviations, before
 #: the text it generates is another one than one pass over it would be.
 _CACHE_TOLERANCE = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
-class ArchitectureReport:
+class CheckReport:
     """What the checks of one model found.
 
     Attributes:
@@ -69,8 +65,6 @@ class ArchitectureReport:
             quantisers may choose what they round by looking at the whole batch.
         noise: largest difference in logits between plain passes. Differences may be four times as
             large.
-        gradient_difference: largest difference between the gradient of a gate of ones and what
-            follows from the gradient of W_O, as a share of the largest; None: not compared.
     """
 
     name: str
@@ -84,10 +78,9 @@ class ArchitectureReport:
     dynamic: tuple[int, int] | None
     static: tuple[int, int] | None
     same_outputs: bool
-    note: str = ""
+    note: str
     row_tolerance: float = _ROW_TOLERANCE
     noise: float = 0.0
-    gradient_difference: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -100,23 +93,19 @@ class ArchitectureReport:
             and self.wrong + sum(wrong for _, wrong in generated) == 0
             and min(self.peaks, *(compared for compared, _ in generated)) > 0
             and self.same_outputs
-            and (self.gradient_difference or 0.0) <= _GRADIENT_TOLERANCE
         )
 
 
 def check_model(
-    lm: LanguageModel,
-    note: str = "",
-    progress: Callable[[int, int], None] | None = None,
-    gradient: bool = False,
-) -> ArchitectureReport:
+    lm: LanguageModel, progress: Callable[[int, int], None] | None = None
+) -> CheckReport:
     """Check gates and peaks of a small model; takes a few forward passes for each head.
 
     The model should compute in float32: in bfloat16 kernels round differently, and then peaks
     differ between kernels whoever takes them. ``progress`` is called with (heads done, heads in
-    all). With ``gradient`` the gradient of gates is compared too, by two backward passes.
+    all).
     """
-    rows, batch, generator = _batch(lm)
+    rows, batch, generator = sample_batch(lm)
     chosen = (torch.rand(batch.input_ids.shape, generator=generator) < 0.5) & (
         batch.attention_mask > 0
     )
@@ -133,38 +122,28 @@ def check_model(
         dynamic, same_dynamic = _generate(lm, eager, batch, None)
         static, same_static = _generate(lm, eager, batch, "static")
         with changeable_weights(lm.sites) as weights:
-            gate_difference = _gate_difference(lm, batch, weights, progress)
-            row_gate_difference = _row_gate_difference(lm, batch, weights)
-        return ArchitectureReport(
+            largest = gate_difference(lm, batch, weights, progress)
+            largest_by_row = row_gate_difference(lm, batch, weights)
+        return CheckReport(
             name=str(lm.model.config.model_type),
             kernel=kernel_name(lm.model),
             heads=lm.geometry.counts,
             way=capture_way(lm),
-            gate_difference=gate_difference,
-            row_gate_difference=row_gate_difference,
+            gate_difference=largest,
+            row_gate_difference=largest_by_row,
             peaks=padded[0] + unpadded[0],
             wrong=padded[1] + unpadded[1],
             dynamic=dynamic,
             static=static,
             same_outputs=padded[2] and unpadded[2] and same_dynamic and same_static,
-            note="; ".join(filter(None, (note, _of_caches(dynamic, static)))),
+            note=_of_caches(dynamic, static),
             row_tolerance=_row_tolerance(lm, batch),
             noise=noise,
-            gradient_difference=_gradient_difference(lm, batch) if gradient else None,
         )
 
 
-def check_gates(lm: LanguageModel) -> bool:
-    """Whether gates, of the whole batch and of its rows, and their gradient are exact."""
-    _, batch, _ = _batch(lm)
-    with evaluating(lm.model), torch.no_grad():
-        with changeable_weights(lm.sites) as weights:
-            exact = _gate_difference(lm, batch, weights) == 0.0
-            near = _row_gate_difference(lm, batch, weights) <= _row_tolerance(lm, batch)
-        return exact and near and _gradient_difference(lm, batch) <= _GRADIENT_TOLERANCE
-
-
-def _batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
+def sample_batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
+    """Random rows of unlike lengths, the same as a padded batch, and their generator."""
     # Some embed more tokens than they give logits for.
     vocabulary = int(text_config(lm.model).vocab_size)
     generator = torch.Generator().manual_seed(0)
@@ -175,78 +154,6 @@ def _batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Generator]:
 def _of_caches(*counts: tuple[int, int] | None) -> str:
     own = [kind for kind, count in zip(("dynamic", "static"), counts, strict=True) if count is None]
     return f"the model's own logits change with a {' or '.join(own)} cache" if own else ""
-
-
-def matrix(names: Sequence[str] = ARCHITECTURES) -> list[ArchitectureReport]:
-    """Check a tiny random model of each architecture, each under its own default kernel."""
-    reports = []
-    for name in names:
-        lm = LanguageModel.wrap(build(name), name=name, check=False)
-        note = ""
-        try:
-            capture_way(lm)
-        except InputError:
-            lm = LanguageModel.wrap(build(name, attn_implementation="eager"), name=name)
-            note = 'peaks need attn_implementation="eager"'
-        report = check_model(lm, note, gradient=True)
-        reports.append(dataclasses.replace(report, name=name))
-    return reports
-
-
-_INTRODUCTION = """\
-# Architectures
-
-Small models with random weights, built from their configurations, with grouped heads and padding \
-on the left. *Gate vs W_O*: the largest difference in logits between removing a head by its gate \
-and setting its slice of the output projection to zero, over all heads; *row gates*: with a gate \
-of its own for each row of a batch (where experts take the tokens of all rows together, rounding \
-differs). *Wrong peaks*: keys that are not the one with the largest weight in the full attention \
-matrices of the same model under eager attention, in fp32; then the same while text is generated \
-with a dynamic and a static cache. *Gradient vs W_O*: the largest difference between gradients of \
-gates and those that follow from the gradient of W_O, as a share of the largest. *Peaks from*: the \
-attention function, or the weights that the attention module returns. \
-`headscope architectures --registered --out FILE` writes this page, and `headscope check MODEL` \
-does the same for one model.
-"""
-
-
-def as_markdown(reports: Sequence[ArchitectureReport]) -> str:
-    """The reports as a table, one architecture a line."""
-    header = [
-        "architecture",
-        "heads by layer",
-        "kernel",
-        "peaks from",
-        "gate vs W_O",
-        "row gates vs W_O",
-        "gradient vs W_O",
-        "wrong peaks",
-        "dynamic cache",
-        "static cache",
-        "",
-    ]
-    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    for r in reports:
-        verdict = "passes" if r.passed else "**fails**"
-        cells = [
-            r.name,
-            ", ".join(str(count) for count in r.heads),
-            r.kernel,
-            r.way,
-            f"{r.gate_difference:.1g}",
-            f"{r.row_gate_difference:.1g}",
-            "–" if r.gradient_difference is None else f"{r.gradient_difference:.1g}",
-            f"{r.wrong} of {r.peaks}",
-            *(f"{count[1]} of {count[0]}" if count else "–" for count in (r.dynamic, r.static)),
-            f"{verdict}; {r.note}" if r.note else verdict,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def as_page(reports: Sequence[ArchitectureReport]) -> str:
-    """The table as a page that says what was checked."""
-    return f"{_INTRODUCTION}\n{as_markdown(reports)}"
 
 
 def _eager_copy(lm: LanguageModel) -> Any:
@@ -334,12 +241,16 @@ def _generate(
     return _compare(lm, peaks.steps, _weights(lm, eager, whole)), same
 
 
-def _gate_difference(
+def gate_difference(
     lm: LanguageModel,
     batch: Batch,
     weights: dict[int, torch.Tensor],
     progress: Callable[[int, int], None] | None = None,
 ) -> float:
+    """The largest difference in logits between a gate of 0 and a zeroed slice of W_O, over heads.
+
+    ``weights`` are W_O by layer as `changeable_weights` gives them.
+    """
     inputs = forward_inputs(lm.model, batch)
     seen = batch.attention_mask.bool()
     largest = 0.0
@@ -374,9 +285,8 @@ def _zeroed(
             target.copy_(before)
 
 
-def _row_gate_difference(
-    lm: LanguageModel, batch: Batch, weights: dict[int, torch.Tensor]
-) -> float:
+def row_gate_difference(lm: LanguageModel, batch: Batch, weights: dict[int, torch.Tensor]) -> float:
+    """As `gate_difference`, with half of the heads removed in each row, others in every row."""
     inputs = forward_inputs(lm.model, batch)
     heads = list(lm.geometry.heads())
     rows = batch.input_ids.shape[0]
@@ -398,44 +308,6 @@ def _row_gate_difference(
         seen = batch.attention_mask[row].bool()
         largest = max(largest, float((gated[row] - folded[row])[seen].abs().max()))
     return largest
-
-
-def _gradient_difference(lm: LanguageModel, batch: Batch) -> float:
-    """Gradients of all gates at 1 beside Σ W_h · ∂/∂W_h, W_h the slice of W_O that reads head h.
-
-    They are equal because a gate multiplies what W_h reads. Of the log probability of the batch's
-    own tokens, which no head leaves as it is.
-    """
-    from transformers.pytorch_utils import Conv1D
-
-    inputs = forward_inputs(lm.model, batch)
-    seen = batch.attention_mask[:, 1:].to(lm.device)
-
-    def likelihood() -> torch.Tensor:
-        logits = lm.model(**inputs).logits[:, :-1].float().log_softmax(dim=-1)
-        own: torch.Tensor = logits.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0]
-        return (own * seen).sum()
-
-    gate = torch.ones(lm.geometry.shape, requires_grad=True)
-    projections: list[Any] = [site.projection for site in lm.sites]
-    weights = [projection.weight for projection in projections]
-    needed = [weight.requires_grad for weight in weights]
-    with torch.enable_grad():
-        with lm.gated(gate):
-            (by_gate,) = torch.autograd.grad(likelihood(), gate)
-        try:
-            for weight in weights:
-                weight.requires_grad_(True)
-            gradients = torch.autograd.grad(likelihood(), weights)
-        finally:
-            for weight, before in zip(weights, needed, strict=True):
-                weight.requires_grad_(before)
-    expected = torch.zeros_like(by_gate)
-    for site, projection, gradient in zip(lm.sites, projections, gradients, strict=True):
-        product = projection.weight.detach() * gradient
-        channels = product.sum(dim=1 if isinstance(projection, Conv1D) else 0)
-        expected[site.layer, : site.heads] = channels.view(site.heads, -1).sum(dim=1)
-    return float((by_gate - expected).abs().max() / expected.abs().max())
 
 
 def _row_tolerance(lm: LanguageModel, batch: Batch) -> float:

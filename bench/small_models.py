@@ -1,39 +1,122 @@
-"""Every causal language model that the installed transformers registers, tried as a small one.
+"""Small models of many architectures, built from configurations alone.
 
-A configuration is made small field by field, by the names that configurations use, so that nothing
-has to be known about the architecture. Each one is tried in a process of its own: one that crashes
-or never ends says so in its line.
+They are randomly initialised, so they need no network and say nothing; but they are *hard*: grouped
+keys and values where the family has them, a head dimension that is not ``hidden / heads`` where the
+family allows it, sliding windows of six tokens, soft caps that bite, sinks and biases that are not
+zero, norms whose weights differ by channel, and attention that is far from uniform.  What holds for
+single heads on all of them can be expected to hold on their large relatives.
+
+`build` makes those of the families in ``small_models.toml``. `build_registered` makes one of any
+causal language model that the installed transformers registers: its configuration is made small
+field by field, by the names that configurations use, so that nothing has to be known of it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-import multiprocessing
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
-from typing import Any, Literal, get_args
+import difflib
+import functools
+import operator
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.architectures import VOCABULARY, WINDOW, finished
-from headscope.lm.matrix import check_gates, check_model
-from headscope.lm.model import LanguageModel
 
-#: Seconds for building and checking one architecture.
-_SECONDS = 180.0
-#: Models with more parameters are not small; most have about a hundred thousand.
+#: Vocabulary of every tiny model; ids 0, 1 and 2 are padding, begin and end of text.
+VOCABULARY = 96
+#: Length of every sliding window, in tokens.
+WINDOW = 6
+#: Registered models with more parameters are not small; most have about a hundred thousand.
 _MOST = 50_000_000
 
-#: What every child needs, beyond what this module imports.
-_PRELOADED = [
-    "headscope.lm.registered",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.llama.modeling_llama",
-    "transformers.generation.utils",
-]
+_TABLES = tomllib.loads((Path(__file__).parent / "small_models.toml").read_text(encoding="utf-8"))
+_RECIPES: dict[str, dict[str, Any]] = _TABLES["architectures"]
+
+#: The architectures that headscope is checked against, by the ``model_type`` of their family.
+ARCHITECTURES: tuple[str, ...] = tuple(_RECIPES)
+
+
+def build(
+    name: str,
+    seed: int = 0,
+    attn_implementation: str | None = None,
+    layers: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Any:
+    """Build one tiny causal language model in evaluation mode, on the CPU and in float32.
+
+    ``name`` is one of :data:`ARCHITECTURES`.  The weights follow from ``seed`` alone: the global
+    random state is left as it was, and ``attn_implementation`` does not change them, so two models
+    of one name and seed are the same function under two attention kernels.  ``layers`` sets the
+    number of decoder layers (two to four by default) and ``overrides`` sets further fields of the
+    configuration.  Raises :class:`~headscope.errors.InputError` for an unknown name.
+    """
+    import transformers
+
+    recipe = _RECIPES.get(name)
+    if recipe is None:
+        close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(
+            f"unknown architecture {name!r}: {hint}known are {', '.join(ARCHITECTURES)}"
+        )
+    count = recipe.get("layers", 2) if layers is None else layers
+    groups = [_TABLES["groups"][name] for name in recipe.get("with", ())]
+    fields: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "use_cache": True,
+        **functools.reduce(operator.or_, groups, {}),
+        **recipe.get("set", {}),
+        recipe.get("depth", "num_hidden_layers"): count,
+    }
+    if cycle := recipe.get("cycle"):
+        fields["layer_types"] = [cycle[at % len(cycle)] for at in range(count)]
+    fields.update(overrides or {})
+    stem = recipe["stem"]
+    config = getattr(transformers, recipe.get("config", f"{stem}Config"))(**fields)
+    model_class = getattr(transformers, recipe.get("model", f"{stem}ForCausalLM"))
+    return finished(model_class, config, attn_implementation, seed)
+
+
+def finished(model_class: Any, config: Any, attn_implementation: str | None, seed: int) -> Any:
+    """A model of ``model_class`` in evaluation mode, on the CPU and in float32, with weights that
+    follow from ``seed`` alone; see `build`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = model_class._from_config(config, attn_implementation=attn_implementation)
+    model = model.to(dtype=torch.float32).eval()
+    _spread_weights(model, seed)
+    return model
+
+
+def _spread_weights(model: nn.Module, seed: int) -> None:
+    """Draw weights that make a fault visible.
+
+    Matrices get a standard deviation of 1.5 over the root of their input width: query-key products
+    then spread by about two, so attention is far from uniform without being a single spike.
+    Vectors (norms, biases, sinks, decay rates) keep their initial value and move by 0.3, so that
+    norms around 0 (Gemma) and around 1 both stay norms.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in model.modules():
+            for weight in module.parameters(recurse=False):
+                noise = torch.randn(weight.shape, generator=generator)
+                if isinstance(module, nn.Embedding):
+                    weight.copy_(noise)
+                elif weight.dim() < 2:
+                    weight.add_(0.3 * noise)
+                else:
+                    width = weight.shape[-1] if isinstance(module, nn.Linear) else weight.shape[-2]
+                    weight.copy_(noise * (1.5 / max(width, 1) ** 0.5))
+
 
 _LAYERS = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "depth"),
@@ -100,33 +183,6 @@ _SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "zamba2": {"attention_head_dim": 32, "attention_hidden_size": 128},
     "zaya": {"num_experts_per_tok": 1},
 }
-
-
-Measure = Callable[[LanguageModel], Any]
-Outcome = Literal["passes", "gates", "fails", "refused", "not built"]
-_OUTCOMES: tuple[str, ...] = get_args(Outcome)
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """What became of one registered architecture.
-
-    Attributes:
-        name: its ``model_type``.
-        outcome: ``passes``: gates, peaks, generation and gradient are right; ``gates``: gates are
-            right, and peaks are refused; ``refused``: it is not loaded; ``fails``: it is loaded and
-            something is not right; ``not built``: no small model of it could be made, or not in
-            time.
-        heads: query heads of each layer, where they were found.
-        reason: why it does not pass, or what to know if it does.
-        measured: what was asked for beside the checks, of a model that is loaded.
-    """
-
-    name: str
-    outcome: Outcome
-    heads: tuple[int, ...] = ()
-    reason: str = ""
-    measured: Any = None
 
 
 def registered() -> tuple[str, ...]:
@@ -214,110 +270,3 @@ def _shrunk(config: Any) -> dict[str, Any]:
     if "vocab_size" in small:
         small.update(pad_token_id=0, bos_token_id=1, eos_token_id=2)
     return small
-
-
-def try_one(name: str, measure: Measure | None = None) -> Trial:
-    """Build and check one registered architecture; `measure` looks at its model, too."""
-    try:
-        model = build_registered(name)
-    except Exception as error:  # whatever a stranger's code raises is the answer
-        return Trial(name, "not built", reason=f"{type(error).__name__}: {_short(error)}")
-    try:
-        lm = LanguageModel.wrap(model, name=name)
-    except InputError as error:
-        return Trial(name, "refused", reason=_short(error))
-    trial = _checked(name, lm)
-    return trial if measure is None else dataclasses.replace(trial, measured=measure(lm))
-
-
-def _checked(name: str, lm: LanguageModel) -> Trial:
-    heads = lm.geometry.counts
-    try:
-        try:
-            report = check_model(lm, gradient=True)
-        except InputError:  # Falcon, for one, shows its weights under eager attention alone
-            lm = LanguageModel.wrap(build_registered(name, "eager"), name=name)
-            try:
-                report = check_model(lm, 'peaks need attn_implementation="eager"', gradient=True)
-            except InputError as error:
-                exact = check_gates(lm)
-                return Trial(name, "gates" if exact else "fails", heads, _short(error))
-    except Exception as error:
-        return Trial(name, "fails", heads, f"{type(error).__name__}: {_short(error)}")
-    return Trial(name, "passes" if report.passed else "fails", heads, report.note)
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split()).split("; ")[0].rstrip(".")
-    return textwrap.shorten(text, 240, placeholder=" …")
-
-
-def try_all(
-    names: Sequence[str], measure: Measure | None = None, preload: Sequence[str] = ()
-) -> Iterator[Trial]:
-    """Try architectures one by one, each in a process of its own.
-
-    `measure` is a function of a module; `preload` names modules that it needs.
-    """
-    ways = multiprocessing.get_all_start_methods()
-    # A server that has imported everything and computed nothing: its children start at once.
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in ways else "spawn")
-    if "forkserver" in ways:
-        context.set_forkserver_preload([*_PRELOADED, *preload])
-    for name in names:
-        here, there = context.Pipe(duplex=False)
-        child = context.Process(target=_child, args=(name, there, measure), daemon=True)
-        child.start()
-        there.close()
-        try:
-            if here.poll(_SECONDS):
-                yield here.recv()
-            else:
-                yield Trial(name, "not built", reason=f"not done within {_SECONDS:.0f} seconds")
-        except EOFError:
-            child.join()
-            yield Trial(name, "not built", reason=f"its process ended with {child.exitcode}")
-        finally:
-            child.kill()
-            child.join()
-
-
-def trials_markdown(trials: Sequence[Trial], version: str) -> str:
-    """How many of transformers ``version``'s architectures pass, and why the others do not."""
-    passing = [trial for trial in trials if trial.outcome == "passes"]
-    rest = [trial for trial in trials if trial not in passing or trial.reason]
-    names = ", ".join(trial.name for trial in passing)
-    lines = [
-        "## Every registered architecture",
-        "",
-        f"transformers {version} registers {len(trials)} architectures of causal language models. "
-        "Of each a small model with random weights was made from its configuration, with grouped "
-        "heads where that is allowed, and checked as above in a process of its own; gradients of "
-        "gates were compared with those of W_O. Encoders that can be decoders were built as such. "
-        "Models that are not loaded are refused before any number is computed; *gates* means that "
-        "heads can be removed and weighed, and that asking for peaks is refused. "
-        "`headscope architectures --registered` does this for the installed version.",
-        "",
-        f"**{len(passing)} pass**: {names}.",
-        "",
-        "| architecture | outcome | why, or what to know |",
-        "|---|---|---|",
-    ]
-    for trial in sorted(rest, key=lambda trial: (_OUTCOMES.index(trial.outcome), trial.name)):
-        reason = trial.reason.replace("|", "\\|")
-        lines.append(f"| {trial.name} | {trial.outcome} | {reason} |")
-    return "\n".join(lines) + "\n"
-
-
-def _child(name: str, there: Connection, measure: Measure | None) -> None:
-    import os
-    import warnings
-
-    import transformers
-
-    warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity(logging.ERROR)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    torch.set_num_threads(1)
-    there.send(try_one(name, measure))
-    there.close()
