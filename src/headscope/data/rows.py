@@ -1,8 +1,7 @@
 """Rows of files and datasets of any format: declared fields, read from their cells.
 
 A field names its column and says how a cell becomes a value, and what there is where the file has
-no such column. The formats are those of `tables`, datasets those of `hub`, and plain text with one
-row a line.
+no such column. Files have the formats of `formats`, or are plain text with one row a line.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from headscope.data.files import (
     unique_keys,
     whole_text,
 )
+from headscope.data.formats import named_format
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
@@ -375,7 +376,7 @@ def read_task(
     """Read the examples of a task.
 
     A JSON list (as in the function-vector datasets) holds one object an example; an output that
-    is a list of one is that one. JSON Lines, TSV and Parquet files have a column for each side.
+    is a list of one is that one. Files of records have a column for each side.
 
     Args:
         path: the file.
@@ -431,7 +432,7 @@ def read_task(
 
 def _is_list(path: Path) -> bool:
     """Whether a file is a JSON list: by its first sign, unless its name says one record a line."""
-    if path.suffix.lower() in {".jsonl", ".ndjson", ".tsv", ".tab", ".parquet", ".pq"}:
+    if named_format(path) is not None and plain_name(path).suffix.lower() != ".json":
         return False
     with open_bytes(path) as handle:
         start = handle.read(4096)
