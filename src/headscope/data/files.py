@@ -153,11 +153,14 @@ def whole_text(handle: BinaryIO, path: Path) -> bytes:
 
 
 def decoded_lines(
-    handle: BinaryIO, path: Path, hasher: hashlib._Hash | None = None
+    handle: BinaryIO,
+    path: str | Path,
+    hasher: hashlib._Hash | None = None,
+    errors: str = "strict",
 ) -> Iterator[tuple[int, str]]:
     """Numbered lines of UTF-8 text, split at line feeds alone, with their ends.
 
-    Of the file the byte order mark is left out.
+    Of the file the byte order mark is left out; `errors` as of `bytes.decode`.
     """
     for number, raw in enumerate(raw_lines(handle), 1):
         if isinstance(raw, Unread):
@@ -165,7 +168,7 @@ def decoded_lines(
         if hasher is not None:
             hasher.update(raw)
         try:
-            line = raw.decode("utf-8")
+            line = raw.decode("utf-8", errors)
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{path}, line {number}: byte {error.start + 1} of the line is not valid UTF-8; "

@@ -22,6 +22,7 @@ from typing import Any
 from headscope.data.files import (
     check_limit,
     decoded,
+    drain,
     json_digest,
     load_json,
     not_json,
@@ -95,19 +96,18 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     """
     path = Path(path)
     check_limit(limit)
-    form = format_of(path)
-    if form is None or form.is_json:
-        with open_bytes(path) as handle:
-            data = whole_text(handle, path)
-        if not data.strip():
-            raise InputError(f"{path} is empty; give a file with at least one question")
-        hasher = hashlib.sha256(data)
-        questions, unanswerable = _first(_questions(path, data), limit)
-    else:
-        hasher = hashlib.sha256()
-        with open_table(path, None, hasher=hasher) as (rows, unit):
-            read = (_record(path, f"{unit} {number}", row, number) for number, row in rows)
-            questions, unanswerable = _first(read, limit)
+    hasher = hashlib.sha256()
+    with open_bytes(path) as handle:
+        drain(handle, hasher)
+    questions: list[Question] = []
+    unanswerable = 0
+    for question in _questions(path):
+        if question is None:
+            unanswerable += 1
+            continue
+        questions.append(question)
+        if len(questions) == limit:
+            break
     if not questions:
         raise InputError(
             f"{path} holds no question with an answer; give a SQuAD file, or records with context, "
@@ -116,22 +116,18 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     return QuestionFile(tuple(questions), unanswerable, str(path), hasher.hexdigest())
 
 
-def _first(read: Iterator[Question | None], limit: int | None) -> tuple[list[Question], int]:
-    """The first so many questions, and how many without an answer stand before the last."""
-    questions: list[Question] = []
-    unanswerable = 0
-    for question in read:
-        if question is None:
-            unanswerable += 1
-            continue
-        questions.append(question)
-        if len(questions) == limit:
-            break
-    return questions, unanswerable
-
-
-def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
+def _questions(path: Path) -> Iterator[Question | None]:
     """Every question of a file, None for one without an answer."""
+    form = format_of(path)
+    if form is not None and not form.is_json:
+        with open_table(path, None) as (rows, unit):
+            for number, row in rows:
+                yield _record(path, f"{unit} {number}", row, number)
+        return
+    with open_bytes(path) as handle:
+        data = whole_text(handle, path)
+    if not data.strip():
+        raise InputError(f"{path} is empty; give a file with at least one question")
     whole = _whole(path, data)
     if isinstance(whole, dict) and "data" in whole:
         yield from _squad(path, whole)

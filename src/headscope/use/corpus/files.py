@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 from headscope.data.files import (
     COMPRESSED,
     Unread,
+    decoded_lines,
     decompressed,
     files_below,
     raw_lines,
@@ -311,23 +312,15 @@ def record_lines(file: CorpusFile, handle: BinaryIO) -> Iterator[tuple[int, byte
     if file.format.cells is None:
         yield from numbered_lines(handle)
         return
-    filled = (row for row in file.format.cells(_decoded(handle, file.path), file.path) if row[1])
+    # A row with bytes that are not UTF-8 keeps them, and cannot be rated.
+    lines = decoded_lines(handle, file.path, errors="surrogateescape")
+    filled = (record for record in file.format.cells(lines, file.path) if record[1])
     for number, row in text_rows(filled, file.path, None, headless=file.headless):
         if isinstance(row, dict):
             line = json.dumps(row, ensure_ascii=False)
             yield number, line.encode("utf-8", "surrogateescape")
         else:
             yield number, row
-
-
-def _decoded(handle: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
-    """Lines with their ends; bytes that are not UTF-8 come as halves of surrogate pairs."""
-    for number, line in enumerate(raw_lines(handle), 1):
-        if isinstance(line, Unread):
-            raise InputError(f"{path}, line {number} {line.why}; leave it out")
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        yield number, line.decode("utf-8", "surrogateescape")
 
 
 def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
