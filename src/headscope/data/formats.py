@@ -6,6 +6,7 @@ are opened by pyarrow. Readers ask `format_of` for a file's entry and never for 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from headscope.data.files import (
     COMPRESSED,
+    LONGEST_LINE,
     open_bytes,
     plain_name,
     without_end,
@@ -26,7 +28,7 @@ ROWS = 1024
 Lines = Iterator[tuple[int, str]]
 Cells = Iterator[tuple[int, list[str]]]
 # Endings of files that hold no records, and of others that are no part of a dataset's name either.
-_NO_RECORDS = (".csv", ".html", ".xlsx", ".xml", ".zip")
+_NO_RECORDS = (".html", ".xlsx", ".xml", ".zip")
 _OTHER = (".txt", ".dev", ".devtest", *_NO_RECORDS, *COMPRESSED)
 
 
@@ -103,11 +105,30 @@ def _tabbed(lines: Lines, path: str | Path) -> Cells:
         yield number, text.split("\t") if text.strip(" \r") else []
 
 
+def _quoted(lines: Lines, path: str | Path) -> Cells:
+    """Cells between commas; quoted ones may hold commas, line ends and doubled quotes."""
+    csv.field_size_limit(LONGEST_LINE)
+    records = csv.reader((line for _, line in lines), strict=True)
+    while True:
+        begin = records.line_num + 1
+        try:
+            cells = next(records, None)
+        except csv.Error as error:
+            raise InputError(
+                f"{path}, line {begin} begins no record of CSV ({error}); put cells with commas, "
+                "quotes or line ends in double quotes, and double the quotes in them"
+            ) from None
+        if cells is None:
+            return
+        yield begin, cells
+
+
 #: A file whose name does not say its format has the first one that it begins like.
 FORMATS = (
     Format("JSON Lines", (".jsonl", ".ndjson", ".json"), _objects),
     Format("Parquet", (".parquet", ".pq"), lambda start: start.startswith(b"PAR1"), table=_parquet),
     Format("TSV", (".tsv", ".tab"), lambda start: b"\t" in start.partition(b"\n")[0], _tabbed),
+    Format("CSV", (".csv",), cells=_quoted),
 )
 
 
