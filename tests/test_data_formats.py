@@ -58,9 +58,18 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     return buffer.getvalue()
 
 
+def _arrow(rows: Sequence[Row], stream: bool = False) -> bytes:
+    pa, ipc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.ipc")
+    table, buffer = pa.Table.from_pylist(list(rows)), io.BytesIO()
+    with (ipc.new_stream if stream else ipc.new_file)(buffer, table.schema) as file:
+        file.write_table(table, max_chunksize=2)
+    return buffer.getvalue()
+
+
 WRITERS: dict[str, Callable[[Sequence[Row]], bytes]] = {
     "JSON Lines": _lines,
     "Parquet": _parquet,
+    "Arrow": _arrow,
     "TSV": _tabs,
     "CSV": _commas,
 }
@@ -233,6 +242,28 @@ def test_what_is_not_read_is_told_what_is(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         find_files([str(tmp_path / "a.xlsx")])
     assert formats_read() in str(error.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_arrow_streams_are_read_as_files_are(reader: str, tmp_path: Path) -> None:
+    """As `datasets` keeps its tables, one table a file."""
+    rows, read = READERS[reader]
+    path = tmp_path / "data-00000-of-00001.arrow"
+    path.write_bytes(_arrow(rows, stream=True))
+    assert read(path) == rows
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(InputError, match=r"a-00000-of-00001\.arrow .*; fetch or write it again"):
+        read(path)
+
+
+def test_only_wanted_pieces_of_an_arrow_file_are_rated(tmp_path: Path) -> None:
+    rows = [{"text": f"{n}"} for n in range(3000)]
+    for stream in (False, True):
+        path = tmp_path / "a.feather"
+        path.write_bytes(_arrow(rows, stream))
+        (file,) = survey(find_files([str(path)]), Columns(), limit=2999)
+        records = list(read_records(file, lambda place: place in (1, 1500, 2999)))
+        assert [(one.line, one.field("text")) for one in records] == [(2, "1"), (1501, "1500")]
 
 
 CELLS = [["id", "text"], ["1", 'a "b", c'], ["2", "two\nlines"], ["3", "\r\n"], ["4", "x\ty"]]

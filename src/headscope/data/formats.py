@@ -10,6 +10,7 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from headscope.errors import InputError, first_line, need
 
 #: Rows of a table that are read together.
 ROWS = 1024
+_ARROW = b"ARROW1"
+_STREAMS = (_ARROW, b"\xff\xff\xff\xff")
 # Lines with their numbers from 1 and their ends; the cells of records, by the line each begins on.
 Lines = Iterator[tuple[int, str]]
 Cells = Iterator[tuple[int, list[str]]]
@@ -98,6 +101,28 @@ def _parquet(handle: Any, path: str | Path) -> Table:
     )
 
 
+def _arrow(handle: Any, path: str | Path) -> Table:
+    """Arrow's own files (Feather), and streams, as `datasets` keeps them."""
+    ipc = need("pyarrow.ipc", f"reading {path}", "data")
+    whole = handle.read(len(_ARROW)) == _ARROW
+    handle.seek(0)
+    file = ipc.open_file(handle) if whole else ipc.open_stream(handle)
+
+    def batches(piece: int) -> Iterator[Any]:
+        if whole:
+            return iter([file.get_batch(piece)])
+        handle.seek(0)
+        return iter(ipc.open_stream(handle))
+
+    def read(piece: int, columns: Sequence[str] | None) -> Iterator[Any]:
+        for batch in batches(piece):
+            some = batch if columns is None else batch.select(columns)
+            yield from (some.slice(start, ROWS) for start in range(0, some.num_rows, ROWS))
+
+    size = cache(lambda piece: sum(batch.num_rows for batch in batches(piece)))
+    return Table(file.schema, file.num_record_batches if whole else 1, size, read)
+
+
 def _tabbed(lines: Lines, path: str | Path) -> Cells:
     """Cells between tabs, without quoting or escaping."""
     for number, line in lines:
@@ -127,6 +152,7 @@ def _quoted(lines: Lines, path: str | Path) -> Cells:
 FORMATS = (
     Format("JSON Lines", (".jsonl", ".ndjson", ".json"), _objects),
     Format("Parquet", (".parquet", ".pq"), lambda start: start.startswith(b"PAR1"), table=_parquet),
+    Format("Arrow", (".arrow", ".feather"), lambda start: start.startswith(_STREAMS), table=_arrow),
     Format("TSV", (".tsv", ".tab"), lambda start: b"\t" in start.partition(b"\n")[0], _tabbed),
     Format("CSV", (".csv",), cells=_quoted),
 )
