@@ -105,7 +105,7 @@ def test_names_are_safe_and_never_shared(tmp_path: Path) -> None:
         (["{folder}/none.jsonl"], "does not exist"),
         (["{folder}/none.jsonl.zst"], "does not exist"),
         (["{folder}/pipe.jsonl"], "is no ordinary file"),
-        (["{folder}/*.doc"], "holds no files of records; name JSON Lines"),
+        (["{folder}/*.doc"], "holds no files of records; name JSON"),
         (["{folder}/notes.txt"], "holds no records by its name"),
         (["{folder}/a.jsonl.gz", "{folder}/*.gz"], "named twice"),
         (["xx9={folder}/a.jsonl.gz"], "unknown language code"),

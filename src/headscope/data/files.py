@@ -189,7 +189,7 @@ def without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def filled(numbered: Iterable[tuple[int, T]], path: Path) -> Iterator[tuple[int, T]]:
+def filled(numbered: Iterable[tuple[int, T]], path: str | Path) -> Iterator[tuple[int, T]]:
     """Lines or records with something in them, those at the end of a file aside that are blank.
 
     ``InputError`` for a blank one between others, and for a file without any other.
@@ -207,12 +207,17 @@ def filled(numbered: Iterable[tuple[int, T]], path: Path) -> Iterator[tuple[int,
         raise InputError(f"{path} is empty; give a file with at least one record")
 
 
+def filled_lines(lines: Iterable[tuple[int, str]], path: str | Path) -> Iterator[tuple[int, str]]:
+    """Lines without their ends; none is blank (see `filled`)."""
+    texts = ((number, without_end(line)) for number, line in lines)
+    return filled(((number, text if text.strip(" \r") else "") for number, text in texts), path)
+
+
 def text_lines(
     handle: BinaryIO, path: Path, hasher: hashlib._Hash | None = None
 ) -> Iterator[tuple[int, str]]:
     """Numbered lines of UTF-8 text as `decoded_lines`, without their ends; none is blank."""
-    lines = ((number, without_end(line)) for number, line in decoded_lines(handle, path, hasher))
-    return filled(((number, line if line.strip(" \r") else "") for number, line in lines), path)
+    return filled_lines(decoded_lines(handle, path, hasher), path)
 
 
 def decoded(data: bytes, path: Path) -> str:

@@ -7,6 +7,8 @@ are opened by pyarrow. Readers ask `format_of` for a file's entry and never for 
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from typing import Any
 from headscope.data.files import (
     COMPRESSED,
     LONGEST_LINE,
+    filled_lines,
+    not_json,
     open_bytes,
     plain_name,
     without_end,
@@ -25,11 +29,12 @@ from headscope.errors import InputError, first_line, need
 
 #: Rows of a table that are read together.
 ROWS = 1024
-_ARROW = b"ARROW1"
-_STREAMS = (_ARROW, b"\xff\xff\xff\xff")
-# Lines with their numbers from 1 and their ends; the cells of records, by the line each begins on.
-Lines = Iterator[tuple[int, str]]
+# Texts by the line, from 1, that each begins on: of lines with their ends, and of JSON.
+Texts = Iterator[tuple[int, str]]
+# Cells of records, likewise.
 Cells = Iterator[tuple[int, list[str]]]
+_BOM = b"\xef\xbb\xbf"
+_NEVER = rb"(?!)"
 # Endings of files that hold no records, and of others that are no part of a dataset's name either.
 _NO_RECORDS = (".html", ".xlsx", ".xml", ".zip")
 _OTHER = (".txt", ".dev", ".devtest", *_NO_RECORDS, *COMPRESSED)
@@ -64,30 +69,55 @@ class Table:
 
 @dataclass(frozen=True)
 class Format:
-    """How a file holds records: as `cells`, as a `table`, else as one object of JSON a line.
+    """How a file holds records: as `objects` or `cells`, from its lines, or as a `table`.
 
     Attributes:
         name: what messages call it.
         endings: of file names, in small letters and without those of compression, the usual first.
-        begins: whether a file of another name has this format, by its first bytes.
+        begins: a pattern of the first bytes, for a file whose name does not say its format.
+        objects: the JSON of each record. InputError, naming the path.
         cells: the cells of a text table; a blank line has none. InputError, naming the path.
         table: opens a table; InputError, naming the path, if a package is missing.
     """
 
     name: str
     endings: tuple[str, ...]
-    begins: Callable[[bytes], bool] = lambda start: False
-    cells: Callable[[Lines, str | Path], Cells] | None = None
+    begins: bytes = _NEVER
+    objects: Callable[[Texts, str | Path], Texts] | None = None
+    cells: Callable[[Texts, str | Path], Cells] | None = None
     table: Callable[[Any, str | Path], Table] | None = None
 
-    @property
-    def is_json(self) -> bool:
-        """Whether each line is an object of JSON."""
-        return self.cells is None and self.table is None
 
+def _items(lines: Texts, path: str | Path) -> Texts:
+    """The items of a list, which is held in memory."""
+    text = "".join(line for _, line in lines)
+    decoder = json.JSONDecoder()
 
-def _objects(start: bytes) -> bool:
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))
+    def skip(position: int) -> int:
+        return next((i for i in range(position, len(text)) if text[i] not in " \t\r\n"), len(text))
+
+    at, line, counted = skip(text.index("[") + 1), 1, 0
+    while at < len(text) and text[at] != "]":
+        line += text.count("\n", counted, at)
+        counted = at
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, json.JSONDecodeError):
+                line += text.count("\n", counted, error.pos)
+            raise not_json(f"{path}, line {line}", error, "correct it there") from None
+        yield line, text[at:end]
+        at = skip(end)
+        if text[at : at + 1] == ",":
+            at = skip(at + 1)
+        elif text[at : at + 1] != "]":
+            break
+    if text[at : at + 1] != "]" or text[at + 1 :].strip():
+        line = text.count("\n", 0, at) + 1
+        raise InputError(
+            f"{path}, line {line}: the JSON list is not closed properly; separate items by commas "
+            "and end the file with one ]"
+        )
 
 
 def _parquet(handle: Any, path: str | Path) -> Table:
@@ -104,7 +134,7 @@ def _parquet(handle: Any, path: str | Path) -> Table:
 def _arrow(handle: Any, path: str | Path) -> Table:
     """Arrow's own files (Feather), and streams, as `datasets` keeps them."""
     ipc = need("pyarrow.ipc", f"reading {path}", "data")
-    whole = handle.read(len(_ARROW)) == _ARROW
+    whole = handle.read(6) == b"ARROW1"
     handle.seek(0)
     file = ipc.open_file(handle) if whole else ipc.open_stream(handle)
 
@@ -123,14 +153,14 @@ def _arrow(handle: Any, path: str | Path) -> Table:
     return Table(file.schema, file.num_record_batches if whole else 1, size, read)
 
 
-def _tabbed(lines: Lines, path: str | Path) -> Cells:
+def _tabbed(lines: Texts, path: str | Path) -> Cells:
     """Cells between tabs, without quoting or escaping."""
     for number, line in lines:
         text = without_end(line)
         yield number, text.split("\t") if text.strip(" \r") else []
 
 
-def _quoted(lines: Lines, path: str | Path) -> Cells:
+def _quoted(lines: Texts, path: str | Path) -> Cells:
     """Cells between commas; quoted ones may hold commas, line ends and doubled quotes."""
     csv.field_size_limit(LONGEST_LINE)
     records = csv.reader((line for _, line in lines), strict=True)
@@ -148,12 +178,14 @@ def _quoted(lines: Lines, path: str | Path) -> Cells:
         yield begin, cells
 
 
-#: A file whose name does not say its format has the first one that it begins like.
+JSON_LINES = Format("JSON Lines", (".jsonl", ".ndjson", ".json"), rb"\s*[{[]", filled_lines)
+#: A file whose name does not say its format, or says two, has the first one that it begins like.
 FORMATS = (
-    Format("JSON Lines", (".jsonl", ".ndjson", ".json"), _objects),
-    Format("Parquet", (".parquet", ".pq"), lambda start: start.startswith(b"PAR1"), table=_parquet),
-    Format("Arrow", (".arrow", ".feather"), lambda start: start.startswith(_STREAMS), table=_arrow),
-    Format("TSV", (".tsv", ".tab"), lambda start: b"\t" in start.partition(b"\n")[0], _tabbed),
+    Format("JSON list", (".json",), rb"\s*\[\s*[{\]]", _items),
+    JSON_LINES,
+    Format("Parquet", (".parquet", ".pq"), rb"PAR1", table=_parquet),
+    Format("Arrow", (".arrow", ".feather"), rb"ARROW1|\xff{4}", table=_arrow),
+    Format("TSV", (".tsv", ".tab"), rb"[^\n]*\t", cells=_tabbed),
     Format("CSV", (".csv",), cells=_quoted),
 )
 
@@ -164,10 +196,10 @@ def formats_read() -> str:
     return f"{', '.join(first)} and {last}"
 
 
-def named_format(path: str | Path) -> Format | None:
-    """The format that a file's name says; None where it says none."""
+def named_formats(path: str | Path) -> list[Format]:
+    """The formats that a file's name allows; none where it says none."""
     ending = plain_name(Path(path)).suffix.lower()
-    return next((form for form in FORMATS if ending in form.endings), None)
+    return [form for form in FORMATS if ending in form.endings]
 
 
 def format_of(path: Path) -> Format | None:
@@ -175,20 +207,26 @@ def format_of(path: Path) -> Format | None:
 
     `InputError` for an empty file, and for one whose name says that it holds something else.
     """
-    form = named_format(path)
-    if form is not None:
-        return form
+    forms = named_formats(path)
     ending = plain_name(path).suffix.lower()
     if ending in _NO_RECORDS:
         raise InputError(
             f"{path}: records are read from {formats_read()} files, and documents from plain text "
             f"too, one a line (.txt), but not from {ending} files"
         )
+    if len(forms) == 1:
+        return forms[0]
     with open_bytes(path) as handle:
         start = handle.read(65536)
     if not start:
         raise InputError(f"{path} is empty; give a file with at least one record")
-    return next((form for form in FORMATS if form.begins(start)), None)
+    return begun(start, forms) or (forms[-1] if forms else None)
+
+
+def begun(start: bytes, forms: Sequence[Format] = ()) -> Format | None:
+    """Of some formats (of all) the first that a file has which begins with these bytes."""
+    start = start.removeprefix(_BOM)
+    return next((form for form in forms or FORMATS if re.match(form.begins, start)), None)
 
 
 def record_format(path: Path) -> Format:
@@ -204,7 +242,7 @@ def record_format(path: Path) -> Format:
 
 def is_file_name(path: Path) -> bool:
     """Whether a name ends like that of a data file, read here or not."""
-    return named_format(path) is not None or path.suffix.lower() in _OTHER
+    return bool(named_formats(path)) or path.suffix.lower() in _OTHER
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
 def _questions(path: Path) -> Iterator[Question | None]:
     """Every question of a file, None for one without an answer."""
     form = format_of(path)
-    if form is not None and not form.is_json:
+    if form is not None and form.objects is None:
         with open_table(path, None) as (rows, unit):
             for number, row in rows:
                 yield _record(path, f"{unit} {number}", row, number)

@@ -24,13 +24,12 @@ from headscope.data.files import (
     open_bytes,
     parse_json,
     parse_object,
-    text_lines,
 )
 from headscope.data.formats import (
     Cells,
     Table,
     is_file_name,
-    named_format,
+    named_formats,
     opened_table,
     record_format,
 )
@@ -175,11 +174,13 @@ def open_table(
     form = record_format(path)
     with open_bytes(path) as handle:
         if form.table is None:
-            if form.cells is None:
-                rows = _jsonl(text_lines(handle, path, hasher), path, required, optional)
-            else:
-                cells = filled(form.cells(decoded_lines(handle, path, hasher), path), path)
+            lines = decoded_lines(handle, path, hasher)
+            if form.cells is not None:
+                cells = filled(form.cells(lines, path), path)
                 rows = _whole(text_rows(cells, path, required, optional), path)
+            else:
+                assert form.objects is not None
+                rows = _json(form.objects(lines, path), path, required, optional)
             yield rows, "line"
             if hasher is not None:
                 drain(handle, hasher)
@@ -291,7 +292,7 @@ def _places(
     return places
 
 
-def _jsonl(
+def _json(
     numbered: Iterator[tuple[int, str]],
     path: Path,
     required: Sequence[str] | None,
@@ -394,7 +395,7 @@ def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
     if path.is_dir():
         written = ("dataset_dict.json", "dataset_info.json")
         if not any((path / name).exists() for name in written) and not any(
-            map(named_format, files_below(path))
+            map(named_formats, files_below(path))
         ):
             raise InputError(f"{path} holds no {otherwise}")
         return True

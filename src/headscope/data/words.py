@@ -24,7 +24,6 @@ from headscope.data.files import (
     json_digest,
     open_bytes,
     parse_object,
-    text_lines,
 )
 from headscope.data.formats import opened_table, record_format
 from headscope.data.languages import is_known
@@ -332,7 +331,9 @@ def _columns(path: Path) -> list[str]:
         if form.table is not None:
             with opened_table(form, handle, path) as table:
                 return list(map(str, table.schema.names))
+        lines = decoded_lines(handle, path)
         if form.cells is not None:
-            return next(form.cells(decoded_lines(handle, path), path), (1, []))[1]
-        _, first = next(text_lines(handle, path), (1, ""))
-    return list(parse_object(first, f"{path}, line 1"))
+            return next(form.cells(lines, path), (1, []))[1]
+        assert form.objects is not None
+        line, first = next(form.objects(lines, path), (1, "{}"))
+    return list(parse_object(first, f"{path}, line {line}"))

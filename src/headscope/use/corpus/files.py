@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -25,7 +25,16 @@ from headscope.data.files import (
     raw_lines,
     readable,
 )
-from headscope.data.formats import FORMATS, Format, Table, formats_read, named_format, opened_table
+from headscope.data.formats import (
+    FORMATS,
+    JSON_LINES,
+    Format,
+    Table,
+    begun,
+    formats_read,
+    named_formats,
+    opened_table,
+)
 from headscope.data.languages import language_name
 from headscope.data.tables import is_hub_name, text_rows
 from headscope.errors import InputError, need
@@ -148,9 +157,13 @@ def _places(place: str) -> list[tuple[str, str]]:
 
 def _kind(path: str) -> str | None:
     """The kind of a file by its name; None for hidden files and others that are not read."""
+    forms = _allowed(path)
+    return forms[-1].endings[0][1:] if forms else None
+
+
+def _allowed(path: str) -> list[Format]:
     name = path.rsplit("/", 1)[-1].partition("?")[0]
-    form = None if name.startswith(".") else named_format(name)
-    return None if form is None else form.endings[0][1:]
+    return [] if name.startswith(".") else named_formats(name)
 
 
 def _free_name(path: str, taken: Iterable[str]) -> str:
@@ -303,17 +316,32 @@ def open_plain(path: str, known: Sequence[str] = ()) -> Iterator[tuple[BinaryIO,
         yield opened, raw
 
 
+def settled(file: CorpusFile) -> CorpusFile:
+    """A file whose name allows several formats, with the kind that its first bytes say."""
+    forms = _allowed(file.path)
+    if file.format is None or len(forms) < 2:
+        return file
+    with open_plain(file.path) as (handle, _):
+        form = begun(handle.read(_BLOCK), forms)
+    return file if form is None else replace(file, kind=form.endings[0][1:])
+
+
 def record_lines(file: CorpusFile, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The records of a file of text as JSON, by the lines that they begin on.
 
     Rows of a text table are written as JSON; one of another length than the first is `Unread`.
     """
     assert file.format is not None
-    if file.format.cells is None:
+    if file.format is JSON_LINES:
         yield from numbered_lines(handle)
         return
     # A row with bytes that are not UTF-8 keeps them, and cannot be rated.
     lines = decoded_lines(handle, file.path, errors="surrogateescape")
+    if file.format.objects is not None:
+        for number, item in file.format.objects(lines, file.path):
+            yield number, item.replace("\n", " ").encode("utf-8", "surrogateescape")
+        return
+    assert file.format.cells is not None
     filled = (record for record in file.format.cells(lines, file.path) if record[1])
     for number, row in text_rows(filled, file.path, None, headless=file.headless):
         if isinstance(row, dict):

@@ -23,6 +23,7 @@ from headscope.use.corpus.files import (
     open_plain,
     open_raw,
     record_lines,
+    settled,
 )
 from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, RawRecord, parse_line
 
@@ -56,6 +57,7 @@ def survey(
     for number, file in enumerate(files):
         if progress:
             progress(number, len(files))
+        file = settled(file)
         form = file.format
         lines = form is not None and form.table is None
         if form is not None and form.cells is not None:

@@ -19,7 +19,7 @@ from headscope.data.files import (
     plain_name,
     raw_lines,
 )
-from headscope.data.formats import format_of, formats_read, named_format
+from headscope.data.formats import JSON_LINES, format_of, formats_read, named_formats
 from headscope.data.tables import ABSENT, cell_of, open_table
 from headscope.errors import InputError
 from headscope.runs import file_digest
@@ -136,7 +136,7 @@ def _files(source: Path) -> list[Path]:
         path
         for path in files_below(source)
         if not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and named_format(path)
+        and named_formats(path)
         and plain_name(path).suffix.lower() != ".json"  # of a run, not of records
     ]
     if not files:
@@ -153,7 +153,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     a byte order mark are left out.
     """
     form = format_of(path) if path.stat().st_size else None
-    if form is not None and not form.is_json:
+    if form is not None and form is not JSON_LINES:
         yield from _other_lines(path, numbers=form.cells is not None)
         return
     with open_bytes(path) as handle:
