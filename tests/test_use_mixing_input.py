@@ -149,7 +149,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         ([tmp_path / "pipe.jsonl"], "is no ordinary file"),
         ([tmp_path / "missing"], "does not exist"),
         ([tmp_path / "rated"], "a rating that is not finished"),
-        ([tmp_path / "empty"], "holds no JSON Lines or Parquet files"),
+        ([tmp_path / "empty"], "holds no JSON list"),
         ([source, source.parent], "is given twice"),
         ([nothing], "holds no records"),
         ([], "no rated documents are given"),

@@ -124,7 +124,7 @@ class VerifyFailures(Settings):
     outputs: Annotated[
         Path | None,
         Option(
-            "Instead of RUN: JSON Lines with id, source, reference, before and after, and "
+            "Instead of RUN: a file with id, source, reference, before and after, and "
             "direction and links (0-0 1-2) where known, with units and aligner as headscope align "
             "writes them. Every row is sorted.",
             metavar="FILE",
@@ -210,7 +210,7 @@ def _read(config: VerifyFailures) -> Rows:
             )
         return rows_of_run(config.run, config.choice)
     raise InputError(
-        "give either the folder of a 'verify removal' run, or a file with --outputs FILE.jsonl"
+        "give either the folder of a 'verify removal' run, or a file with --outputs FILE"
     )
 
 
@@ -301,7 +301,7 @@ def rows_of_file(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> Rows:
-    """The rows of a JSON Lines file; languages apply to all rows that name no direction.
+    """The rows of a file; languages apply to all rows that name no direction.
 
     Without any the language identified in an output says nothing about the kind.
     """
