@@ -99,7 +99,7 @@ def test_rows_are_those_that_every_command_had(file: Path) -> None:
         if test is None or test.side != row["side"]:
             continue  # a claim of the other side
         _same(test.difference, row["difference"])
-        for name in row.keys() & {"p_examples", "p_draws", "least_p", "draws"}:
+        for name in row.keys() & {"p_draws", "least_p", "draws"}:
             assert getattr(test, name) == pytest.approx(row[name], rel=1e-9), name
 
 
