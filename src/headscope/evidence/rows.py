@@ -177,15 +177,14 @@ class Control:
         words: what the sets are called, such as `random heads of the same layers`.
         null: what is true of the selected heads if they are not special; "" where the draws give
             the size of an effect but no p-value, since the selected heads cannot be one of them.
-        draw: from selected heads, a number of draws, a seed and heads to be left out, to different
-            sets of as many heads; draw i does not depend on the number of draws.
+        draw: from selected heads, a number of draws, a seed, and by name `avoid`, heads to be left
+            out, and `watch`, called before every try, to different sets of as many heads; draw i
+            does not depend on the number of draws. None: a command makes the control itself.
     """
 
     words: str
     null: str = ""
-    draw: Callable[[HeadSet, int, int, HeadSet | None], Sequence[HeadSet]] | None = field(
-        default=None, metadata=UNWRITTEN
-    )
+    draw: Callable[..., Sequence[HeadSet]] | None = field(default=None, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True, kw_only=True)

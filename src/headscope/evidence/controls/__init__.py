@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from headscope.errors import InputError
 from headscope.evidence.controls.outside import OUTSIDE
@@ -49,9 +50,19 @@ def drawn(
     """The conditions of selected heads' controls: `draws` different sets of each, or all there are.
 
     `avoid` are heads, such as token alignment heads, that `outside` leaves out. Raises `InputError`
-    as `headscope.heads.draws.draw_heads` does.
+    as `headscope.heads.draws.draw_sets` does.
     """
     for name in controls:
-        draw = CONTROLS[name].draw
-        for number, own in enumerate(draw(heads, draws, seed, avoid) if draw else ()):
+        for number, own in enumerate(sets_of(name, heads, draws, seed, avoid=avoid)):
             yield replace(selected, kind=name, draw=number, heads=tuple(map(str, own)))
+
+
+def sets_of(name: str, heads: HeadSet, draws: int, seed: int = 0, **more: Any) -> Sequence[HeadSet]:
+    """The sets of a control; `more` are `avoid` and `watch` (see `Control`).
+
+    Raises `InputError` for a control that only the command which has it can draw.
+    """
+    draw = CONTROLS[name].draw
+    if draw is None:
+        raise InputError(f"the control {name!r} cannot be drawn here; use random or same layers")
+    return draw(heads, draws, seed, **more)

@@ -4,11 +4,13 @@ The control of Token Alignment Heads (ICLR 2026). The selected heads cannot be a
 their rank gives no p-value.
 """
 
+from functools import partial
+
 from headscope.evidence.rows import Control
 from headscope.heads.draws import draw_sets
 
 OUTSIDE = Control(
     "random heads that are not selected",
     "",
-    lambda heads, draws, seed, avoid: draw_sets(heads, draws, seed, "outside", avoid),
+    partial(draw_sets, way="outside"),
 )

@@ -164,7 +164,7 @@ def conditions(
     its controls.
 
     `avoid` are the token alignment heads, which the control `outside` leaves out. The draws of one
-    set are the same for every gate and replacement. Raises `InputError` as `draw_heads` does.
+    set are the same for every gate and replacement. Raises `InputError` as `draw_sets` does.
     """
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
