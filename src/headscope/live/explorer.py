@@ -19,6 +19,7 @@ from headscope.data.prompts import Prompt, Template, translation_prompts
 from headscope.data.words import plain_words
 from headscope.errors import InputError
 from headscope.evidence.controls import CONTROLS, sets_of
+from headscope.evidence.rows import Basis
 from headscope.heads import Gate, Head, HeadSet
 from headscope.live.inputs import (
     GATE_BOUNDS,
@@ -365,7 +366,7 @@ class Explorer:
     def _controls(self, asked: Asked, draws: int) -> list[Gate]:
         """Random gates: the numbers of the selected one on as many heads of a control."""
         changed = asked.gate.changed_heads()
-        drawn = sets_of(asked.control, changed, draws, watch=self._check)
+        drawn = sets_of(asked.control, changed, draws, 0, Basis(watch=self._check))
         if not drawn:
             raise InputError("these layers have no other heads; choose the control random")
         controls = []

@@ -4,13 +4,13 @@ The control of Token Alignment Heads (ICLR 2026). The selected heads cannot be a
 their rank gives no p-value.
 """
 
-from functools import partial
-
 from headscope.evidence.rows import Control
 from headscope.heads.draws import draw_sets
 
 OUTSIDE = Control(
     "random heads that are not selected",
     "",
-    partial(draw_sets, way="outside"),
+    lambda heads, draws, seed, basis: draw_sets(
+        heads, draws, seed, "outside", basis.avoid, basis.watch
+    ),
 )

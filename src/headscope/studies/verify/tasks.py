@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.evidence.rows import Condition
+from headscope.evidence.rows import Basis, Condition
 from headscope.evidence.runner import pass_of
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
@@ -117,7 +117,8 @@ def verify_tasks(
     lm = config.model.load_for()
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, outside_note = alignment_heads(config.heads, removal, lm)
-    planned = conditions(sets, removal, avoid)
+    texts = [example.prompt for task in loaded for example in task.examples]
+    planned = conditions(sets, removal, Basis(avoid, lm, texts))
     data = {f"task {task.name}": task.digest for task in loaded}
     settings = {
         "settings": config,
