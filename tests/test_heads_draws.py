@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
-from math import isnan
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
-from headscope.heads.draws import Choices, Way, distinct_sets, draw_heads, draw_sets, shared
+from headscope.heads.draws import Choices, Way, distinct_sets, draw_heads, draw_sets
 from headscope.measure import least_p, p_draws
 from headscope.results.common import few_draws
 from headscope.verify.masks.asking import Mask, shuffled
@@ -229,8 +228,6 @@ def test_sets_are_different_and_all_there_are_where_those_are_few(
     assert all(list(each) == sorted(each) for each in drawn)
     # A draw does not depend on how many there are.
     assert draw_sets(heads, 3, seed, way, avoid) == drawn[:3]
-    wanted = np.mean([len(each & set(heads)) / len(heads) for each in sets]) if sets else np.nan
-    assert shared(heads, drawn) == pytest.approx(wanted, nan_ok=True)
 
 
 @pytest.mark.parametrize("way", ["random", "same layers"])
@@ -295,7 +292,6 @@ def test_where_no_other_set_exists() -> None:
     geometry = Geometry((2, 3))
     whole = HeadSet.parse("0.0,0.1", geometry)
     assert draw_sets(whole, 5, way="same layers") == []
-    assert isnan(shared(whole, []))
     assert len(draw_sets(whole, 50)) == 10 - 1
     with pytest.raises(InputError, match=r"all 5 heads .* no other set .* smaller k"):
         draw_sets(HeadSet(geometry, tuple(geometry.heads())), 1)
