@@ -150,7 +150,8 @@ Controls = Annotated[
     tuple[str, ...],
     Option(
         "How random heads are drawn: random (any heads), same layers, outside (heads that are "
-        "neither selected nor token alignment heads); repeatable; without it the first two.",
+        "neither selected nor token alignment heads), equal norm (whose outputs are as large); "
+        "repeatable; without it the first two.",
         flag="--control",
         metavar="NAME",
     ),

@@ -126,6 +126,21 @@ def said(
     return lines
 
 
+def few_sets(evidence: Evidence, wanted: int) -> str:
+    """What must be said where fewer sets of a control exist than draws were asked for."""
+    lowest: dict[str, int] = {}
+    for test in evidence.tests:
+        lowest[test.control] = min(test.draws, lowest.get(test.control, wanted))
+    fewer = {control: sets for control, sets in lowest.items() if sets < wanted}
+    if not fewer:
+        return ""
+    each = enumeration([f"{sets} {evidence.controls[name].words}" for name, sets in fewer.items()])
+    return (
+        f"Fewer different sets exist than the {wanted} asked for: {each}. All of them were used, "
+        f"so p over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
+    )
+
+
 # ---- tables ------------------------------------------------------------------------------------
 def levels_table(
     evidence: Evidence, names: Sequence[str], title: str, note: str = "", part: str | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from headscope.errors import InputError
+from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.outside import OUTSIDE
 from headscope.evidence.controls.random import RANDOM
 from headscope.evidence.controls.same_layers import SAME_LAYERS
@@ -18,6 +19,7 @@ CONTROLS: dict[str, Control] = {
     "random": RANDOM,
     "same layers": SAME_LAYERS,
     "outside": OUTSIDE,
+    "equal norm": EQUAL_NORM,
 }
 #: Those that every command draws if nothing else is asked for.
 DEFAULT = ("random", "same layers")
