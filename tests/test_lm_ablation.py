@@ -14,11 +14,12 @@ import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
-from headscope.lm.ablation import answers_at, head_means
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
+from headscope.lm.positions import answers_at
 from headscope.lm.prefix import last_token, record_prefix, replay_prefix
+from headscope.lm.replacement import Mean, head_means, replacement_of
 from headscope.lm.shared_losses import losses_with_and_without
 from lm_helpers import VARIED, logits, sample_batch, wrapped
 
@@ -130,7 +131,7 @@ def test_means_and_losses_equal_one_row_at_a_time(name: str) -> None:
             plain = naive_losses(lm, row, start, gate, np.zeros_like(means))
             expected = naive_losses(lm, row, start, gate, means)
             assert float(np.abs(expected - plain).max()) > 1e-3
-        with lm.gated(Gate(lm.geometry, gate), "mean", means), answers_at(begins):
+        with lm.gated(Gate(lm.geometry, gate), Mean(means)), answers_at(begins):
             batch = collate(rows, lm.pad_token_id)
             found = logits(lm.model, batch).log_softmax(-1)
         for at, (row, start) in enumerate(zip(rows, begins, strict=True)):
@@ -145,7 +146,7 @@ def test_losses_of_answers_say_where_these_begin() -> None:
     means, gate = head_means(lm, ROWS, STARTS), uneven_gate(lm)
     rows, starts = [ROWS[0], ROWS[3], ROWS[2]], [4, 1, 6]
     for batch_tokens in (1, 15, 4096):
-        with lm.gated(Gate(lm.geometry, gate), "mean", means):
+        with lm.gated(Gate(lm.geometry, gate), Mean(means)):
             found = token_losses(lm, rows, starts, batch_tokens)
         for losses, row, start in zip(found, rows, starts, strict=True):
             expected = naive_losses(lm, row, start, gate, means)[start - 1 :]
@@ -169,7 +170,7 @@ def test_generation_equals_whole_passes_over_single_rows(name: str) -> None:
         expected.append(tuple(written))
     settings = GenerateConfig(max_new_tokens=steps, stop_at_newline=False)
     batch = collate(rows, lm.pad_token_id)
-    with lm.gated(Gate(lm.geometry, gate), "mean", means):
+    with lm.gated(Gate(lm.geometry, gate), Mean(means)):
         made = lm.generate(prompts, settings)
         with answers_at([len(row) for row in rows]):
             out = lm.model.generate(
@@ -204,7 +205,7 @@ def test_one_prompt_under_many_gates_equals_each_alone(share: bool) -> None:
     gates[1], gates[2] = uneven_gate(lm), uneven_gate(lm, 1)
     gates[3, -1, 1] = 0
     ids = ROWS[2]
-    found = last_token(lm, ids, torch.from_numpy(gates), share, means)
+    found = last_token(lm, ids, torch.from_numpy(gates), share, Mean(means))
     for at, gate in enumerate(gates):
         expected = naive_logits(lm, ids, len(ids), gate, means)[-1]
         torch.testing.assert_close(found.logits[at], expected, rtol=1e-5, atol=1e-5)
@@ -212,7 +213,7 @@ def test_one_prompt_under_many_gates_equals_each_alone(share: bool) -> None:
     assert lm.encode(prompt, special=False) == ids
     settings = GenerateConfig(6, stop_at_newline=False)
     prompts, each = [prompt] * 4, torch.from_numpy(gates)
-    made = lm.generate(prompts, settings, special=False, gates=each, means=means)
+    made = lm.generate(prompts, settings, special=False, gates=each, replacement=Mean(means))
     for gate, one in zip(gates, made, strict=True):
         written: list[int] = []
         for _ in range(6):
@@ -229,7 +230,7 @@ def test_shared_layers_and_a_cache_keep_the_classes() -> None:
     expected = [naive_logits(lm, *one, gate, means) for one in zip(rows, starts, strict=True)]
     with record_prefix(lm, 1) as recording:
         logits(lm.model, batch)
-    how = lm.gated(Gate(lm.geometry, gate), "mean", means)
+    how = lm.gated(Gate(lm.geometry, gate), Mean(means))
     with replay_prefix(lm, recording.prefix()), how, answers_at(starts):
         found = logits(lm.model, batch)
     for at, row in enumerate(rows):
@@ -237,7 +238,7 @@ def test_shared_layers_and_a_cache_keep_the_classes() -> None:
     # The first five columns in a pass of their own, the others behind its cache.
     inputs = forward_inputs(lm.model, batch) | {"use_cache": True}
     parts, cache = [], None
-    with lm.gated(Gate(lm.geometry, gate), "mean", means), answers_at(starts), torch.no_grad():
+    with lm.gated(Gate(lm.geometry, gate), Mean(means)), answers_at(starts), torch.no_grad():
         for begin, end in ((0, 5), (5, 11)):
             one = {
                 "input_ids": inputs["input_ids"][:, begin:end],
@@ -261,7 +262,7 @@ def test_documents_have_two_classes(shared: int) -> None:
     learned = batch.attention_mask.bool() & (batch.position_ids > 0)
     with torch.no_grad():
         _, removed = losses_with_and_without(
-            lm, batch, learned, Gate(lm.geometry, gate), shared, means
+            lm, batch, learned, Gate(lm.geometry, gate), shared, Mean(means)
         )
     expected = np.concatenate([naive_losses(lm, row, 0, gate, means) for row in rows])
     np.testing.assert_allclose(removed.numpy(), expected, rtol=1e-5, atol=1e-5)
@@ -273,7 +274,7 @@ def test_removal_puts_the_mean_in_the_heads_place() -> None:
     means = head_means(lm, ROWS)
     heads = HeadSet(lm.geometry, (Head(0, 2), Head(1, 1)))
     seen: dict[int, torch.Tensor] = {}
-    with lm.gated(heads.removed(), "mean", means):
+    with lm.gated(heads.removed(), Mean(means)):
         handles = [
             site.projection.register_forward_pre_hook(
                 lambda _, args, layer=site.layer: seen.update({layer: args[0]})
@@ -295,15 +296,14 @@ def test_what_does_not_fit_is_refused() -> None:
     lm = wrapped("llama")
     gate = torch.zeros(lm.geometry.shape)
     means = head_means(lm, ROWS, STARTS)
-    for arguments, words in [
-        ({"ablate": "mean"}, "head_means"),
-        ({"ablate": "mean", "means": means[:, :1]}, "compute them with this model"),
-        ({"ablate": "mean", "means": means[:1]}, "compute them with this model"),
-        ({"ablate": "zero", "means": means}, "ablate='mean'"),
-        ({"ablate": "median"}, "'zero' or 'mean'"),
-    ]:
-        with pytest.raises(InputError, match=words), lm.gated(gate, **arguments):
+    for wrong in (means[:, :1], means[:1]):
+        with (
+            pytest.raises(InputError, match="compute them with this model"),
+            lm.gated(gate, Mean(wrong)),
+        ):
             pass
+    with pytest.raises(InputError, match="'zero' or 'mean'"):
+        replacement_of("median", lm, ROWS, STARTS)
     with pytest.raises(InputError, match="no token of the class 'first token'"):
         head_means(lm, [[], []])
     with pytest.raises(InputError, match="no token of the class 'answer'"):
@@ -315,7 +315,7 @@ def test_a_pass_whose_classes_are_unknown_is_refused() -> None:
     batch = sample_batch((5, 3))
     gate = torch.zeros(lm.geometry.shape)
     means = head_means(lm, ROWS, STARTS)
-    with lm.gated(gate, "mean", means):
+    with lm.gated(gate, Mean(means)):
         with pytest.raises(InputError, match="where answers begin"):
             logits(lm.model, batch)
         with pytest.raises(InputError, match="3 beginnings of answers"), answers_at([1, 1, 1]):
@@ -324,7 +324,7 @@ def test_a_pass_whose_classes_are_unknown_is_refused() -> None:
         with pytest.raises(InputError, match="attention mask"), answers_at([1, 1]):
             lm.model(**inputs)
         part = lm.sites[0].projection
-        with pytest.raises(InputError, match="passes of the whole decoder"):
+        with pytest.raises(InputError, match="passes have to be of the whole decoder"):
             part(torch.zeros(2, part.in_features))
     logits(lm.model, batch)
 
@@ -333,7 +333,7 @@ def test_rows_without_padding_need_no_mask() -> None:
     lm = wrapped("llama")
     means = head_means(lm, ROWS, STARTS)
     ids = torch.tensor([ROWS[0], ROWS[0][::-1]])
-    with lm.gated(torch.zeros(lm.geometry.shape), means=means), answers_at([4, 2]):
+    with lm.gated(torch.zeros(lm.geometry.shape), Mean(means)), answers_at([4, 2]):
         masked = lm.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         torch.testing.assert_close(lm.model(input_ids=ids).logits, masked)
 

@@ -17,6 +17,7 @@ from headscope.heads import HeadSet
 from headscope.lm import GenerateConfig, LanguageModel, head_means
 from headscope.lm.losses import token_losses
 from headscope.lm.prompting import encode_answers
+from headscope.lm.replacement import Mean
 from headscope.pocket.sample import sample_documents, sample_pairs
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
@@ -104,7 +105,7 @@ def test_reference_sentences_that_found_the_heads_are_refused(
     asked = ("--pair", "en-de", "--draws", "1", "--out", tmp_path / "run", "--ablate", "mean")
     arguments = ("verify", "removal", "--heads", run, "--data", tmp_path / "d.tsv", *asked)
     done = command(*arguments)
-    assert done.code == 2 and "1 of the texts for mean ablation" in done.err
+    assert done.code == 2 and "1 of the reference texts" in done.err
     assert not (tmp_path / "run").exists()
     unknown = command(*arguments[:-1], "median")
     assert unknown.code == 2 and "median" in unknown.err
@@ -134,7 +135,7 @@ def test_one_by_one_puts_means_of_the_train_split_in_place(
     for row in steps:
         source = next(one.source for one in tested if row["id"].endswith(f" {one.id}"))
         heads = HeadSet(pocket.geometry, HeadSet.parse(HEADS, pocket.geometry).heads[: row["step"]])
-        with pocket.gated(heads.removed(), "mean", means):
+        with pocket.gated(heads.removed(), Mean(means)):
             made = pocket.generate([PROMPT.format(source)], GenerateConfig(6))[0]
         assert row["text"] == made.text
     zero = OneByOne(HEADS, pairs=pairs, text=False)
@@ -156,7 +157,7 @@ def test_summaries_put_means_of_other_sentences_in_place(
     means = head_means(pocket, [one.ids for one in rows], [one.start for one in rows])
     prompts = [row["prompt"] for row in rows_of(tmp_path / "run" / "prompts.jsonl")]
     outputs = rows_of(tmp_path / "run" / "outputs.jsonl")
-    with pocket.gated(HeadSet.parse(HEADS, pocket.geometry).removed(), "mean", means):
+    with pocket.gated(HeadSet.parse(HEADS, pocket.geometry).removed(), Mean(means)):
         made = [one.text for one in pocket.generate(prompts, GenerateConfig(6))]
     assert [row["output"] for row in outputs if row["condition"] == "general"] == made
     zero = verify_summaries(
@@ -183,7 +184,7 @@ def test_rating_puts_means_of_documents_in_place(pocket: LanguageModel, tmp_path
     means = head_means(pocket, [pocket.encode(line) for line in lines])
     removed = HeadSet.parse(HEADS, pocket.geometry).removed()
     for row in rated_records(tmp_path / "run"):
-        with pocket.gated(removed, "mean", means):
+        with pocket.gated(removed, Mean(means)):
             expected = token_losses(pocket, [pocket.encode(row["text"])])[0].mean()
         np.testing.assert_allclose(row["nll_removed"], expected, rtol=1e-5)
         with pocket.gated(removed):

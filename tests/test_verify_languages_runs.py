@@ -17,8 +17,8 @@ from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
-from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
+from headscope.lm.replacement import Mean, head_means
 from headscope.results.common import Leakage
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
@@ -106,7 +106,7 @@ def test_losses_are_those_of_a_model_without_the_heads(
                 naive = naive_losses(lm, heads or HeadSet(lm.geometry, ()), rows)
                 np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
             else:
-                with lm.gated(heads.removed(), "mean", means):  # has a naive twin of its own
+                with lm.gated(heads.removed(), Mean(means)):  # has a naive twin of its own
                     naive = [float(token_losses(lm, [row])[0].sum()) for row in rows]
                 np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
                 plain = naive_losses(lm, heads, rows)

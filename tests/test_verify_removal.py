@@ -17,7 +17,7 @@ from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadScores, HeadSet, save_scores
 from headscope.lm import LanguageModel, load
-from headscope.lm.ablation import head_means
+from headscope.lm.replacement import Mean, head_means
 from headscope.measure.external import External
 from headscope.measure.metrics import BleuTokenizer, chrf_from_statistics
 from headscope.results.removal import BASELINE, Label, Measuring
@@ -300,7 +300,7 @@ def test_zero_and_mean_ablation_in_one_run(
         source, target = row["direction"].split("-")
         prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], row["source"])
         gate = HeadSet.parse(",".join(match[0]["heads"]), lm.geometry).removed()
-        with lm.gated(gate, row["ablate"], reference if row["ablate"] == "mean" else None):
+        with lm.gated(gate, Mean(reference) if row["ablate"] == "mean" else None):
             assert row["output"] == lm.generate([prompt], limits=[6])[0].text
         seen.add((row["condition"], row["draw"], row["ablate"]))
     assert len(seen) == 2 * (1 + 2 + 2)

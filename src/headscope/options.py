@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from headscope.settings import Option
 
@@ -156,7 +156,7 @@ Ablations = Annotated[
     Option(
         "What replaces a removed head's output: zero (default), or its mean over other examples; "
         "repeatable, with the same heads and draws.",
-        metavar="zero|mean",
+        metavar="|".join(get_args(AblateName)),
         typed=str,
     ),
 ]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from headscope.estimates import Against, Draws, Estimate
+from headscope.options import AblateName
 from headscope.results.common import Ablation, Checked, Leakage, ModelResult, Ranking, against
 from headscope.runs import Record, entry
 from headscope.runs.reading import result_of
 
 Kind = Literal["baseline", "top", "random", "random-layer-matched"]
-Ablate = Literal["zero", "mean"]
+Ablate: TypeAlias = AblateName
 
 
 @dataclass(frozen=True)

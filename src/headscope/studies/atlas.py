@@ -199,8 +199,8 @@ def _check(
         batch_tokens=config.score.batch_tokens,
     )
     planned = conditions([heads], removal, mean.select(config.threshold))
-    means = reference.means(lm, removal.batch_tokens)
-    shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
+    replacements = reference.replacements(lm, removal)
+    shown = removal_run(lm, checked_on, planned, removal, run, replacements, progress)
     case = next(shown.cases)
     drawn, chrf = case.draws("random"), case.chrf("random")
     return AtlasCheck(

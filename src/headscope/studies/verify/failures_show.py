@@ -9,6 +9,7 @@ from pathlib import Path
 from headscope.data.words import CHARACTERS
 from headscope.estimates import Estimate
 from headscope.measure.intervals import wilson_interval
+from headscope.results.common import REPLACED_BY
 from headscope.results.failures import (
     KINDS,
     FailedCase,
@@ -86,8 +87,8 @@ def show(result: FailuresResult, run: Path) -> Shown:
             ("model", (subject and subject.model and subject.model.name) or ""),
             ("run" if result.condition else "file", result.of),
             ("cases", str(result.counted)),
-            ("removed heads give", "their mean output" if result.condition
-             and result.condition.ablate == "mean" else ""),
+            ("removed heads give", f"their {REPLACED_BY[result.condition.ablate]}"
+             if result.condition and result.condition.ablate in REPLACED_BY else ""),
             ("words linked by", "the data" if links == "given" else links or "nothing"),
             ("words cut by", result.segmenter or "spaces and signs"),
             ("languages identified by", result.identifier or "nothing"),

@@ -88,7 +88,7 @@ def verify_copying(
 
     def compute(run: Run) -> dict[str, Any]:
         unlinked = {name: _unlinked(pairs) for name, pairs in read.items()}
-        losses = reference_losses(lm, read, unlinked, planned, removal, run, None, progress)
+        losses = reference_losses(lm, read, unlinked, planned, removal, run, progress=progress)
         nll = {name: of.sums.sum(axis=2) / of.tokens.sum(axis=1) for name, of in losses.items()}
         run.write_tensors(STATISTICS, {f"{name}.nll": array for name, array in nll.items()})
         reference, copy = [nll[name] for name in directions], [nll[name] for name in copied]
@@ -272,7 +272,7 @@ def verify_together(
     def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-        losses = reference_losses(lm, directions, links, planned, removal, run, None, progress)
+        losses = reference_losses(lm, directions, links, planned, removal, run, progress=progress)
         run.write_tensors(
             STATISTICS,
             {f"{pair}.{name}": array for pair, part in losses.items()

@@ -53,7 +53,9 @@ from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.translation import Condition as Planned
 from headscope.verify.translation import Removal, conditions, generate
 from headscope.verify.translation.conditions import (
+    ZERO,
     ReferenceLosses,
+    Replacements,
     reference_alignment,
     reference_losses,
 )
@@ -177,8 +179,8 @@ def verify_removal(
 
     def compute(run: Run) -> RemovalResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        means = reference.means(lm, removal.batch_tokens)
-        shown = removal_run(lm, directions, planned, removal, run, means, progress)
+        replacements = reference.replacements(lm, removal)
+        shown = removal_run(lm, directions, planned, removal, run, replacements, progress)
         draws = removal.all_draws
         told = {
             **vars(inputs.controls),
@@ -213,7 +215,7 @@ def read_test_directions(
 ) -> dict[str, PairFile]:
     """The sentences to verify on: the data given, or a few hundred of pocket's test split.
 
-    `reference`: so many of each direction are set aside for mean ablation.
+    `reference`: so many of each direction are set aside for what replaces heads.
     """
     if choice.data or model != POCKET:
         return read_directions(choice, model, "test", seed=seed, reference=reference)
@@ -278,7 +280,7 @@ def removal_run(
     planned: Sequence[Planned],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
     progress: Progress | None = None,
 ) -> Shown:
     """Measure every condition, keep it in `run`, and say what it shows.
@@ -289,11 +291,13 @@ def removal_run(
     losses = table = found = links = None
     if "loss" in draws:
         found = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-        losses = reference_losses(lm, directions, found, planned, config, run, means, progress)
+        losses = reference_losses(
+            lm, directions, found, planned, config, run, replacements, progress
+        )
     if "text" in draws:
         wanted = [condition for condition in planned if (condition.label.draw or 0) < draws["text"]]
         labels = [condition.label for condition in wanted]
-        made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
+        made = generate(lm, list(directions.values()), wanted, config, run, replacements, progress)
         table = {
             name: Translations.of(pairs, [texts[at] for texts in made], bool(config.answer_only))
             for at, (name, pairs) in enumerate(directions.items())

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from headscope.estimates import Against, Draws, Estimate
+from headscope.results.common import REPLACED_BY
 from headscope.results.removal import (
     Case,
     Condition,
@@ -92,8 +93,8 @@ NLL = Measure(LOSS, 1, lambda measured: measured.nll,
 def doing(gate: float, ablate: str = "zero") -> str:
     """What is done to heads, such as `removed`."""
     if gate == 0:
-        return "removed" if ablate == "zero" else "replaced by mean output"
-    rest = ", the rest mean output" if ablate == "mean" else ""
+        return "removed" if ablate == "zero" else f"replaced by {REPLACED_BY[ablate]}"
+    rest = "" if ablate == "zero" else f", the rest {REPLACED_BY[ablate]}"
     return f"at {gate:g} \u00d7 strength{rest}"
 
 

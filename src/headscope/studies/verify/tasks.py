@@ -23,17 +23,15 @@ from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import Reference, documents
+from headscope.studies.verify.reference import Reference, documents, reference_number
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import show
 from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, summarise
 from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedTask, load_tasks
 from headscope.verify.translation import Condition, Removal, conditions
+from headscope.verify.translation.conditions import ZERO
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
 
 COMMAND = "verify tasks"
@@ -114,7 +112,7 @@ def verify_tasks(
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
     reference = Reference()
-    if "mean" in removal.ablate:
+    if reference_number(*removal.ablate):
         reference = documents(
             config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
         )
@@ -190,7 +188,7 @@ def _measure(
 ) -> dict[str, list[Outcome]]:
     """Every task under every condition, from the run where it is done already."""
     kept = run.read_part("tasks")
-    means: NDArray[np.float32] | None = None
+    replacements = ZERO
     outcomes: dict[str, list[Outcome]] = {}
     for task in loaded:
         requests = sum(max(1, len(example.choices)) for example in task.examples)
@@ -199,9 +197,9 @@ def _measure(
             key = f"{task.name} {condition.key}"
             if key not in kept:
                 report = _reporter(progress, task.name, number * requests, len(planned) * requests)
-                if condition.label.ablate == "mean" and means is None:
-                    means = reference.means(lm, config.removal.batch_tokens)
-                with condition.on((), means).applied(lm):
+                if condition.label.ablate not in replacements:
+                    replacements = reference.replacements(lm, config.removal)
+                with condition.on((), replacements).applied(lm):
                     outcome = run_task(
                         lm,
                         task,

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig, Generation
+    from headscope.lm.replacement import Replacement
     from headscope.lm.shared_losses import AnswerRow
 
 
@@ -57,6 +59,9 @@ MEASURES = ("text", "loss")
 PREAMBLE_TOKENS = 64
 #: Draws where losses are measured, if no number is given.
 LOSS_DRAWS = 99
+#: What stands in the place of removed heads, by the kind of ablation.
+Replacements: TypeAlias = "Mapping[str, Replacement | None]"
+ZERO: Replacements = MappingProxyType({"zero": None})
 #: Gates are applied as numbers of 32 bits, which go no further.
 LARGEST_GATE = 3.4e38
 
@@ -80,8 +85,8 @@ class Removal(Settings):
             None: text alone.
         draws: random sets of heads of each kind.
         layer_matched: draw also sets with as many heads of each layer as the chosen ones.
-        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
-            place of what is removed; several are conditions of their own, of the same heads.
+        ablate: what stands in the place of what is removed, "zero" or of reference examples (see
+            `headscope.lm.replacement`); several are conditions of their own, of the same heads.
         chat: None: whether the tokenizer has a chat template.
         answer_only: measure what `headscope.answers` leaves of an output.
         max_new_tokens: of an output; None: twice the source tokens and 32.
@@ -125,9 +130,10 @@ class Removal(Settings):
             raise InputError(
                 f"a gate is given twice among {', '.join(map(str, self.gates))}; give each once"
             )
-        if sorted(set(self.ablate) & {"zero", "mean"}) != sorted(self.ablate) or not self.ablate:
+        if sorted(set(self.ablate) & {*get_args(Ablate)}) != sorted(self.ablate) or not self.ablate:
             raise InputError(
-                f"--ablate is {', '.join(self.ablate) or 'empty'}; give zero, mean, or each once"
+                f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
+                f"{', '.join(get_args(Ablate))}, or several, each once"
             )
         if {"text", "loss"} <= set(self.measure or ()) and self.all_draws["loss"] < self.draws:
             raise InputError(
@@ -162,8 +168,8 @@ def gate_key(heads: HeadSet, gate: float, ablate: Ablate = "zero") -> str:
     """What decides a gate that puts one number on some heads: equal keys are equal gates."""
     if gate == 1 or not len(heads):
         return "as is"
-    mean = "mean " if ablate == "mean" else ""
-    return f"{mean}{gate + 0.0!r} {','.join(map(str, sorted(heads)))}"
+    replaced = "" if ablate == "zero" else f"{ablate} "
+    return f"{replaced}{gate + 0.0!r} {','.join(map(str, sorted(heads)))}"
 
 
 @dataclass(frozen=True)
@@ -182,26 +188,26 @@ class Condition:
         """What decides the outputs: conditions with one key are the same gate."""
         return gate_key(self.heads, self.label.gate, self.label.ablate)
 
-    def on(self, rows: Sequence[int], means: NDArray[np.float32] | None = None) -> Pass:
-        """The condition on prompts by their place; `means` are those of mean ablation."""
+    def on(self, rows: Sequence[int], replacements: Replacements = ZERO) -> Pass:
+        """The condition on prompts by their place; `replacements` are those of each kind."""
         gate = self.heads.scaled(self.label.gate)
-        return Pass(gate, rows, means if self.label.ablate == "mean" else None)
+        return Pass(gate, rows, replacements[self.label.ablate])
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
     """A gate, and the prompts to be continued under it by their place (see `kept_texts`).
 
-    `means` take the place of what the gate removes; None: zero.
+    `replacement` stands in the place of what the gate removes; None: zero.
     """
 
     gate: Gate
     rows: Sequence[int]
-    means: NDArray[np.float32] | None = None
+    replacement: Replacement | None = None
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
         """The model under the gate."""
-        return lm.gated(self.gate, means=self.means)
+        return lm.gated(self.gate, self.replacement)
 
 
 def conditions(
@@ -240,19 +246,19 @@ def generate(
     planned: Sequence[Condition],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
     progress: Progress | None = None,
 ) -> list[list[list[str]]]:
     """Greedy translations under every condition: texts by condition, direction and sentence.
 
     All directions go through the model together, so that batches are full. What is translated is
     kept in `run` some hundred sentences at a time, and a run that was stopped goes on there.
-    Conditions with the same gate are generated once. `means` are the heads' mean outputs, for
-    mean ablation (see `headscope.lm.ablation.head_means`).
+    Conditions with the same gate are generated once. `replacements` are those of each kind (see
+    `headscope.lm.replacement`).
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
-    passes = {condition.key: condition.on(every, means) for condition in planned}
+    passes = {condition.key: condition.on(every, replacements) for condition in planned}
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
@@ -305,7 +311,7 @@ def kept_texts(
             [limits[at] for _, at in rows],
             special=special,
             gates=[gate for gate, _ in rows],
-            means=unit[0].gated.means,
+            replacement=unit[0].gated.replacement,
             progress=lambda ended, _: progress and progress(title, done + ended, total),
         )
         texts = iter(generation.text for generation in made)
@@ -346,11 +352,13 @@ def _blocks(passes: Mapping[str, Pass]) -> Iterator[_Block]:
 
 
 def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
-    """Blocks that are computed together: as many as fit, with the same means in what is removed."""
+    """Blocks that are computed together: as many as fit, with the same replacement."""
     unit: list[_Block] = []
     for block in blocks:
         size = sum(len(other.rows) for other in unit) + len(block.rows)
-        if unit and (size > KEPT_AT_ONCE or unit[0].gated.means is not block.gated.means):
+        if unit and (
+            size > KEPT_AT_ONCE or unit[0].gated.replacement is not block.gated.replacement
+        ):
             yield unit
             unit = []
         unit.append(block)
@@ -524,18 +532,18 @@ def reference_losses(
     planned: Sequence[Condition],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
     progress: Progress | None = None,
 ) -> dict[str, ReferenceLosses]:
     """The losses of every direction's references under every condition.
 
     Each condition is kept in `run`, and a run that was stopped goes on there. Conditions with the
-    same gate are read once. `means` are the heads' mean outputs, for mean ablation.
+    same gate are read once. `replacements` are those of each kind.
     """
     from headscope.lm.shared_losses import answer_losses
 
     kept, title = Kept(run, "losses"), "reading references"
-    passes = {condition.key: condition.on((), means) for condition in planned}
+    passes = {condition.key: condition.on((), replacements) for condition in planned}
     texts = {
         name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
     }
@@ -553,7 +561,7 @@ def reference_losses(
                 lm,
                 rows,
                 [passes[key].gate for key in own],
-                [passes[key].means for key in own],
+                [passes[key].replacement for key in own],
                 config.batch_tokens,
             )
             for at, losses in made:

@@ -26,6 +26,7 @@ from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
 from headscope.verify.translation.conditions import (
     CLASSES,
+    ZERO,
     Condition,
     ReferenceLosses,
     Removal,
@@ -34,6 +35,7 @@ from headscope.verify.translation.conditions import (
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
     from headscope.runs import Run
 
 
@@ -47,12 +49,12 @@ def single_removal(
     alignments: Mapping[str, Alignment],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32],
+    replacement: Replacement | None,
     progress: Progress | None = None,
 ) -> dict[str, HeadScores]:
     """The change of NLL without each head, by direction; the run keeps the losses.
 
-    `means` are the heads' mean outputs (see `headscope.lm.ablation.head_means`).
+    `replacement` is that of mean ablation (see `headscope.lm.replacement`).
 
     Returns:
         Scores in nats a token, the mean over sentences of the change of each one's mean over its
@@ -68,7 +70,10 @@ def single_removal(
         for ablate in kinds
         for head in heads
     ]
-    losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
+    replacements = {**ZERO, "mean": replacement}
+    losses = reference_losses(
+        lm, directions, alignments, planned, config, run, replacements, progress
+    )
     mask = lm.geometry.mask()
     scores = {}
     for name, loss in losses.items():

@@ -1,0 +1,136 @@
+"""Where the tokens of a pass stand in their rows.
+
+The first token, the rest of the prompt and the answer are told apart, since heads write something
+else in each (many look at the first token where there is nothing to look at). The class of a token
+follows from the attention mask of a pass, padding and tokens in a cache included, and from where
+the answer of each row begins, which whoever makes the pass
+says::
+
+    with lm.gated(gate, replacement), answers_at([len(prompt) for prompt in prompts]):
+        lm.model(**inputs)
+
+`lm.generate` and `headscope.lm.losses.token_losses` say it themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+#: The classes by number. Documents have the first two alone.
+CLASSES = ("first token", "rest of the prompt", "answer")
+
+_starts: ContextVar[tuple[int, ...] | None] = ContextVar("where answers begin", default=None)
+
+
+@contextlib.contextmanager
+def answers_at(starts: Sequence[int]) -> Iterator[None]:
+    """Say for the passes inside where the answer of each row begins.
+
+    Args:
+        starts: for each row of the batch the number of tokens before its answer, those in a cache
+            included and padding left out, at least 1; for a row without an answer its length.
+    """
+    before = _starts.set(tuple(starts))
+    try:
+        yield
+    finally:
+        _starts.reset(before)
+
+
+class Positions:
+    """The class of every token of a pass, for hooks inside of it."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self._decoder = lm.decoder
+        # An instance's own forward, as placement over devices sets it, names no parameters.
+        names = list(inspect.signature(type(self._decoder).forward).parameters)[1:]
+        self._places = {name: at for at, name in enumerate(names)}
+        self._pass: tuple[torch.Tensor | None, Any, tuple[int, ...] | None] | None = None
+        self._known: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at what each pass inside is given."""
+        with self._decoder.register_forward_pre_hook(self._begin, with_kwargs=True):
+            try:
+                yield
+            finally:
+                self._pass = None
+                self._known.clear()
+
+    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def given(name: str) -> Any:
+            at = self._places.get(name, len(args))
+            return args[at] if at < len(args) else kwargs.get(name)
+
+        # Without padding a generation gives no mask; then positions, or the cache, tell the place.
+        cache, places = given("past_key_values"), given("position_ids")
+        if not isinstance(places, torch.Tensor) or places.dim() != 2:
+            places = 0 if cache is None else int(cache.get_seq_length())
+        self._pass = given("attention_mask"), 0 if cache is None else places, _starts.get()
+        self._known.clear()
+
+    def classes(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        """The classes (B, T) of the tokens of a tensor (B, T, …) of this pass, 0 to number - 1.
+
+        With two classes, those of documents, answers are part of the rest. Padding has class 0.
+        Raises `InputError` if it cannot be told which token of its row each is, or, with three
+        classes, where answers begin.
+        """
+        key = (x.shape[:2], x.device, number)
+        if key not in self._known:
+            self._known[key] = self._compute(self.index(x), number)
+        return self._known[key]
+
+    def index(self, x: torch.Tensor) -> torch.Tensor:
+        """Which token of its row each token of a tensor (B, T, …) of this pass is, (B, T).
+
+        Those in a cache count, padding does not: it has -1 on the left of a row. Raises
+        `InputError` if this cannot be told.
+        """
+        if self._pass is None or x.dim() != 3:
+            raise InputError(
+                "What replaces heads depends on where each token stands, so passes have to be of "
+                "the whole decoder over rows of tokens; call the model itself, or replace by zero."
+            )
+        (rows, width), (mask, places, _) = x.shape[:2], self._pass
+        if isinstance(mask, torch.Tensor) and mask.dim() == 2 and mask.shape[0] == rows:
+            return mask.to(x.device).long().cumsum(dim=1)[:, -width:] - 1
+        if mask is None and isinstance(places, torch.Tensor):
+            return places.to(x.device).expand(rows, width)
+        if mask is None:
+            return torch.arange(places, places + width, device=x.device).expand(rows, width)
+        raise InputError(
+            "It cannot be told where tokens stand in this pass, on which it depends what replaces "
+            "heads; give it an attention mask of shape (rows, tokens), those in the cache included."
+        )
+
+    def _compute(self, index: torch.Tensor, number: int) -> torch.Tensor:
+        classes = (index > 0).long()
+        if number == len(CLASSES):
+            starts = None if self._pass is None else self._pass[2]
+            if starts is None:
+                raise InputError(
+                    "The replacement tells prompts and answers apart, but this pass does not say "
+                    "where answers begin; run it inside headscope.lm.answers_at(starts)."
+                )
+            if len(starts) != len(index):
+                raise InputError(
+                    f"{len(starts)} beginnings of answers were given for {len(index)} rows; give "
+                    "one each."
+                )
+            begin = torch.tensor(starts, device=index.device)[:, None]
+            classes[(index >= begin) & (index > 0)] = 2
+        return classes
