@@ -21,7 +21,7 @@ from headscope.lm.positions import answers_at
 from headscope.lm.prefix import last_token, record_prefix, replay_prefix
 from headscope.lm.replacement import Mean, head_means, replacement_of
 from headscope.lm.shared_losses import losses_with_and_without
-from lm_helpers import VARIED, logits, sample_batch, wrapped
+from lm_helpers import VARIED, logits, multimodal, sample_batch, wrapped
 
 #: Rows of unlike lengths, and where their answers begin: one has none, one is all answer.
 ROWS = [[5, 9, 40, 41, 42, 7, 77], [], [30, 31, 32, 33, 90, 8, 15, 16, 17, 18, 19], [88, 60, 61]]
@@ -195,6 +195,18 @@ def test_generation_equals_whole_passes_over_single_rows(name: str) -> None:
     other = naive_logits(lm, [*rows[0], *expected[0]], len(rows[0]), gate, moved)
     same = naive_logits(lm, [*rows[0], *expected[0]], len(rows[0]), gate, means)
     assert float((other[-1] - same[-1]).abs().max()) > 1e-3
+
+
+def test_a_decoder_inside_of_a_model_of_images_and_text_keeps_the_classes() -> None:
+    lm = multimodal()
+    means, gate = head_means(lm, ROWS, STARTS), uneven_gate(lm)
+    rows, starts = [ROWS[0], ROWS[2]], [4, 6]
+    for batch_tokens in (1, 4096):
+        with lm.gated(Gate(lm.geometry, gate), Mean(means)):
+            found = token_losses(lm, rows, starts, batch_tokens)
+        for losses, row, start in zip(found, rows, starts, strict=True):
+            expected = naive_losses(lm, row, start, gate, means)[start - 1 :]
+            np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [True, False])

@@ -15,8 +15,9 @@ says::
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -53,33 +54,37 @@ class Positions:
     """The class of every token of a pass, for hooks inside of it."""
 
     def __init__(self, lm: LanguageModel) -> None:
-        self._decoder = lm.decoder
-        # An instance's own forward, as placement over devices sets it, names no parameters.
-        names = list(inspect.signature(type(self._decoder).forward).parameters)[1:]
-        self._places = {name: at for at, name in enumerate(names)}
+        self._model, self._decoder = lm.model, lm.decoder
+        self._outer: dict[str, Any] = {}
         self._pass: tuple[torch.Tensor | None, Any, tuple[int, ...] | None] | None = None
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look at what each pass inside is given."""
-        with self._decoder.register_forward_pre_hook(self._begin, with_kwargs=True):
+        outer = self._model.register_forward_pre_hook(self._look, with_kwargs=True)
+        inner = self._decoder.register_forward_pre_hook(self._begin, with_kwargs=True)
+        with outer, inner:
             try:
                 yield
             finally:
-                self._pass = None
+                self._pass, self._outer = None, {}
                 self._known.clear()
 
-    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        def given(name: str) -> Any:
-            at = self._places.get(name, len(args))
-            return args[at] if at < len(args) else kwargs.get(name)
+    def _look(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._outer = _named(model, args, kwargs)
 
+    def _begin(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = _named(decoder, args, kwargs)
+        # A model of images and text gives its decoder masks that are made already.
+        if isinstance(mask := given.get("attention_mask"), dict):
+            mask = self._outer.get("attention_mask")
         # Without padding a generation gives no mask; then positions, or the cache, tell the place.
-        cache, places = given("past_key_values"), given("position_ids")
+        cache, places = given.get("past_key_values"), given.get("position_ids")
         if not isinstance(places, torch.Tensor) or places.dim() != 2:
             places = 0 if cache is None else int(cache.get_seq_length())
-        self._pass = given("attention_mask"), 0 if cache is None else places, _starts.get()
+        self._pass = mask, 0 if cache is None else places, _starts.get()
+        self._outer = {}
         self._known.clear()
 
     def classes(self, x: torch.Tensor, number: int) -> torch.Tensor:
@@ -134,3 +139,14 @@ class Positions:
             begin = torch.tensor(starts, device=index.device)[:, None]
             classes[(index >= begin) & (index > 0)] = 2
         return classes
+
+
+def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a module is called with, by the names of its parameters."""
+    # An instance's own forward, as placement over devices sets it, names no parameters.
+    return dict(zip(_names(type(module).forward), args, strict=False)) | kwargs
+
+
+@functools.cache
+def _names(forward: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(forward).parameters)[1:]
