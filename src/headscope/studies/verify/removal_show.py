@@ -232,10 +232,11 @@ def _method(result: RemovalResult) -> list[str]:
         "Removing many heads harms a model whichever heads they are; as many random heads are the "
         "control for that.",
     ]
-    if len(result.ablations) > 1:
+    if "zero" in result.ablations and len(result.ablations) > 1:
+        others = enumeration([kind for kind in result.ablations if kind != "zero"])
         words.append(
-            "Harm under zero ablation but not under mean ablation comes from states that the model "
-            "never saw in training."
+            f"Harm under zero ablation but not under {others} ablation comes from states that the "
+            "model never saw in training."
         )
     if "text" in result.measures:
         words.append(
