@@ -89,6 +89,17 @@ def test_zero_and_mean_stand_in_one_table(tmp_path: Path) -> None:
     assert list(removal_of(plain).conditions) == zero
 
 
+def test_an_output_in_another_example_is_named_where_it_stands(tmp_path: Path) -> None:
+    told = shown(write_removal(tmp_path / "run", kinds=("resample", "zero")))
+    assert "14 selected, replaced by output in another example" in rows_of(told, ALL)
+    assert "their output in another example" in dict(told.facts)["removed heads give"]
+    (method,) = (each.after for each in told.sections if each.title == "Method")
+    assert "under zero ablation but not under resample ablation" in " ".join(method)
+    apart = shown(write_removal(tmp_path / "apart", kinds=("mean", "resample")))
+    (method,) = (each.after for each in apart.sections if each.title == "Method")
+    assert "zero ablation" not in " ".join(method)
+
+
 def test_filled_up_draws_are_told_with_what_they_share(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run")
     rows = json.loads((run / "result.json").read_bytes())["conditions"]

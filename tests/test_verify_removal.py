@@ -17,7 +17,7 @@ from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadScores, HeadSet, save_scores
 from headscope.lm import LanguageModel, load
-from headscope.lm.replacement import Mean, head_means
+from headscope.lm.replacement import replacement_of
 from headscope.measure.external import External
 from headscope.measure.metrics import BleuTokenizer, chrf_from_statistics
 from headscope.results.removal import BASELINE, Label, Measuring
@@ -259,11 +259,13 @@ def test_what_cannot_be_measured_again_keeps_its_value(
     assert after["directions"][changed["direction"]]["baseline"]["comet"] is None
 
 
-def test_zero_and_mean_ablation_in_one_run(
+def test_kinds_of_ablation_in_one_run(
     model: Path, pairs: PairsChoice, lm: LanguageModel, tmp_path: Path
 ) -> None:
     few: dict[str, Any] = {"draws": 2, "max_new_tokens": 6}
-    result = removed(model, pairs, tmp_path / "run", ablate=("mean", "zero"), **few)
+    result = removed(
+        model, pairs, tmp_path / "run", ablate=("mean", "zero", "resample"), seed=4, **few
+    )
     rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     files = {
         pair: read_pairs(PairSource(one.split("=")[1], pair))
@@ -278,7 +280,7 @@ def test_zero_and_mean_ablation_in_one_run(
     texts, starts = [], []
     for name in files:
         source, target = name.split("-")
-        kept = read_directions(pairs, str(model), "test", reference=50)[name].reference
+        kept = read_directions(pairs, str(model), "test", seed=4, reference=50)[name].reference
         assert len(kept) == len({one.source for one in files[name].pairs}) // 4
         assert {one.id for one in kept} <= {one.id for one in apart[name]}
         for one in kept:
@@ -286,7 +288,10 @@ def test_zero_and_mean_ablation_in_one_run(
             texts.append(lm.encode(f"{prompt} {one.target}"))
             starts.append(len(lm.encode(f"{prompt} ")))  # a character a token
     assert result["reference_text"]["texts"] == len(texts) > 1
-    reference = head_means(lm, texts, starts)
+    replacements = {
+        kind: replacement_of(kind, lm, texts, starts, seed=4)  # each has a naive twin of its own
+        for kind in ("mean", "zero", "resample")
+    }
     seen = set()
     for row in rows:
         if row["condition"] == "baseline":
@@ -300,23 +305,23 @@ def test_zero_and_mean_ablation_in_one_run(
         source, target = row["direction"].split("-")
         prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], row["source"])
         gate = HeadSet.parse(",".join(match[0]["heads"]), lm.geometry).removed()
-        with lm.gated(gate, Mean(reference) if row["ablate"] == "mean" else None):
+        with lm.gated(gate, replacements[row["ablate"]]):
             assert row["output"] == lm.generate([prompt], limits=[6])[0].text
         seen.add((row["condition"], row["draw"], row["ablate"]))
-    assert len(seen) == 2 * (1 + 2 + 2)
+    assert len(seen) == 3 * (1 + 2 + 2)
     # The first kind is what the run's own figures speak of; both have the same heads and draws.
     assert result["ablate"] == "mean"
     tops = [one for one in result["conditions"] if one["kind"] == "top"]
-    assert [one["ablate"] for one in tops] == ["mean", "zero"]
+    assert [one["ablate"] for one in tops] == ["mean", "zero", "resample"]
     assert result["p_value"] == tops[0]["p_sentences"]
     for kind in ("top", "random", "random-layer-matched"):
-        mean, zero = (
+        mean, zero, drawn = (
             [one["heads"] for one in result["conditions"] if (one["kind"], one["ablate"]) == pair]
-            for pair in ((kind, "mean"), (kind, "zero"))
+            for pair in ((kind, "mean"), (kind, "zero"), (kind, "resample"))
         )
-        assert mean == zero and mean
+        assert mean == zero == drawn and mean
     # A run of one kind has the same figures for it; a run measured again keeps them.
-    single = removed(model, pairs, tmp_path / "single", ablate=("mean",), **few)
+    single = removed(model, pairs, tmp_path / "single", ablate=("mean",), seed=4, **few)
     means = [one for one in result["conditions"] if one["ablate"] == "mean"]
     assert single["conditions"] == plain(means)
     assert single["signature"] != result["signature"]

@@ -148,14 +148,17 @@ MEASURES = Option(
 Measures = Annotated[tuple[str, ...] | None, MEASURES]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
-AblateName = Literal["zero", "mean"]
-ABLATE = Option("What replaces a removed head's output: zero, or its mean over other examples.")
+AblateName = Literal["zero", "mean", "resample"]
+ABLATE = Option(
+    "What replaces a removed head's output: zero, its mean over other examples, or its output in "
+    "one of them (resample)."
+)
 Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
     Option(
-        "What replaces a removed head's output: zero (default), or its mean over other examples; "
-        "repeatable, with the same heads and draws.",
+        "What replaces a removed head's output: zero (default), its mean over other examples, or "
+        "its output in one of them (resample); repeatable, with the same heads and draws.",
         metavar="|".join(get_args(AblateName)),
         typed=str,
     ),
@@ -163,8 +166,8 @@ Ablations = Annotated[
 ReferenceTexts = Annotated[
     str | None,
     Option(
-        "For --ablate mean: documents that neither find nor test (.txt, or a column text); the "
-        "first 200 of a language give the means. May be left out for pocket, and where some of the "
+        "For --ablate mean and resample: documents that neither find nor test (.txt, or a column "
+        "text); the first 200 of a language. May be left out for pocket, and where some of the "
         "data can be set aside.",
         flag="--reference",
         metavar="FILE",

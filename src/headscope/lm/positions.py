@@ -56,6 +56,7 @@ class Positions:
     def __init__(self, lm: LanguageModel) -> None:
         self._model, self._decoder = lm.model, lm.decoder
         self._outer: dict[str, Any] = {}
+        self._ids: torch.Tensor | None = None
         self._pass: tuple[torch.Tensor | None, Any, tuple[int, ...] | None] | None = None
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
 
@@ -79,6 +80,8 @@ class Positions:
         # A model of images and text gives its decoder masks that are made already.
         if isinstance(mask := given.get("attention_mask"), dict):
             mask = self._outer.get("attention_mask")
+        ids = given.get("input_ids")
+        self._ids = self._outer.get("input_ids") if ids is None else ids
         # Without padding a generation gives no mask; then positions, or the cache, tell the place.
         cache, places = given.get("past_key_values"), given.get("position_ids")
         if not isinstance(places, torch.Tensor) or places.dim() != 2:
@@ -122,6 +125,22 @@ class Positions:
             "heads; give it an attention mask of shape (rows, tokens), those in the cache included."
         )
 
+    def drawn(self, x: torch.Tensor, counts: tuple[int, ...], seed: int) -> torch.Tensor:
+        """A random place (B, T) among so many of each class, one class behind the other.
+
+        It follows from the seed, the token's id and its place in its row alone, so that it is the
+        same in any batch, with a cache and without, and in all rows that begin alike.
+        """
+        key = (x.shape[:2], x.device, counts, seed)
+        if key not in self._known:
+            index, of_class = self.index(x), torch.tensor(counts, device=x.device)
+            if self._ids is None or self._ids.shape != index.shape:
+                raise InputError("Outputs are drawn by token ids; give passes those.")
+            mixed = _mixed(self._ids.to(x.device) + _mixed(index + _mixed(torch.tensor(seed))))
+            classes = self.classes(x, len(counts))
+            self._known[key] = (of_class.cumsum(0) - of_class)[classes] + mixed % of_class[classes]
+        return self._known[key]
+
     def _compute(self, index: torch.Tensor, number: int) -> torch.Tensor:
         classes = (index > 0).long()
         if number == len(CLASSES):
@@ -150,3 +169,11 @@ def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 @functools.cache
 def _names(forward: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(forward).parameters)[1:]
+
+
+def _mixed(x: torch.Tensor) -> torch.Tensor:
+    """Numbers of 64 bits, scattered (splitmix64: logical shifts, products that wrap)."""
+    x = x + -7046029254386353131
+    x = (x ^ (x >> 30 & (1 << 34) - 1)) * -4658895280553007687
+    x = (x ^ (x >> 27 & (1 << 37) - 1)) * -7723592293110705685
+    return x ^ (x >> 31 & (1 << 33) - 1)

@@ -94,6 +94,45 @@ class Mean:
         return add
 
 
+#: Outputs to draw from take so much memory at most, on the CPU and where each layer lies.
+_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class Resample:
+    """Each head's output at a token of the reference texts, of the same class of position.
+
+    All heads write what they wrote at one and the same token, so that what they write together does
+    occur. It is drawn as `headscope.lm.positions.Positions.drawn` says.
+
+    Attributes:
+        outputs: by layer the outputs ``A V`` at the tokens to draw from, (N, H, D), by class.
+        counts: how many tokens each class has.
+    """
+
+    outputs: dict[int, torch.Tensor]
+    counts: tuple[int, ...]
+    seed: int
+
+    def check(self, lm: LanguageModel) -> None:
+        """Raises `InputError` if the outputs are not of this model's shape."""
+        shapes = {site.layer: (site.heads, site.head_width) for site in lm.sites}
+        if {layer: (*own.shape[1:],) for layer, own in self.outputs.items()} != shapes:
+            raise InputError("The outputs to draw from are of another model; use this one's.")
+
+    def adding(self, site: AttentionSite, gate: torch.Tensor, positions: Positions) -> Adding:
+        """(1 - g) × the output that is drawn for each token."""
+
+        def add(x: torch.Tensor) -> torch.Tensor:
+            # They stay where the layer lies.
+            own = self.outputs[site.layer] = self.outputs[site.layer].to(x.device)
+            drawn = own[positions.drawn(x, self.counts, self.seed)].to(x.dtype)
+            removed = 1 - gate.to(x.device, x.dtype)[..., None]
+            return drawn * (removed[:, None] if gate.dim() == 2 else removed)
+
+        return add
+
+
 def replacement_of(
     kind: str,
     lm: LanguageModel,
@@ -159,6 +198,40 @@ def head_means(
     return means.astype(np.float32)
 
 
+def _resample(lm: LanguageModel, rows: Any, starts: Any, batch_tokens: int, seed: int) -> Resample:
+    """Outputs at as many tokens of each class as `_BYTES` hold, drawn by the seed."""
+    lengths, classes = [len(row) for row in rows], len(CLASSES) - (starts is None)
+    place = np.array([at for length in lengths for at in range(length)], dtype=np.intp)
+    answer = place >= np.repeat(lengths if starts is None else starts, lengths)
+    size = sum(site.heads * site.head_width for site in lm.sites) * lm.dtype.itemsize
+    most, chance = max(1, _BYTES // (size * classes)), np.random.default_rng(seed)
+    groups = [np.flatnonzero((place > 0) * (1 + answer) == number) for number in range(classes)]
+    chosen = [chance.permutation(group)[:most] for group in groups]
+    counts = np.array([len(group) for group in chosen])
+    _check_classes(counts)
+    # Where the output at each token is kept, by row; -1: nowhere.
+    kept = np.full(len(place), -1)
+    kept[np.concatenate(chosen)] = np.arange(counts.sum())
+    by_row = np.split(kept, np.cumsum(lengths)[:-1])
+    outputs: dict[int, torch.Tensor] = {}
+    wanted = torch.zeros(0, dtype=torch.long)
+
+    def begin(some: list[int], batch: Batch) -> None:
+        nonlocal wanted
+        wanted = torch.full(batch.input_ids.shape, -1)
+        for at, (row, padding) in enumerate(zip(some, batch.padding, strict=True)):
+            wanted[at, padding:] = torch.from_numpy(by_row[row])
+
+    def look(site: AttentionSite, x: torch.Tensor) -> None:
+        own = x[(wanted >= 0).to(x.device)].cpu().view(-1, site.heads, site.head_width)
+        outputs.setdefault(site.layer, own.new_empty(counts.sum(), *own.shape[1:]))
+        outputs[site.layer][wanted[wanted >= 0]] = own
+
+    for _ in _passes(lm, rows, starts, batch_tokens, begin, look):
+        pass
+    return Resample(outputs, tuple(counts.tolist()), seed)
+
+
 def _passes(
     lm: LanguageModel,
     rows: Sequence[Sequence[int]],
@@ -215,4 +288,5 @@ def _mean(lm: LanguageModel, rows: Any, starts: Any, batch_tokens: int, seed: in
 KINDS: dict[str, Callable[..., Replacement | None]] = {
     "zero": _zero,
     "mean": _mean,
+    "resample": _resample,
 }

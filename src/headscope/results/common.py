@@ -128,6 +128,7 @@ class ReferenceText(Record):
 #: What removed heads give by each kind of ablation but zero.
 REPLACED_BY = {
     "mean": "mean output",
+    "resample": "output in another example",
 }
 
 
