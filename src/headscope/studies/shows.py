@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from headscope.estimates import Estimate
+from headscope.evidence.rows import REPLACED_BY
 from headscope.heads import Head
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
@@ -208,12 +209,13 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
 
 def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     """What removed heads give, where that is not zero."""
-    if result.ablate != "mean":
+    if result.ablate not in REPLACED_BY:
         return []
+    words = f"their {REPLACED_BY[result.ablate]} by class of position"
     reference = result.reference_text or ReferenceText()
     over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
     source = f", {reference.source}" if reference.source else ""
-    return [("removed heads give", f"their mean output by class of position{over}{source}")]
+    return [("removed heads give", f"{words}{over}{source}")]
 
 
 def named_places(heads: Iterable[str]) -> tuple[HeadPlace, ...]:
