@@ -124,10 +124,8 @@ class Removal(Settings):
             raise InputError(
                 f"a gate is given twice among {', '.join(map(str, self.gates))}; give each once"
             )
-        if (
-            sorted(set(self.ablate) & {*get_args(options.AblateName)}) != sorted(self.ablate)
-            or not self.ablate
-        ):
+        kinds = get_args(options.AblateName)
+        if sorted(set(self.ablate) & {*kinds}) != sorted(self.ablate) or not self.ablate:
             raise InputError(
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
                 f"{', '.join(kinds)}, or several, each once"
