@@ -53,7 +53,7 @@ def translation_score(
     an aligned target token, or a prompt exceeds the context.
 
     Returns:
-        Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and `different`,
+        Scores in [0, 1] with bounds. `extra`: `chance`, and `identical` and `different`,
             the score on target tokens whose aligned word has the same or another surface form (NaN
             without such tokens). `statistics`, by sentence: `hits`, `totals`, `identical_hits`,
             `identical_totals`, `chance`, `chance_totals`; from them every figure follows again
@@ -207,6 +207,7 @@ def attention_mass(
         {"chance": rate(chance, known.astype(float))},
         {"mass": mass, "chance": chance},
         _about(part, alignment, linked),
+        counts=False,
     )
     return _signed(scores, alignment)
 

@@ -11,6 +11,7 @@ from headscope.measure.intervals import (
     bootstrap_interval,
     bootstrap_mean,
     bootstrap_score,
+    rate_interval,
     wilson_interval,
 )
 from headscope.measure.metrics import (
@@ -56,6 +57,7 @@ __all__ = [
     "overlap",
     "p_draws",
     "p_sentences",
+    "rate_interval",
     "rouge_l",
     "rouge_l_from_statistics",
     "same_language",

@@ -32,7 +32,7 @@ ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for 
 #: Heads whose intervals say how far scores are known.
 HIGHEST = 10
 ENDS = (Column("low", "low"), Column("high", "high"))
-#: Intervals from fewer examples are too narrow.
+#: Intervals from fewer examples are unreliable.
 FEW = 20
 #: Heads of a set that a page lists at most.
 LISTED = 50
@@ -142,7 +142,7 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
         return "These scores carry no interval."
     return (
         f"95\u00a0% interval of the {len(best)} highest heads: \u00b1{number(median(halves))} "
-        f"(median), from a bootstrap over {examples}."
+        f"(median), over {examples}."
     )
 
 
@@ -157,7 +157,7 @@ def few_caution(
     """What it means that intervals are from few examples, `of` such as ` a direction`."""
     if examples is None or examples >= FEW:
         return []
-    return [f"Bootstrap intervals over only {count(examples, one, several)}{of} are too narrow."]
+    return [f"Only {count(examples, one, several)}{of}: the intervals are wide or unreliable."]
 
 
 def few_parts(
