@@ -7,7 +7,7 @@ resampled alike, as in `headscope.measure.intervals`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from statistics import fmean
@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadScores, count_of
+from headscope.heads import Amount, HeadScores, HeadSet, count_of
 from headscope.measure.intervals import bootstrap_difference, resamples
-from headscope.measure.ranking import rank_correlations
+from headscope.measure.ranking import halves, rank_correlations
 from headscope.measure.statistics import counted, counted_mean, overlap
+from headscope.results.overlap import Halves
 
 Floats = NDArray[np.float64]
 #: Resamples of the sentences or documents, and splits of sentences into halves.
@@ -90,23 +91,82 @@ def stability(parts: Sequence[HeadScores], choice: Choice, seed: int = 0) -> dic
     means = np.stack([part.mean(axis=0) for part in rows])
     chosen = choice.of(means.mean(axis=0))
     often = choice.of(resampled_scores(parts, seed)).mean(axis=0)
-    halves = []
+    splits = []
     for split in range(SPLITS):
         sides = np.zeros((2, means.shape[1]))
         for part in rows:
-            order = np.random.default_rng([seed, len(part), split]).permutation(len(part))
-            half = len(part) // 2
-            sides[0] += part[order[:half]].mean(axis=0) if half else part.mean(axis=0)
-            sides[1] += part[order[half:]].mean(axis=0)
-        halves.append(tuple(choice.of(sides / len(rows))))
+            for side, chosen_rows in zip(sides, halves(len(part), split, seed), strict=True):
+                side += part[chosen_rows].mean(axis=0)
+        splits.append(tuple(choice.of(sides / len(rows))))
     ways = list(combinations(choice.of(means), 2))
     return {
         "heads": int(chosen.sum()),
         "firm": int((chosen & (often >= FIRM - ROUNDING)).sum()),
         "loose": int((~chosen & (often >= 1 - FIRM - ROUNDING)).sum()),
-        "halves": _mean_overlap(halves),
+        "halves": _mean_overlap(splits),
         "directions": _mean_overlap(ways) if ways else None,
     }
+
+
+def half_agreement(
+    scores: HeadScores, choose: Callable[[HeadScores], HeadSet], seed: int = 0
+) -> Halves | None:
+    """How far the heads agree that are chosen by scores of either half of the examples.
+
+    The mean over 100 random splits. None for scores that do not follow from what is kept of each
+    example, such as means over directions, and where a half has nothing that counts.
+    """
+    geometry, number = scores.geometry, max(map(len, scores.statistics.values()), default=0)
+    mask = geometry.mask()
+    weights = np.ones((1 + 2 * SPLITS, number))  # all examples, then two halves a split
+    for row, weight in enumerate(weights[1:]):
+        weight[halves(number, row // 2, seed)[1 - row % 2]] = 0
+    made = _of_examples(scores, weights) if number > 1 else None
+    if made is None or not np.isfinite(made[0]).all():
+        return None
+    if not np.allclose(made[0][0], scores.values[mask], rtol=1e-5, atol=1e-7):
+        return None
+    sets = []
+    for row in range(1, len(weights)):
+        arrays = np.full((len(made), *geometry.shape), np.nan)
+        arrays[:, mask] = [part[row] for part in made]
+        extra = dict(zip(("chance",), arrays[1:], strict=False))
+        sets.append(set(choose(HeadScores(geometry, arrays[0], scores.method, extra=extra))))
+    pairs = [overlap(a, b, geometry.total) for a, b in zip(sets[::2], sets[1::2], strict=True)]
+    return Halves(
+        number, fmean(pair.jaccard for pair in pairs), fmean(pair.expected_exact for pair in pairs)
+    )
+
+
+def _of_examples(scores: HeadScores, weights: Floats) -> tuple[Floats, ...] | None:
+    """Scores of examples that count as often as `weights` (B, S) says and, where it is kept by
+    example, chance, (B, N) each; None where examples do not tell."""
+    kept, mask = scores.statistics, scores.geometry.mask()
+
+    def of_heads(name: str) -> Floats:
+        return np.asarray(kept[name][:, mask], dtype=np.float64)
+
+    number = weights.sum(axis=1, keepdims=True)
+    if "products" in kept and scores.method in ("lahis", "first-order"):
+        products = of_heads("products")
+        lowering = weights @ (products < 0) / number if scores.method == "lahis" else 1.0
+        return (weights @ np.abs(products) / number * lowering,)
+    if "mass" in kept:
+        return (weights @ of_heads("mass") / number,)
+    if not {"hits", "totals"} <= kept.keys():
+        return None
+    parts = {"hits": kept["totals"].astype(np.float64)}
+    if {"chance", "chance_totals"} <= kept.keys():
+        parts["chance"] = np.where(parts["hits"] > 0, kept["chance_totals"], 0.0)
+    made = []
+    for name, totals in parts.items():
+        # A sentence counts once (macro) or by its tokens (micro).
+        ones = (totals > 0).astype(np.float64)
+        counts = totals if scores.config.get("average") == "micro" else ones
+        shares = np.divide(counts, totals, where=totals > 0, out=np.zeros_like(totals))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            made.append((weights * shares) @ of_heads(name) / (weights @ counts)[:, None])
+    return tuple(made)
 
 
 def links_agreement(

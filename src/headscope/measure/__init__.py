@@ -29,7 +29,14 @@ from headscope.measure.metrics import (
     source_copies,
     source_copy,
 )
-from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_sentences
+from headscope.measure.statistics import (
+    Overlap,
+    least_p,
+    overlap,
+    overlap_within,
+    p_draws,
+    p_sentences,
+)
 
 __all__ = [
     "BleuTokenizer",
@@ -55,6 +62,7 @@ __all__ = [
     "least_p",
     "off_targets",
     "overlap",
+    "overlap_within",
     "p_draws",
     "p_sentences",
     "rate_interval",

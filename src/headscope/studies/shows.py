@@ -34,6 +34,8 @@ HIGHEST = 10
 ENDS = (Column("low", "low"), Column("high", "high"))
 #: Intervals from fewer examples are unreliable.
 FEW = 20
+#: What the ceiling of an overlap is.
+TWO_HALVES = ". Two halves: the Jaccard index of sets found on two halves of the same examples"
 #: Heads of a set that a page lists at most.
 LISTED = 50
 
@@ -247,17 +249,21 @@ def overlap_blocks(
         high=1.0,
         note=note,
     )
+    ceiling = any(pair.ceiling is not None for pair in pairs)
     columns = (
         "Jaccard",
         "by chance",
         "by chance, as a ratio",
         "p",
+        "by chance within layers",
+        "p within layers",
         "shared heads",
         "heads of A",
         "heads of B",
         "shared, of A",
         "shared, of B (recall)",
         "rank correlation",
+        *(["two halves"] if ceiling else []),
     )
     rows = tuple(
         Row(
@@ -267,12 +273,15 @@ def overlap_blocks(
                 Cell(pair.expected_exact),
                 Cell(pair.expected),
                 p_cell(pair.p_value),
+                Cell(pair.expected_within_layers),
+                p_cell(pair.p_within_layers),
                 Cell(pair.intersection),
                 Cell(pair.size_a),
                 Cell(pair.size_b),
                 Cell(pair.conditional.given_a),
                 Cell(pair.conditional.given_b),
                 Cell(pair.rank_correlation),
+                *([Cell(pair.ceiling)] if ceiling else []),
             ),
         )
         for pair in pairs
@@ -284,7 +293,8 @@ def overlap_blocks(
         rows,
         note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
         "counts used in the literature. p: random sets share as many heads (hypergeometric)"
-        f"{many}. Rank correlation: Spearman, over all heads",
+        f"{many}. Within layers: random sets with as many heads of each layer. Rank correlation: "
+        f"Spearman, over all heads{TWO_HALVES if ceiling else ''}",
     )
     return (shared, table, *([_overlap_groups(groups)] if groups else []))
 
@@ -300,10 +310,21 @@ def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
                 Cell(group.expected_exact),
                 Cell(group.expected),
                 p_cell(group.largest_p),
+                Cell(group.expected_within_layers),
+                p_cell(group.largest_p_within_layers),
             ),
         )
         for group in groups
     )
-    columns = ("pairs", "mean Jaccard", "range", "by chance", "by chance, as a ratio", "largest p")
+    columns = (
+        "pairs",
+        "mean Jaccard",
+        "range",
+        "by chance",
+        "by chance, as a ratio",
+        "largest p",
+        "by chance within layers",
+        "largest p within layers",
+    )
     note = "Pairs of a group share directions, so they are not independent"
     return Table("Groups of pairs of directions", columns, rows, note=note)
