@@ -1,4 +1,4 @@
-"""Whether halves of the data, or two importance scores of the same documents, find the same heads."""
+"""Whether halves of the data, or two importance scores of the same documents, agree on heads."""
 
 from __future__ import annotations
 
