@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from headscope.data.tasks import read_task
 from headscope.data.transfer import read_prompts as read_transfer
 from headscope.data.words import read_concepts
 from headscope.errors import InputError
+from headscope.heads import Geometry
+from headscope.studies.use.gates import read_gates
 from headscope.studies.use.prompts import read_prompts
 from headscope.use.corpus.files import find_files
 from headscope.use.corpus.reading import read_records, survey
@@ -96,6 +100,20 @@ def _rated(path: Path) -> list[Row]:
     return [row for _, row in records]
 
 
+GEOMETRY = Geometry((4, 4))
+
+
+def _gates(path: Path) -> list[Row]:
+    gates, _ = read_gates(str(path), ["p", "q"], GEOMETRY)
+    return [
+        {
+            "id": own,
+            "heads": json.dumps({"0.1": float(gate.values[0, 1]), "1.3": float(gate.values[1, 3])}),
+        }
+        for own, gate in zip(("p", "q"), gates, strict=True)
+    ]
+
+
 #: Of each family of commands: the records of a file, and what its reader makes of them, as records.
 READERS: dict[str, tuple[list[Row], Callable[[Path], list[Row]]]] = {
     "pairs": (
@@ -161,6 +179,13 @@ READERS: dict[str, tuple[list[Row], Callable[[Path], list[Row]]]] = {
             {"id": one.id, "text": one.given, "reference": one.reference}
             for one in read_prompts(path)
         ],
+    ),
+    "gates": (
+        [
+            {"id": "p", "heads": '{"0.1": 0.0, "1.3": 1.0}'},
+            {"id": "q", "heads": '{"0.1": 1.0, "1.3": -0.5}'},
+        ],
+        _gates,
     ),
     "transfer": (
         [{"a": "de", "b": "en", "prompt": SAID, "answers_a": "Ja", "answers_b": "No"}],
@@ -230,6 +255,18 @@ def test_a_compressed_file_of_any_name_is_read_the_same(form: Format, tmp_path: 
         assert read(bare) == rows
     else:
         assert form.name == "CSV"  # begins like any other text
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
+def test_plain_text_may_be_compressed_in_every_way(ending: str, tmp_path: Path) -> None:
+    zstd = pytest.importorskip("zstandard")
+    packers = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(packers.get(ending, zstd.compress)(b'{"text": "x"}\ntwo\n'))
+    expected = ['{"text": "x"}', "two"]
+    assert [one.given for one in read_prompts(path)] == expected
+    (found,) = read_documents(DocumentSource(str(path), language="en"))
+    assert [one.text for one in found.documents] == expected
 
 
 def test_what_is_not_read_is_told_what_is(tmp_path: Path) -> None:

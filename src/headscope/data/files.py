@@ -1,4 +1,4 @@
-"""Opening data files: formats, compression, lines of UTF-8 text and digests."""
+"""Opening data files: compression, lines of UTF-8 text, JSON and digests."""
 
 from __future__ import annotations
 
