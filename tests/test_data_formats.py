@@ -360,6 +360,16 @@ def test_rows_of_a_corpus_that_cannot_be_rated(ending: str, sign: str, tmp_path:
     assert r"\xff" in json.loads(records[2].rejected("x"))["raw"]
 
 
+@pytest.mark.parametrize(("row", "text"), [("\xff\tb", "text"), ("x", "text"), ("a\tb", "2")])
+def test_a_corpus_without_a_column_of_texts(row: str, text: str, tmp_path: Path) -> None:
+    """It is told from the header, whatever the rows are like."""
+    path = tmp_path / "a.tsv"
+    path.write_bytes(f"id\tbody\n{row}\n".encode("latin-1"))
+    found = "id, body" if text == "text" else "0, 1"
+    with pytest.raises(InputError, match=f"has no field '{text}'; found: {found}; name the right"):
+        survey(find_files([str(path)]), Columns(text))
+
+
 @pytest.mark.parametrize(("ending", "sign"), [(".tsv", "\t"), (".csv", ",")])
 def test_columns_by_number_of_a_corpus(ending: str, sign: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{ending}"
