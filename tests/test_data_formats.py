@@ -304,6 +304,23 @@ def test_only_wanted_pieces_of_an_arrow_file_are_rated(tmp_path: Path) -> None:
         assert [(one.line, one.field("text")) for one in records] == [(2, "1"), (1501, "1500")]
 
 
+def test_a_json_list_is_read_by_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers go on as they are written; what is no list of objects, or too large, is refused."""
+    path = tmp_path / "a.json"
+    path.write_text('\ufeff [\n{"text": "a", "n": 1.50},\n {"text":\n "b", "n": 1e3}\n]\n', "utf-8")
+    (file,) = survey(find_files([str(path)]), Columns())
+    records = list(read_records(file, lambda place: True))
+    assert [(one.line, one.field("text")) for one in records] == [(2, "a"), (3, "b")]
+    assert [one.raw for one in records] == ['{"text": "a", "n": 1.50}', '{"text":  "b", "n": 1e3}']
+    monkeypatch.setattr("headscope.data.formats.LARGEST_TEXT", 9)
+    with pytest.raises(InputError, match="is larger than 1 GiB"):
+        read_prompts(path)
+    monkeypatch.undo()
+    path.write_text('[{"text": "a"},\n 3]', "utf-8")
+    with pytest.raises(InputError, match="line 2 is no JSON object"):
+        read_prompts(path)
+
+
 CELLS = [["id", "text"], ["1", 'a "b", c'], ["2", "two\nlines"], ["3", "\r\n"], ["4", "x\ty"]]
 
 
