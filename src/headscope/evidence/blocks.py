@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from math import inf, isnan
 from typing import NamedTuple
 
@@ -25,6 +27,8 @@ from headscope.shown.words import arrow, between, confidence, count, enumeration
 LEVEL = 0.05
 #: Draws that allow a p of 0.01, where the model has so many sets.
 WANTED = 99
+#: So many parts are counted instead of listed.
+MANY = 7
 MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "cannot tell"
 
 
@@ -45,12 +49,17 @@ def holds(test: Tested) -> bool | None:
     return False
 
 
-def verdict(evidence: Evidence, statistic: str, condition: Condition | None = None) -> str:
-    """Whether the selected heads do more than random ones, over all parts.
+def verdict(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition | None = None,
+    part: str | None = None,
+) -> str:
+    """Whether the selected heads do more than random ones, over all parts (or in one).
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
-    tests = evidence.against(statistic, condition or evidence.main)
+    tests = evidence.against(statistic, condition or evidence.main, part)
     if "random" not in tests:
         return f"{OPEN}: no random heads were drawn"
     free, matched = holds(tests["random"]), tests.get("same layers")
@@ -69,6 +78,34 @@ def remedy(test: Tested) -> str:
     """What would decide a test over too few draws."""
     more = test.draws < WANTED
     return f"--draws {WANTED}" if more else "a model with more heads"
+
+
+def verdicts(words: Mapping[str, str]) -> str:
+    """Verdicts of several parts in one line, equal ones together; many parts are counted."""
+    groups: dict[str, list[str]] = {}
+    for name, each in words.items():
+        groups.setdefault(each, []).append(name)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(
+        f"{each} in {enumeration(names) if len(names) < MANY else f'{len(names)} of {len(words)}'}"
+        for each, names in groups.items()
+    )
+
+
+def few_sets(evidence: Evidence, wanted: int) -> list[str]:
+    """What it means that fewer different random sets exist than were asked for."""
+    least: dict[str, int] = {}
+    for test in evidence.tests:
+        least[test.control] = min(test.draws, least.get(test.control, test.draws))
+    fewer = [f"{draws} {evidence.controls[control].words}"
+             for control, draws in least.items() if draws < wanted]  # fmt: skip
+    if not fewer:
+        return []
+    return [
+        f"Fewer different sets exist than the {wanted} asked for: {enumeration(fewer)}. All of "
+        "them were used."
+    ]
 
 
 def compared(test: Tested, statistic: Statistic, examples: str) -> str:
@@ -184,11 +221,51 @@ def table_of_tests(
                 rows.append(Row(f"{own.words}: {condition.named()} \u2212 {control}", cells))
     return Table(
         title,
-        ("difference", f"p over {examples}", "p over draws", "draws as harmful", "different sets",
+        ("difference", f"p over {examples}", "p over draws", "draws as far", "different sets",
          "shared heads"),
         tuple(rows),
         note=TESTS.format(examples=examples),
     )  # fmt: skip
+
+
+def by_part(
+    evidence: Evidence, statistic: str, examples: str = "examples", note: str = ""
+) -> list[Table]:
+    """A statistic of every part under selected heads, and these minus every control: two tables.
+
+    A row is a part with a condition of selected heads; of several conditions it names both.
+    """
+    if statistic not in evidence.statistics:
+        return []
+    own, controls = evidence.statistics[statistic], list(evidence.controls)
+    title = own.title[:1].upper() + own.title[1:]
+    own = own if own.unit == SHARE else replace(own, unit="")  # the title has it
+    alike = len({each.case for each in evidence.selected}) == 1
+    rows: list[Row] = []
+    tests: list[Row] = []
+    for part, condition in product(evidence.parts, evidence.selected):
+        now = evidence.level(statistic, condition, part)
+        if now is None or now.change is None:
+            continue
+        name = f"mean of {len(evidence.single)}" if part == WHOLE else arrow(part)
+        if len(evidence.selected) > 1:
+            name = f"{name}, {condition.of if alike and condition.of else condition.named()}"
+        means = [evidence.draws(statistic, condition, each, part).mean for each in controls]
+        scores = own.cell(now.value - now.change.value), own.cell(now.value)
+        cells = (Cell(now.examples), *scores, own.gap(now.change), *map(own.cell, means))
+        rows.append(Row(name, cells))
+        for control, test in evidence.against(statistic, condition, part).items():
+            ps = p_cell(test.p_examples), p_cell(test.p_draws)
+            cells = (own.gap(test.difference), *ps, Cell(test.draws), Cell.share(test.shared))
+            tests.append(Row(f"{name} \u2212 {control}", cells))
+    columns = (examples, ORIGINAL, SELECTED, "change", *controls)
+    tables = [Table(title, columns, tuple(rows), note=note)] if rows else []
+    if tests:
+        columns = ("difference", f"p over {examples}", "p over draws", "different sets",
+                   "shared heads")  # fmt: skip
+        words = TESTS.format(examples=examples)
+        tables.append(Table(f"{title}: selected minus random", columns, tuple(tests), note=words))
+    return tables
 
 
 TESTS = (
@@ -237,7 +314,8 @@ def bars(
         base, now = (evidence.level(statistic, each, part) for each in (None, condition))
         if base is None or now is None or now.change is None:
             continue
-        ends = base.value + now.change.low, base.value + now.change.high
+        before = now.value - now.change.value  # over the parts where it was measured
+        ends = before + now.change.low, before + now.change.high
         several = f"mean of {len(evidence.single)}"
         groups[arrow(part) if part != WHOLE else several] = {
             ORIGINAL: Bar(base),

@@ -38,6 +38,11 @@ def control_named(name: str) -> str:
     return wanted
 
 
+def controls_named(names: Collection[str]) -> tuple[str, ...]:
+    """The names of controls as the registry has them, each once; see `control_named`."""
+    return tuple(dict.fromkeys(map(control_named, names)))
+
+
 def drawn(
     selected: Condition,
     heads: HeadSet,
