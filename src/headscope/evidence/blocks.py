@@ -80,15 +80,18 @@ def remedy(test: Tested) -> str:
     return f"--draws {WANTED}" if more else "a model with more heads"
 
 
-def verdicts(words: Mapping[str, str]) -> str:
+def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
     """Verdicts of several parts in one line, equal ones together; many parts are counted."""
+    if not words:
+        return f"{OPEN}: no heads were changed"
     groups: dict[str, list[str]] = {}
     for name, each in words.items():
         groups.setdefault(each, []).append(name)
     if len(groups) == 1:
         return next(iter(groups))
     return "; ".join(
-        f"{each} in {enumeration(names) if len(names) < MANY else f'{len(names)} of {len(words)}'}"
+        f"{each} {joint} "
+        + (enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}")
         for each, names in groups.items()
     )
 
@@ -375,14 +378,15 @@ def bars_of(
 
 
 def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
-    """A statistic over the number of heads at each gate, and over gates at each number."""
+    """A statistic over the number of heads at each gate, and over gates at each number, of the
+    heads of which a page speaks."""
     own, base = evidence.statistics[statistic], evidence.level(statistic)
-    kind = evidence.main.replacement
+    main = evidence.main
     known = [
         each
         for each in evidence.selected
         if each.gate is not None
-        and each.replacement == kind
+        and (each.of, each.replacement) == (main.of, main.replacement)
         and evidence.level(statistic, each) is not None
     ]
     if base is None:

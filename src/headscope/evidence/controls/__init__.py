@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from headscope.errors import InputError
 from headscope.evidence.controls.outside import OUTSIDE
@@ -38,9 +39,13 @@ def control_named(name: str) -> str:
     return wanted
 
 
-def controls_named(names: Collection[str]) -> tuple[str, ...]:
-    """The names of controls as the registry has them, each once; see `control_named`."""
-    return tuple(dict.fromkeys(map(control_named, names)))
+def name_controls(settings: Any) -> None:
+    """Gives the `controls` of frozen settings the names of the registry, each once.
+
+    Raises `InputError` as `control_named` does.
+    """
+    names = tuple(dict.fromkeys(map(control_named, settings.controls)))
+    object.__setattr__(settings, "controls", names)
 
 
 def drawn(

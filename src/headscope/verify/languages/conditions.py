@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, controls_named, drawn
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Condition
 from headscope.evidence.runner import Within, kept_units, pass_of
 from headscope.heads import (
@@ -62,7 +62,7 @@ class LanguageRemoval(Settings):
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
         super().__post_init__()
 
 
