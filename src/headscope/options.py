@@ -34,7 +34,7 @@ Pairs = Annotated[
 ]
 Pair = Annotated[str | None, Option("Source and target language.", metavar="en-de")]
 Data = Annotated[
-    str, Option("TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset.", metavar="DATA")
+    str, Option("File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset.", metavar="DATA")
 ]
 SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE")]
 TargetLanguage = SourceLanguage
@@ -192,8 +192,8 @@ AllowOverlap = Annotated[bool, Option("Test also on sentences that the heads wer
 Tasks = Annotated[
     tuple[str, ...],
     Option(
-        "A file of inputs and outputs (JSON list, JSON Lines, TSV), a name in the folder --data, "
-        "or for pocket a word task such as plural-de; repeatable.",
+        "A file of inputs and outputs (JSON, TSV, CSV, …), a name in the folder --data, or for "
+        "pocket a word task such as plural-de; repeatable.",
         metavar="FILE|NAME",
     ),
 ]

@@ -180,8 +180,7 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> StatesFound:
     """What the arrays of `states.observe` over all samples show.
 
     Intervals are of the bootstrap over samples, and `nearer` has paired differences. For the later
-    half of the layers there is p over draws and, swapping samples with those of a draw, over
-    examples.
+    half of the layers there is p over draws and, against the mean of the draws, over examples.
     """
     cosines = tensors["cosines"].astype(np.float64)
     place = {pair: number for number, pair in enumerate(PAIRS)}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
 from math import inf, isnan
 from typing import NamedTuple
 
@@ -148,6 +146,8 @@ def said(
     before, after = own.number(base), own.number(now)
     moved = f"{'falls' if change.value < 0 else 'rises'} from {before} to {after}"
     moved = f"stays at {after}" if before == after else moved
+    if own.unit not in ("", SHARE):
+        moved += f" {own.unit}"
     tests = evidence.against(statistic, condition, part)
     means = [
         f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with as many "
@@ -231,51 +231,57 @@ def table_of_tests(
     )  # fmt: skip
 
 
-def by_part(
-    evidence: Evidence, statistic: str, examples: str = "examples", note: str = ""
-) -> list[Table]:
-    """A statistic of every part under selected heads, and these minus every control: two tables.
-
-    A row is a part with a condition of selected heads; of several conditions it names both.
-    """
-    if statistic not in evidence.statistics:
-        return []
-    own, controls = evidence.statistics[statistic], list(evidence.controls)
-    title = own.title[:1].upper() + own.title[1:]
-    own = own if own.unit == SHARE else replace(own, unit="")  # the title has it
-    alike = len({each.case for each in evidence.selected}) == 1
-    rows: list[Row] = []
-    tests: list[Row] = []
-    for part, condition in product(evidence.parts, evidence.selected):
-        now = evidence.level(statistic, condition, part)
-        if now is None or now.change is None:
-            continue
-        name = f"mean of {len(evidence.single)}" if part == WHOLE else arrow(part)
-        if len(evidence.selected) > 1:
-            name = f"{name}, {condition.of if alike and condition.of else condition.named()}"
-        means = [evidence.draws(statistic, condition, each, part).mean for each in controls]
-        scores = own.cell(now.value - now.change.value), own.cell(now.value)
-        cells = (Cell(now.examples), *scores, own.gap(now.change), *map(own.cell, means))
-        rows.append(Row(name, cells))
-        for control, test in evidence.against(statistic, condition, part).items():
-            ps = p_cell(test.p_examples), p_cell(test.p_draws)
-            cells = (own.gap(test.difference), *ps, Cell(test.draws), Cell.share(test.shared))
-            tests.append(Row(f"{name} \u2212 {control}", cells))
-    columns = (examples, ORIGINAL, SELECTED, "change", *controls)
-    tables = [Table(title, columns, tuple(rows), note=note)] if rows else []
-    if tests:
-        columns = ("difference", f"p over {examples}", "p over draws", "different sets",
-                   "shared heads")  # fmt: skip
-        words = TESTS.format(examples=examples)
-        tables.append(Table(f"{title}: selected minus random", columns, tuple(tests), note=words))
-    return tables
-
-
 TESTS = (
     "One-sided. p over {examples}: {examples} under the selected heads swapped with those under "
     "random ones. p over draws: how often random heads do as much; it alone says whether these "
     "heads are special, and is at least 1 / (different sets + 1)"
 )
+
+
+def parts_table(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    title: str,
+    examples: str = "examples",
+    note: str = "",
+    chance: Mapping[str, float | None] | None = None,
+) -> Table:
+    """A statistic by part: original, selected and random heads, and the tests; no column that no
+    part fills. `chance` is what guessing gives, by part."""
+    own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
+    for part in evidence.parts:
+        base, now = (evidence.level(statistic, each, part) for each in (None, condition))
+        if base is None or now is None:
+            continue
+        cells = {"chance": own.cell(chance.get(part))} if chance else {}
+        cells |= {"original": own.cell(base), "selected": own.cell(now.value)}
+        cells["change"] = own.gap(now.change)
+        for control, test in evidence.against(statistic, condition, part).items():
+            mean = evidence.draws(statistic, condition, control, part).mean
+            cells |= {
+                control: own.cell(mean),
+                f"\u2212 {control}": own.gap(test.difference),
+                f"p over {examples}, {control}": p_cell(test.p_examples),
+                f"p over draws, {control}": p_cell(test.p_draws),
+            }
+        rows[named_part(evidence, part)] = cells
+    columns = tuple(
+        name
+        for name in dict.fromkeys(name for cells in rows.values() for name in cells)
+        if any(name in cells and cells[name].value is not None for cells in rows.values())
+    )
+    lines = (
+        Row(name, tuple(cells.get(column, Cell()) for column in columns))
+        for name, cells in rows.items()
+    )
+    more = "Random: the mean of draws" if evidence.controls else ""
+    return Table(title, columns, tuple(lines), note=". ".join(filter(None, [note, more])))
+
+
+def named_part(evidence: Evidence, part: str) -> str:
+    """What tables and figures call a part."""
+    return f"mean of {len(evidence.single)}" if part == WHOLE else arrow(part)
 
 
 def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) -> Table:
@@ -306,11 +312,16 @@ class Bar(NamedTuple):
 
 
 def bars(
-    evidence: Evidence, statistic: str, condition: Condition, title: str, note: str = ""
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    title: str,
+    note: str = "",
+    chance: Mapping[str, float | None] | None = None,
 ) -> Bars:
     """A statistic by part: the original model, selected heads, and each control with its draws.
 
-    The interval of selected heads is that of their change.
+    The interval of selected heads is that of their change; `chance` is what guessing gives.
     """
     groups: dict[str, dict[str, Bar]] = {}
     for part in evidence.parts:
@@ -319,8 +330,7 @@ def bars(
             continue
         before = now.value - now.change.value  # over the parts where it was measured
         ends = before + now.change.low, before + now.change.high
-        several = f"mean of {len(evidence.single)}"
-        groups[arrow(part) if part != WHOLE else several] = {
+        groups[named_part(evidence, part)] = {
             ORIGINAL: Bar(base),
             SELECTED: Bar(Estimate(now.value, *ends)),
             **{
@@ -328,6 +338,7 @@ def bars(
                 for control in evidence.controls
                 if (draws := evidence.draws(statistic, condition, control, part)).each
             },
+            **({"chance": Bar(chance.get(part))} if chance else {}),
         }
     note = ". ".join(filter(None, [note, "The interval of selected heads is that of their change"]))
     return bars_of(evidence.statistics[statistic], groups, title, note)
@@ -360,7 +371,7 @@ def bars_of(
         tuple(groups),
         series,
         numbers("value"),
-        statistic.title,
+        statistic.axis,
         numbers("low"),
         numbers("high"),
         statistic.digits,
@@ -427,7 +438,7 @@ def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
                 f"{own.words} by {x} ({what})",
                 series,
                 f"{x} (0: removed, 1: original)" if axis == "gate" else x,
-                own.title,
+                own.axis,
                 band="95\u00a0% intervals of the change (selected) and ranges of draws (random)",
                 note="Larger sets hold the smaller ones, so points are no independent tests"
                 if axis == "k"

@@ -14,7 +14,6 @@ from headscope.results.adapt import AppliedGate
 from headscope.results.common import (
     Ablation,
     BaselineCheck,
-    Checked,
     ComparedResult,
     Leakage,
     Ranking,
@@ -76,12 +75,6 @@ class OffTarget(ComparedResult):
     """Outputs in another language than requested, without the heads of that language."""
 
     details: OffTargetDetails
-
-    @property
-    def checked(self) -> Checked | None:
-        """Whether the original model translates, where it was tried."""
-        check = self.details.baseline_check
-        return None if check is None else Checked(self.baseline_works, check)
 
 
 @dataclass(frozen=True, kw_only=True)

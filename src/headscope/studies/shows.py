@@ -10,7 +10,7 @@ from typing import Any
 
 from headscope.estimates import Estimate
 from headscope.heads import Head
-from headscope.results.common import Ablation, Leakage, Ranking, ReferenceText, ScoredHead
+from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.shown.blocks import (
     Cell,
@@ -214,12 +214,6 @@ def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
     source = f", {reference.source}" if reference.source else ""
     return [("removed heads give", f"their mean output by class of position{over}{source}")]
-
-
-def ranking_facts(ranking: Ranking | None) -> list[tuple[str, str]]:
-    """What heads are ranked by, if by anything."""
-    by = ranking.ranked_by if ranking else None
-    return [("heads ranked by", by)] if by else []
 
 
 def named_places(heads: Iterable[str]) -> tuple[HeadPlace, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import by_part, few_sets, verdict, verdicts
+from headscope.evidence.blocks import few_sets, parts_table, verdict, verdicts
 from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
@@ -185,7 +185,15 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         Section("Where important heads lie", _profile(result.details.profile), brief=True),
         Section(
             "Every layer and language",
-            [*by_part(found, "nll", "documents"), level_rows(found, result.details.data)],
+            [
+                *(
+                    parts_table(
+                        found, "nll", each, f"NLL, nats a token, without {each.of}", "documents"
+                    )
+                    for each in found.selected
+                ),
+                level_rows(found, result.details.data),
+            ],
         ),
     ]
     return Shown(

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, by_part, few_sets, said, verdict, verdicts
+from headscope.evidence.blocks import bars, few_sets, parts_table, said, verdict, verdicts
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.executors import Execution
 from headscope.heads import Amount, Rank, about_rank, count_of
@@ -30,7 +30,7 @@ from headscope.shown.words import count, enumeration, signed
 from headscope.studies.comparison import clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import leakage_caution, named_places, ranking_facts
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
     about_documents,
@@ -256,7 +256,12 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
         for condition in view.selected
     ]
     sections = [
-        Section("Each language", by_part(view, "nll", "documents"), brief=True),
+        Section(
+            "Each language",
+            [parts_table(view, "nll", each, f"NLL, nats a token: {each.named()}", "documents")
+             for each in view.selected],
+            brief=True,
+        ),
         Section("Single draws", figures),
         Section(
             "Heads and texts", [_heatmap(found, first), *_own(found, details, first)], brief=True
@@ -279,7 +284,7 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
         f"{documents_words(found)}; {draws_words(draws)}.",
         draws_remedy(draws),
         result.cautions,
-        [*text_facts(result), *ranking_facts(details)],
+        text_facts(result),
         [section for section in sections if section.blocks],
     )
 

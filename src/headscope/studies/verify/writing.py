@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, by_part, few_sets, said, verdict, verdicts
+from headscope.evidence.blocks import bars, few_sets, parts_table, said, verdict, verdicts
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
-from headscope.results.common import Ranking
 from headscope.results.writing import WritingDetails, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
 from headscope.shown.words import count, enumeration
 from headscope.studies.comparison import draws_remedy, draws_words
-from headscope.studies.shows import ablation_facts, few_parts, model_facts, ranking_facts
+from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.verify.languages.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
 from headscope.verify.writing.texts import Group, write
@@ -192,7 +191,7 @@ def writing_shown(
     measures = [
         Section(
             "Selected and random heads",
-            [*(table for name in known for table in by_part(found, name, "prompts")), *left],
+            [*(table for name in known for table in _tables(found, name)), *left],
             brief=True,
         ),
         Section(
@@ -200,13 +199,10 @@ def writing_shown(
             [bars(found, name, each, f"{found.statistics[name].words}: {in_words(each)}")
              for name in known for each in found.selected],
         ),
-        Section(
-            "Other measures", [table for name in rest for table in by_part(found, name, "prompts")]
-        ),
+        Section("Other measures", [table for name in rest for table in _tables(found, name)]),
     ]  # fmt: skip
     outputs = _outputs(run / "outputs.jsonl", found, group)
     words = _said(found, known[0]) if known else []
-    ranking = details if isinstance(details, Ranking) else None
     return Shown(
         title,
         lead,
@@ -219,7 +215,6 @@ def writing_shown(
             (f"{group}s", listed),
             *facts,
             *ablation_facts(details),
-            *ranking_facts(ranking),
         ],
         [
             *(section for section in measures if section.blocks),
@@ -227,6 +222,18 @@ def writing_shown(
             *([Section("Outputs", [outputs])] if outputs.rows else []),
         ],
     )
+
+
+def _tables(found: Evidence, statistic: str) -> list[Table]:
+    """A statistic by part, a table for each condition of selected heads."""
+    if statistic not in found.statistics:
+        return []
+    words = found.statistics[statistic].title
+    title = f"{words[:1].upper()}{words[1:]}, {{}}"
+    return [
+        parts_table(found, statistic, each, title.format(in_words(each)), "prompts")
+        for each in found.selected
+    ]
 
 
 def _said(found: Evidence, statistic: str) -> list[str]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Condition
+from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Basis, Condition
 from headscope.evidence.runner import Within, kept_units, pass_of
 from headscope.heads import (
     Amount,
@@ -119,8 +119,10 @@ def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condit
             selected = Condition(
                 SELECTED, whose, named.wanted, 0.0, config.ablate, heads=tuple(map(str, heads))
             )
-            own = drawn(selected, heads, config.controls, config.draws, config.seed, avoid)
-            planned += [selected, *own]
+            planned.append(selected)
+            planned += drawn(
+                selected, heads, config.controls, config.draws, config.seed, Basis(avoid)
+            )
     return planned
 
 

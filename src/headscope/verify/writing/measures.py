@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from headscope.data.transfer import TransferPrompt, follows
 from headscope.errors import InputError, MissingExtra
 from headscope.evidence.controls import drawn
-from headscope.evidence.rows import SELECTED, SHARE, WHOLE, Condition, Evidence, Statistic
+from headscope.evidence.rows import SELECTED, SHARE, WHOLE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
@@ -86,7 +86,8 @@ def changed(
     if len(heads):
         selected = Condition(SELECTED, of, k, gate, ablate, heads=tuple(map(str, heads)))
         yield selected
-        yield from drawn(selected, heads, config.controls, config.draws, config.seed, avoid)
+        basis = Basis(avoid)
+        yield from drawn(selected, heads, config.controls, config.draws, config.seed, basis)
 
 
 def language_conditions(
