@@ -197,7 +197,7 @@ def test_layers_and_where_important_heads_lie(
         (["--heads", "nowhere"], "names no heads"),
         (["--heads", "1.2", "--k", "90"], "more heads than the 8"),
         (["--heads", "1.2", "--data", "tr=missing.txt"], "missing.txt"),
-        (["--heads", "0.0,0.1,0.2,0.3,1.0"], "choose a smaller k"),
+        (["--heads", "0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3"], "choose a smaller k"),
     ],
 )
 def test_bad_input_is_one_sentence(
