@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 ORIGINAL, SELECTED = "original", "selected"
+#: The key of conditions that leave the model as it is.
+AS_IS = "as is"
 #: The part that is the plain mean over several.
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
@@ -79,7 +81,7 @@ class Condition:
     def key(self) -> str:
         """What decides what the model does: conditions with one key are the same."""
         if self.gate == 1 or not self.heads:
-            return "as is"
+            return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
         return f"{other}{(self.gate or 0.0) + 0.0!r} {heads}"
@@ -342,7 +344,11 @@ class Evidence:
     def as_harmful(
         self, statistic: str, condition: Condition, control: str, part: str | None = None
     ) -> int:
-        """How many draws of a control did at least as much harm as the selected heads."""
-        own, sign = self.level(statistic, condition, part), self.statistics[statistic].sign
+        """How many draws of a control lie at least as far on the side that is claimed."""
+        own = self.level(statistic, condition, part)
+        test = self.against(statistic, condition, part).get(control)
+        if own is None or test is None:
+            return 0
+        sign = 1 if test.side == "higher" else -1
         draws = self.draws(statistic, condition, control, part).each
-        return 0 if own is None else sum(sign * draw >= sign * own.value for draw in draws)
+        return sum(sign * draw >= sign * own.value for draw in draws)

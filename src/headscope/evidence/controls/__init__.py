@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from headscope.errors import InputError
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
@@ -39,6 +40,15 @@ def control_named(name: str) -> str:
             f"the control {name!r} is not known; {hint}There are {', '.join(CONTROLS)}"
         )
     return wanted
+
+
+def name_controls(settings: Any) -> None:
+    """Gives the `controls` of frozen settings the names of the registry, each once.
+
+    Raises `InputError` as `control_named` does.
+    """
+    names = tuple(dict.fromkeys(map(control_named, settings.controls)))
+    object.__setattr__(settings, "controls", names)
 
 
 def drawn(
