@@ -155,6 +155,15 @@ Controls = Annotated[
         metavar="NAME",
     ),
 ]
+MaskControls = Annotated[
+    tuple[str, ...],
+    Option(
+        "How random masks are drawn: shuffled (any heads), shuffled same layers, or as random "
+        "heads: random, same layers, outside; repeatable.",
+        flag="--control",
+        metavar="NAME",
+    ),
+]
 AblateName = Literal["zero", "mean"]
 ABLATE = Option("What replaces a removed head's output: zero, or its mean over other examples.")
 Ablate = Annotated[AblateName, ABLATE]

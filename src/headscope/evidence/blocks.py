@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isnan
 from typing import NamedTuple
 
 from headscope.estimates import Draws, Estimate
+from headscope.evidence.controls import FREE, MATCHED
 from headscope.evidence.rows import (
     ORIGINAL,
     SELECTED,
@@ -50,12 +51,12 @@ def verdict(evidence: Evidence, statistic: str, condition: Condition | None = No
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
-    tests = evidence.against(statistic, condition or evidence.main)
-    if "random" not in tests:
+    random, matched = beside_random(evidence.against(statistic, condition or evidence.main))
+    if random is None:
         return f"{OPEN}: no random heads were drawn"
-    free, matched = holds(tests["random"]), tests.get("same layers")
+    free = holds(random)
     if free is None:
-        return f"{OPEN}: {remedy(tests['random'])}"
+        return f"{OPEN}: {remedy(random)}"
     if not free:
         return NO_MORE
     if matched is None or holds(matched):
@@ -63,6 +64,16 @@ def verdict(evidence: Evidence, statistic: str, condition: Condition | None = No
     if holds(matched) is None:
         return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched)}"
     return f"{MORE} at any depth, not more than those of the same layers"
+
+
+def beside_random(
+    tests: Mapping[str, Tested],
+) -> tuple[Tested | None, Tested | None]:
+    """Of tests by control those beside random sets of any heads, and of the same layers."""
+    free, matched = (
+        next((tests[name] for name in names if name in tests), None) for names in (FREE, MATCHED)
+    )
+    return free, matched
 
 
 def remedy(test: Tested) -> str:
@@ -75,7 +86,8 @@ def compared(test: Tested, statistic: Statistic, examples: str) -> str:
     """Selected minus random in words: difference (interval; draws; p over examples, over draws)."""
     gap, points = statistic.shown(test.difference), statistic.points and f"\u00a0{statistic.points}"
     words = [confidence(gap.low, gap.high, statistic.digits)] if gap.bounded else []
-    words.append(count(test.draws, "draw"))
+    if test.least_p is not None or test.draws > 1:
+        words.append(count(test.draws, "draw"))
     ps = [f"{p_value(p)} over {over}"
           for p, over in ((test.p_examples, examples), (test.p_draws, "draws"))
           if p is not None]  # fmt: skip
@@ -110,7 +122,8 @@ def said(
     moved = f"stays at {after}" if before == after else moved
     tests = evidence.against(statistic, condition, part)
     means = [
-        f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with as many "
+        f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with "
+        f"{'' if evidence.reference(condition, control) else 'as many '}"
         f"{evidence.controls[control].words}"
         for control in tests
     ]
@@ -138,6 +151,11 @@ def levels_table(
 
     base = [evidence.level(name, None, part) for name in names]
     rows = [row(ORIGINAL, [*base[:1], *map(_value, base[1:])], Cell(), Cell())]
+    for condition in evidence.references:
+        levels = [evidence.level(name, condition, part) for name in names]
+        if levels[0] is not None:
+            change = own[0].gap(levels[0].change)
+            rows.append(row(condition.id, [*map(_value, levels)], change, Cell()))
     for condition in evidence.selected:
         levels = [evidence.level(name, condition, part) for name in names]
         if levels[0] is None:
@@ -146,6 +164,8 @@ def levels_table(
         rows.append(row(condition.named(), [*map(_value, levels)], change, Cell()))
         for control in evidence.controls:
             draws = [evidence.draws(name, condition, control, part) for name in names]
+            if evidence.reference(condition, control):
+                continue
             if draws[0].each and base[0] is not None:
                 step, ends = Estimate(draws[0].mean - base[0].value), own[0].shown(draws[0].mean)
                 ends = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
@@ -176,16 +196,18 @@ def table_of_tests(
             for control, test in evidence.against(name, condition, part).items():
                 own = evidence.statistics[name]
                 drawn = len(evidence.draws(name, condition, control, part).each)
-                worse = evidence.as_harmful(name, condition, control, part)
+                as_far = evidence.as_far(name, condition, control, part)
+                given = evidence.reference(condition, control)
                 cells = (
                     own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
-                    Cell(f"{worse} of {drawn}"), Cell(test.draws), Cell.share(test.shared),
+                    Cell() if given else Cell(f"{as_far} of {drawn}"),
+                    Cell() if given else Cell(test.draws), Cell.share(test.shared),
                 )  # fmt: skip
                 rows.append(Row(f"{own.words}: {condition.named()} \u2212 {control}", cells))
     return Table(
         title,
-        ("difference", f"p over {examples}", "p over draws", "draws as harmful", "different sets",
-         "shared heads"),
+        ("difference", f"p over {examples}", "p over draws", "draws that do as much",
+         "different sets", "shared heads"),
         tuple(rows),
         note=TESTS.format(examples=examples),
     )  # fmt: skip
@@ -196,6 +218,50 @@ TESTS = (
     "random ones. p over draws: how often random heads do as much; it alone says whether these "
     "heads are special, and is at least 1 / (different sets + 1)"
 )
+
+
+def parts_table(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    title: str,
+    examples: str = "examples",
+    note: str = "",
+) -> Table:
+    """A statistic by part: original, selected and random heads, and the tests; no column that no
+    part fills."""
+    own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
+    for part in evidence.parts:
+        base, now = (evidence.level(statistic, each, part) for each in (None, condition))
+        if base is None or now is None:
+            continue
+        cells = {"original": own.cell(base), "selected": own.cell(now.value)}
+        cells["change"] = own.gap(now.change)
+        for control, test in evidence.against(statistic, condition, part).items():
+            mean = evidence.draws(statistic, condition, control, part).mean
+            cells |= {
+                control: own.cell(mean),
+                f"\u2212 {control}": own.gap(test.difference),
+                f"p over {examples}, {control}": p_cell(test.p_examples),
+                f"p over draws, {control}": p_cell(test.p_draws),
+            }
+        rows[named_part(evidence, part)] = cells
+    columns = tuple(
+        name
+        for name in dict.fromkeys(name for cells in rows.values() for name in cells)
+        if any(name in cells and cells[name].value is not None for cells in rows.values())
+    )
+    lines = (
+        Row(name, tuple(cells.get(column, Cell()) for column in columns))
+        for name, cells in rows.items()
+    )
+    more = "Random: the mean of draws" if evidence.controls else ""
+    return Table(title, columns, tuple(lines), note=". ".join(filter(None, [note, more])))
+
+
+def named_part(evidence: Evidence, part: str) -> str:
+    """What tables and figures call a part."""
+    return f"mean of {len(evidence.single)}" if part == WHOLE else arrow(part)
 
 
 def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) -> Table:
@@ -238,12 +304,13 @@ def bars(
         if base is None or now is None or now.change is None:
             continue
         ends = base.value + now.change.low, base.value + now.change.high
-        several = f"mean of {len(evidence.single)}"
-        groups[arrow(part) if part != WHOLE else several] = {
+        groups[named_part(evidence, part)] = {
             ORIGINAL: Bar(base),
             SELECTED: Bar(Estimate(now.value, *ends)),
             **{
-                control: Bar(draws.mean, draws.each)
+                control: Bar(evidence.level(statistic, given, part))
+                if (given := evidence.reference(condition, control))
+                else Bar(draws.mean, draws.each)
                 for control in evidence.controls
                 if (draws := evidence.draws(statistic, condition, control, part)).each
             },
@@ -296,16 +363,16 @@ def bars_of(
     )
 
 
-def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
+def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> Iterator[Lines]:
     """A statistic over the number of heads at each gate, and over gates at each number."""
-    own, base = evidence.statistics[statistic], evidence.level(statistic)
+    own, base = evidence.statistics[statistic], evidence.level(statistic, None, part)
     kind = evidence.main.replacement
     known = [
         each
         for each in evidence.selected
         if each.gate is not None
         and each.replacement == kind
-        and evidence.level(statistic, each) is not None
+        and evidence.level(statistic, each, part) is not None
     ]
     if base is None:
         return
@@ -320,13 +387,13 @@ def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
                 continue
             lines = {SELECTED: [point(start, base.value, base.low, base.high)]}
             for each in chosen:
-                at, now = float(getattr(each, axis)), evidence.level(statistic, each)
+                at, now = float(getattr(each, axis)), evidence.level(statistic, each, part)
                 change = now.change if now and now.change else Estimate()
                 ends = base.value + change.low, base.value + change.high
                 lines[SELECTED].append(point(at, now.value if now else base.value, *ends))
                 for control in evidence.controls:
-                    draws: Draws = evidence.draws(statistic, each, control)
-                    if draws.each:
+                    draws: Draws = evidence.draws(statistic, each, control, part)
+                    if draws.each and evidence.reference(each, control) is None:
                         first = [point(start, base.value, base.value, base.value)]
                         lines.setdefault(control, first).append(
                             point(at, draws.mean, draws.low, draws.high)

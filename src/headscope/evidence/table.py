@@ -6,7 +6,7 @@ and examples are resampled and swapped within parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ def evidence(
     helps: Callable[[Condition], bool] = lambda condition: False,
     progress: Progress | None = None,
     by_size: bool = True,
+    sets: Mapping[str, Sequence[Hashable]] | None = None,
 ) -> Evidence:
     """Levels of every statistic under every condition, and tests of the selected ones.
 
@@ -52,11 +53,18 @@ def evidence(
         apart: statistics that have no mean over parts.
         helps: whether selected heads are said to improve the statistics instead of harming them.
         by_size: as of `Group`.
+        sets: what each condition changes in a part, where parts differ in it; else its heads.
     """
-    sets = [frozenset(condition.heads) for condition in conditions]
+    heads = [frozenset(condition.heads) for condition in conditions]
     groups = {
         part: {
-            name: Group(counted[name], statistic.score or counted_mean, sets, seed, by_size=by_size)
+            name: Group(
+                counted[name],
+                statistic.score or counted_mean,
+                heads if sets is None else sets[part],
+                seed,
+                by_size=by_size,
+            )
             for name, statistic in statistics.items()
             if name in counted
         }
@@ -139,10 +147,9 @@ def _tests(
 
 
 def _shared(selected: Condition, draws: Sequence[Condition]) -> float | None:
-    """The mean share of the selected heads that a draw holds."""
+    """The mean share of the selected heads that a draw holds; None where nothing is drawn, or
+    parts differ in the heads."""
     heads = set(selected.heads)
-    return (
-        float(np.mean([len(heads & set(draw.heads)) / len(heads) for draw in draws]))
-        if heads
-        else None
-    )
+    if not heads or any(draw.draw is None for draw in draws):
+        return None
+    return float(np.mean([len(heads & set(draw.heads)) / len(heads) for draw in draws]))
