@@ -26,6 +26,8 @@ from headscope.shown.words import arrow, between, confidence, count, enumeration
 LEVEL = 0.05
 #: Draws that allow a p of 0.01, where the model has so many sets.
 WANTED = 99
+#: Draws that allow a p of 0.05.
+FEW = 19
 MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "cannot tell"
 
 
@@ -80,6 +82,32 @@ def remedy(test: Tested) -> str:
     """What would decide a test over too few draws."""
     more = test.draws < WANTED
     return f"--draws {WANTED}" if more else "a model with more heads"
+
+
+def fewer_sets(
+    evidence: Evidence, statistic: str, condition: Condition, draws: int
+) -> Iterator[str]:
+    """Where fewer random sets exist than draws were asked for."""
+    for test in beside_random(evidence.against(statistic, condition)):
+        if test is not None and test.draws < draws:
+            yield (
+                f"There are {test.draws} different {evidence.controls[test.control].words}, fewer "
+                f"than the {draws} asked for, so p over draws is at least "
+                f"{p_value(1 / (1 + test.draws))} there."
+            )
+
+
+def uncertainty(
+    evidence: Evidence, statistic: str, condition: Condition, examples: str
+) -> tuple[str, str]:
+    """How many examples and random sets there are, what p over draws they allow, and what would
+    help."""
+    test, _ = beside_random(evidence.against(statistic, condition))
+    if test is None:
+        return f"Intervals are over {examples}; there are no random heads.", ""
+    least = f"p over draws is at least {p_value(1 / (1 + test.draws))}"
+    words = f"Intervals are over {examples}; {count(test.draws, 'random draw')}: {least}."
+    return words, remedy(test) if test.draws < FEW else ""
 
 
 def compared(test: Tested, statistic: Statistic, examples: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, parts_table, said, verdict
+from headscope.evidence.blocks import bars, parts_table, said, uncertainty, verdict
 from headscope.evidence.controls import DEFAULT, controls_named
 from headscope.evidence.rows import Condition, Evidence
 from headscope.measure.baseline import Rules
@@ -34,7 +34,6 @@ from headscope.studies.verify.masked_shows import (
     few_examples,
     tests_sections,
     trained_on_caution,
-    uncertainty,
 )
 from headscope.verify.masks.asking import Asking, Mask, ask, asked, read_mask, write_samples
 from headscope.verify.masks.conditions import (
@@ -215,7 +214,7 @@ def _show(result: FamilyTests, run: Path) -> Shown:
         f"What does {result.model_name}, instructed, lose without the heads that "
         f"{count(len(details.masks), 'mask')} share, and without those in no mask?",
         [*_finding(result), *_untested(details)],
-        *uncertainty(evidence, main),
+        *uncertainty(evidence, "nll", main, "held-out examples"),
         result.cautions,
         [
             *model_facts(result.model_name, every.kept + every.removed),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import said
+from headscope.evidence.blocks import said, uncertainty
 from headscope.evidence.controls import SHUFFLES, controls_named
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
@@ -36,7 +36,6 @@ from headscope.studies.verify.masked_shows import (
     taken,
     tests_sections,
     trained_on_caution,
-    uncertainty,
 )
 from headscope.verify.masks.asking import (
     NEW_TOKENS,
@@ -48,7 +47,7 @@ from headscope.verify.masks.asking import (
     write_samples,
 )
 from headscope.verify.masks.conditions import OWN, mask_conditions
-from headscope.verify.masks.evidence import masks_evidence, shared_heads
+from headscope.verify.masks.evidence import masks_evidence, own_heads
 
 COMMAND = "verify mask"
 
@@ -155,7 +154,7 @@ def verify_mask(
                 leakage=leakage["masked"],
                 hybrid=None if hybrid is None else other(hybrid, "hybrid"),
                 foreign=tuple(other(each, f"foreign {at}") for at, each in enumerate(foreign)),
-                heads=shared_heads(evidence, records[name]),
+                heads=own_heads(evidence, records[name]),
             )
         result = MaskTests(
             baseline_works=works["baseline_works"],
@@ -247,7 +246,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
         [sentence_of(result.verdict), *_finding(result)],
-        *uncertainty(evidence, main),
+        *uncertainty(evidence, "nll", main, "held-out examples"),
         result.cautions,
         [
             *model_facts(result.model_name),

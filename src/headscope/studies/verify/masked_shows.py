@@ -9,11 +9,10 @@ from typing import TypeVar
 
 from headscope.evidence.blocks import (
     bars,
-    beside_random,
     draws_table,
+    fewer_sets,
     levels_table,
     parts_table,
-    remedy,
     table_of_tests,
     verdict,
 )
@@ -22,7 +21,7 @@ from headscope.results.common import ComparedResult, Leakage
 from headscope.results.mask_tests import TestedTask
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Block, Cell, Row, Section, Table
-from headscope.shown.words import arrow, count, p_value
+from headscope.shown.words import arrow, count
 from headscope.studies.shows import few_parts
 from headscope.verify.masks.evidence import STATISTICS
 
@@ -36,29 +35,8 @@ def concluded(
 ) -> Compared:
     """The result with its verdict, of the loss, and what weakens it."""
     evidence = result.evidence
-    words = [*cautions(result), *fewer_sets(evidence, main, draws)]
+    words = [*cautions(result), *fewer_sets(evidence, "nll", main, draws)]
     return replace(result, verdict=verdict(evidence, "nll", main), cautions=tuple(words))
-
-
-def fewer_sets(evidence: Evidence, main: Condition, draws: int) -> Iterator[str]:
-    """Where fewer random sets exist than draws were asked for."""
-    for test in beside_random(evidence.against("nll", main)):
-        if test is not None and test.draws < draws:
-            yield (
-                f"There are {test.draws} different {evidence.controls[test.control].words}, fewer "
-                f"than the {draws} asked for, so p over draws is at least "
-                f"{p_value(1 / (1 + test.draws))} there."
-            )
-
-
-def uncertainty(evidence: Evidence, main: Condition) -> tuple[str, str]:
-    """How many random masks there are, what p over draws they allow, and what would help."""
-    test, _ = beside_random(evidence.against("nll", main))
-    if test is None:
-        return "Intervals are over held-out examples; there are no random masks.", ""
-    least = f"p over draws is at least {p_value(1 / (1 + test.draws))}"
-    words = f"Intervals are over held-out examples; {count(test.draws, 'random draw')}: {least}."
-    return words, remedy(test) if test.draws < 19 else ""
 
 
 def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:

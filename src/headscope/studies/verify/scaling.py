@@ -13,7 +13,7 @@ from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats, known
-from headscope.evidence.blocks import dose_lines, said
+from headscope.evidence.blocks import dose_lines, said, uncertainty
 from headscope.evidence.controls import controls_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.measure.baseline import Rules
@@ -40,7 +40,6 @@ from headscope.studies.verify.masked_shows import (
     taken,
     tests_sections,
     trained_on_caution,
-    uncertainty,
 )
 from headscope.verify.masks.asking import Asking, MaskRecord, ask, asked, read_mask, write_samples
 from headscope.verify.masks.conditions import (
@@ -55,7 +54,7 @@ from headscope.verify.masks.conditions import (
     halves_of,
     losses_by_alpha,
 )
-from headscope.verify.masks.evidence import masks_evidence, numbers_of, shared_heads
+from headscope.verify.masks.evidence import masks_evidence, numbers_of, own_heads
 
 COMMAND = "verify scaling"
 
@@ -167,7 +166,7 @@ def verify_scaling(
                 chosen_again={f"{alpha:g}": again[name][alpha] for alpha in sorted(again[name])},
                 leakage=leaks[name],
                 left_out=parts[name][2] or None,
-                heads=shared_heads(evidence, records[name]),
+                heads=own_heads(evidence, records[name]),
             )
             for name, check in checks.items()
         }
@@ -221,12 +220,10 @@ def _parts(
 
 def _losses(task: Task, records: dict[Condition, MaskRecord]) -> dict[float, Floats]:
     """The loss of every example by α, (examples,); 1 is the model as it is."""
-    numbers = numbers_of(task, [*records.values()])["nll"]
-    rows = zip(records, numbers, strict=True)
     return {
-        1.0 if each.kind == ORIGINAL else each.gate: own[:, 0]
-        for each, own in rows
-        if own is not None and each.gate is not None and each.kind in (ORIGINAL, SELECTED)
+        1.0 if each.kind == ORIGINAL else each.gate: own["nll"][:, 0]
+        for each, own in numbers_of(task, records).items()
+        if each.gate is not None and each.kind in (ORIGINAL, SELECTED)
     }
 
 
@@ -247,7 +244,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
             sentence_of(result.verdict),
             *(line for name, task in tasks.items() for line in _finding(result, name, task)),
         ],
-        *uncertainty(evidence, main),
+        *uncertainty(evidence, "nll", main, "held-out examples"),
         result.cautions,
         [
             *model_facts(result.model_name),

@@ -18,7 +18,6 @@ from headscope.evidence.rows import SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
 from headscope.measure.statistics import counted, counted_mean
-from headscope.progress import Progress
 from headscope.verify.masks.asking import MaskRecord
 
 Floats = NDArray[np.float64]
@@ -104,27 +103,19 @@ def marks(task: Task, texts: Sequence[Sequence[str]]) -> dict[str, Floats]:
     return values
 
 
-def numbers_of(task: Task, records: Sequence[MaskRecord | None]) -> dict[str, list[Floats | None]]:
-    """The numbers of every example by statistic and condition, each (examples, features).
-
-    A condition that the task does not have has None.
-    """
-    there = [record for record in records if record is not None]
-    sums = [np.asarray(record.nll, dtype=np.float64) for record in there]
-    tokens = [np.asarray(record.tokens, dtype=np.float64) for record in there]
-    both = [np.stack(pair, axis=1) for pair in zip(sums, tokens, strict=True)]
-    values: dict[str, Sequence[Floats]] = {
-        "nll": [counted(nll / count) for nll, count in zip(sums, tokens, strict=True)],
-        "nll_tokens": both,
-        "perplexity": both,
-    }
-    if there[0].texts:
-        values |= {name: [*array] for name, array in
-                   marks(task, [record.texts for record in there]).items()}  # fmt: skip
-    numbers = {}
-    for name, arrays in values.items():
-        rest = iter(arrays)
-        numbers[name] = [None if record is None else next(rest) for record in records]
+def numbers_of(
+    task: Task, records: Mapping[Condition, MaskRecord]
+) -> dict[Condition, dict[str, Floats]]:
+    """The numbers of every example by condition and statistic, each (examples, features)."""
+    numbers = dict[Condition, dict[str, Floats]]()
+    for each, record in records.items():
+        nll, tokens = (np.asarray(each, dtype=np.float64) for each in (record.nll, record.tokens))
+        both = np.stack([nll, tokens], axis=1)
+        numbers[each] = {"nll": counted(nll / tokens), "nll_tokens": both, "perplexity": both}
+    if all(record.texts for record in records.values()):
+        arrays = marks(task, [record.texts for record in records.values()])
+        for at, own in enumerate(numbers.values()):
+            own |= {name: array[at] for name, array in arrays.items()}
     return numbers
 
 
@@ -133,29 +124,46 @@ def masks_evidence(
     records: Mapping[str, Mapping[Condition, MaskRecord]],
     seed: int = 0,
     helps: Callable[[Condition], bool] = lambda condition: True,
-    by_gate: bool = False,
-    progress: Progress | None = None,
+    **more: Any,
 ) -> Evidence:
-    """The table of tasks, which are its parts; the first condition is what all are compared with.
+    """What a model did with tasks as their table (see `of_tasks`). Masks are said to help where
+    `helps` does not deny it."""
+    numbers = {name: numbers_of(task, records[name]) for name, task in tasks.items()}
+    return of_tasks(numbers, STATISTICS, seed=seed, helps=helps, **more)
+
+
+def of_tasks(
+    tasks: Mapping[str, Mapping[Condition, Mapping[str, Floats | None]]],
+    statistics: Mapping[str, Statistic],
+    by_gate: bool = False,
+    **more: Any,
+) -> Evidence:
+    """The table of tasks, which are its parts, from the numbers of each by condition.
 
     Each task may have a mask of its own: conditions of one kind and draw are one, which tells of
     heads, their number and their gate as far as tasks agree. `by_gate`: so are those of one gate
-    alone. Masks are said to help where `helps` does not deny it.
+    alone. `more` goes to `headscope.evidence.table.evidence`.
     """
     roles: dict[tuple[Any, ...], dict[str, Condition]] = {}
-    for name, own in records.items():
+    for name, own in tasks.items():
         for each in own:
             role = each.kind, each.of, each.draw, each.gate if by_gate else None
             roles.setdefault(role, {})[name] = each
-    counted_, sets = dict[str, dict[str, list[Floats | None]]](), dict[str, list[Any]]()
-    for name, task in tasks.items():
-        own = [role.get(name) for role in roles.values()]
-        counted_[name] = numbers_of(task, [None if c is None else records[name][c] for c in own])
-        sets[name] = [None if c is None else frozenset(c.heads) for c in own]
+    places = {name: [role.get(name) for role in roles.values()] for name in tasks}
+    parts = {
+        name: {
+            statistic: [None if each is None else own[each].get(statistic) for each in places[name]]
+            for statistic in statistics
+            if any(numbers.get(statistic) is not None for numbers in own.values())
+        }
+        for name, own in tasks.items()
+    }
+    sets = {
+        name: [None if each is None else frozenset(each.heads) for each in own]
+        for name, own in places.items()
+    }
     conditions = [shared_by([*role.values()]) for role in roles.values()]
-    return evidence(
-        conditions, counted_, STATISTICS, seed, helps=helps, sets=sets, progress=progress
-    )
+    return evidence(conditions, parts, statistics, sets=sets, **more)
 
 
 def shared_by(conditions: Sequence[Condition]) -> Condition:
@@ -173,11 +181,17 @@ def shared_by(conditions: Sequence[Condition]) -> Condition:
     )
 
 
-def shared_heads(table: Evidence, conditions: Iterable[Condition]) -> dict[str, tuple[str, ...]]:
-    """The heads of a task's conditions by the id in the table, where tasks differ in them."""
-    known = {(each.kind, each.of, each.draw): each for each in table.conditions}
-    rows = ((known[each.kind, each.of, each.draw], each.heads) for each in conditions)
-    return {row.id: heads for row, heads in rows if row.heads != heads}
+def ids_in(table: Evidence, conditions: Iterable[Condition]) -> dict[Condition, str]:
+    """What the conditions of one task are called in the table of all."""
+    known = {(each.kind, each.of, each.draw): each.id for each in table.conditions}
+    return {each: known[each.kind, each.of, each.draw] for each in conditions}
+
+
+def own_heads(table: Evidence, conditions: Iterable[Condition]) -> dict[str, tuple[str, ...]]:
+    """The heads of a task's conditions by their id in the table, where tasks differ in them."""
+    listed = {each.id: each.heads for each in table.conditions}
+    ids = ids_in(table, conditions)
+    return {name: each.heads for each, name in ids.items() if each.heads != listed[name]}
 
 
 ORDERS = 4
