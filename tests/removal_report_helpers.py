@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headscope.runs import open_run
+from headscope.estimates import Estimate
+from headscope.evidence.controls import CONTROLS
+from headscope.evidence.rows import Condition, Evidence, Level, Tested
+from headscope.results.common import Leakage, ModelFacts
+from headscope.results.removal import (
+    Languages,
+    Measuring,
+    OutputLinks,
+    RemovalDetails,
+    RemovalResult,
+    Removed,
+)
+from headscope.runs import encode, open_run
 from headscope.shown.blocks import Cell, Shown, Table
+from headscope.studies.sentences import shown_conditions
+from headscope.studies.verify.removal_show import concluded
+from headscope.verify.translation.evidence import STATISTICS
 
 Rows = list[dict[str, Any]]
 SENTENCES = {
@@ -31,115 +48,127 @@ def write_removal(
     top: float = 20.0,
     rows: Rows | None = None,
     counts: bool = True,
-    entries: dict[str, Any] | None = None,
+    details: dict[str, Any] | None = None,
     kinds: tuple[str, ...] = ("zero",),
 ) -> Path:
-    """Write a finished run; `text` goes into all names and sentences, `entries` into the result."""
+    """Write a finished run; `text` goes into all names and sentences, `details` are further ones
+    of the result."""
     with open_run(path, "verify removal", {"k": list(k), "note": text}, {}) as run:
         run.provenance |= {"model": "pocket" + text, "command_line": ["headscope", "verify"]}
-        labels = [
-            {**one, **({"ablate": kind} if len(kinds) > 1 else {})}  # older runs name none
-            for one in _labels(k, gates, draws, matched)
-            for kind in kinds
-        ]
-        written = rows or _outputs(directions, labels, sentences, text)
+        conditions = conditions_of(k, gates, draws, matched, kinds)
+        written = rows or _outputs(directions, conditions, sentences, text)
         run.write_jsonl("outputs.jsonl", written)
-        shown = [row for row in written if row["k"] in (0, max(k)) and row["gate"] in (1, gates[0])]
-        run.write_jsonl("links.jsonl", links_of(shown) if links else [])
+        shown = {each.id for each in shown_conditions(conditions)}
+        own = [row for row in written if row["condition"] in shown]
+        run.write_jsonl("links.jsonl", links_of(own) if links else [])
         if counts:
-            run.write_tensors("statistics.safetensors", _statistics(written, len(labels) + 1))
-        result = {
-            "signature": run.signature,
-            "run": str(path),
-            "seconds": 12.5,
-            "k": list(k),
-            "gates": list(gates),
-            "draws": draws,
-            "pool": "non-alignment",
-            "ablate": kinds[0],
-            "heads": [f"{n // 4}.{n % 4}" for n in range(max(k))],
-            "leakage": {"known": True, "overlap": 0, "of": sentences * len(directions)},
-            "model": {"name": "pocket" + text, "geometry": {"counts": [16] * 6}},
-            "identifier": "langid 9",
-            "not_measured": {"comet": "not installed", "bleurt": "not installed"},
-            "links": {"method": links},
-            **_evidence(labels, top, sentences * len(directions)),
-            "directions": {name: _evidence(labels, top + 1, sentences) for name in directions},
-        }
-        run.finish(result | (entries or {}))
+            run.write_tensors("statistics.safetensors", _statistics(written, len(conditions)))
+        removed = Removed(
+            directions={name: Languages(*name.split("-")) for name in directions},
+            measuring=Measuring("langid 9", dict.fromkeys(("comet", "bleurt"), "not installed")),
+            links=OutputLinks(links),
+        )
+        about = RemovalDetails(
+            k=k,
+            gates=gates,
+            draws={"text": draws},
+            ablate=kinds[0],
+            heads=tuple(f"{n // 4}.{n % 4}" for n in range(max(k))),
+            leakage=Leakage(known=True, overlap=0, of=sentences * len(directions)),
+            removed=removed,
+        )
+        result = RemovalResult(
+            signature=run.signature,
+            run=str(path),
+            seconds=12.5,
+            model=ModelFacts(name="pocket" + text, geometry={"counts": [16] * 6}),
+            evidence=_evidence(conditions, directions, top, sentences),
+            details=replace(about, **(details or {})),
+        )
+        run.finish(encode(concluded(result)))
     return path
 
 
-def _labels(
-    k: tuple[int, ...], gates: tuple[float, ...], draws: int, matched: bool
-) -> list[dict[str, Any]]:
-    found = []
+def conditions_of(
+    k: tuple[int, ...], gates: tuple[float, ...], draws: int, matched: bool, kinds: tuple[str, ...]
+) -> list[Condition]:
+    """The original model, and the selected heads with their draws; all hold the same heads."""
+    conditions = [Condition()]
     for size in k:
-        for gate in gates:
-            found.append({"kind": "top", "k": size, "gate": gate, "draw": None})
-            for kind in ("random", "random-layer-matched")[: 1 + matched]:
-                found += [{"kind": kind, "k": size, "gate": gate, "draw": d} for d in range(draws)]
-    return found
+        for gate, replacement in product(gates, kinds):
+            own = Condition("selected", "", size, gate, replacement, heads=("0.1",) * size)
+            conditions.append(own)
+            for kind in ("random", "same layers")[: 1 + matched]:
+                conditions += [replace(own, kind=kind, draw=draw) for draw in range(draws)]
+    return conditions
 
 
-def _measures(chrf: float) -> dict[str, Any]:
-    rates = {"off_target": (90 - chrf) / 100, "source_copy": 0.0, "empty": 0.0}
-    return {"chrf": chrf, "bleu": chrf / 2, **rates, "comet": None, "bleurt": None}
-
-
-def _evidence(labels: list[dict[str, Any]], top: float, sentences: int) -> dict[str, Any]:
-    conditions = []
-    for one in labels:
-        harm = one["k"] / 14 * abs(1 - one["gate"]) * (0.5 if one.get("ablate") == "mean" else 1)
-        chrf = 90 - (90 - top if one["kind"] == "top" else 8 + (one["draw"] or 0)) * min(1.0, harm)
-        row = {**one, **_measures(chrf), "heads": ["0.1"] * one["k"], "filled_up": 0}
-        row["change"] = {"chrf": {"value": chrf - 90, "low": chrf - 92, "high": chrf - 88}}
-        if one["kind"] == "top":
-            draws = sum(o["kind"] == "random" and _same(o, one) for o in labels)
-            for ending in ("", "_layer_matched"):
-                gap = {"value": chrf - 80, "low": chrf - 83, "high": chrf - 77}
-                row[f"p_sentences{ending}"], row[f"p_draws{ending}"] = 0.0001, 1 / (1 + draws)
-                row[f"against_random{ending}"] = gap
-                row[f"distinct_draws{ending}"] = draws
-        conditions.append(row)
-    baseline = {**_measures(90.0), "low": 88.0, "high": 92.0}
-    return {"sentences": sentences, "baseline": baseline, "conditions": conditions}
+def _evidence(
+    conditions: list[Condition], directions: tuple[str, ...], top: float, sentences: int
+) -> Evidence:
+    """Made-up scores: selected heads lower chrF++ to `top`, random ones by about 8."""
+    levels, tests = [], []
+    parts = {"": top, **dict.fromkeys(directions, top + 1)} if len(directions) > 1 else {
+        directions[0]: top
+    }  # fmt: skip
+    for part, low in parts.items():
+        examples = sentences * (1 if part else len(directions))
+        for each in conditions:
+            gate = 1.0 if each.gate is None else each.gate
+            harm = each.k / 14 * abs(1 - gate) * (0.5 if each.replacement == "mean" else 1)
+            lost = 0.0 if each.kind == "original" else 90 - low
+            lost = 8.0 + each.draw if each.draw is not None else lost
+            chrf = 90 - lost * min(1.0, harm)
+            values = {"chrf": chrf, "bleu": chrf / 2, "off_target": (90 - chrf) / 100,
+                      "source_copy": 0.0, "empty": 0.0}  # fmt: skip
+            for name, value in values.items():
+                ends = Estimate(chrf - 90, chrf - 92, chrf - 88) if name == "chrf" else None
+                change = None if each.kind == "original" else ends
+                levels.append(
+                    Level(value=value, low=value - 2, high=value + 2, part=part,
+                          condition=each.id, statistic=name, examples=examples, change=change)
+                )  # fmt: skip
+            for control in ("random", "same layers") if each.kind == "selected" else ():
+                drawn = [o for o in conditions if o.kind == control and o.controls(each)]
+                if drawn:
+                    tests.append(
+                        Tested(part=part, condition=each.id, statistic="chrf", control=control,
+                               difference=Estimate(chrf - 80, chrf - 83, chrf - 77),
+                               p_examples=0.0001, p_draws=1 / (1 + len(drawn)),
+                               draws=len(drawn), least_p=1 / (1 + len(drawn)), shared=0.0)
+                    )  # fmt: skip
+    return Evidence(
+        statistics={name: STATISTICS[name] for name in values},
+        controls={name: CONTROLS[name] for name in dict.fromkeys(t.control for t in tests)},
+        conditions=tuple(conditions),
+        levels=tuple(levels),
+        tests=tuple(tests),
+    )
 
 
 def _outputs(
-    directions: tuple[str, ...], labels: list[dict[str, Any]], sentences: int, text: str
+    directions: tuple[str, ...], conditions: list[Condition], sentences: int, text: str
 ) -> Rows:
     rows = []
-    baseline = {"kind": "baseline", "k": 0, "gate": 1.0, "draw": None}
-    for label in (baseline, *labels):
+    for condition in conditions:
         for direction in directions:
             source, target = direction.split("-")
             for number in range(sentences):
                 reference = SENTENCES[target][number % 2] + text
                 words = reference.split()
                 broken = " ".join(words[: number % (len(words) + 1)])
+                broken += " mean" if condition.replacement == "mean" else ""
                 rows.append(
                     {
                         "direction": direction,
                         "id": f"{number}{text}",
                         "source": SENTENCES[source][number % 2] + text,
                         "reference": reference,
-                        "condition": label["kind"],
-                        **{
-                            name: label[name]
-                            for name in ("k", "gate", "draw", "ablate")
-                            if name in label
-                        },
-                        "output": broken + (" mean" if label.get("ablate") == "mean" else "")
-                        if label["kind"] == "top"
-                        else reference,
+                        "condition": condition.id,
+                        "output": broken if condition.kind == "selected" else reference,
                     }
                 )
     return rows
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one.get(name) == other.get(name) for name in ("k", "ablate"))
 
 
 def _statistics(rows: Rows, conditions: int) -> dict[str, Any]:
@@ -160,21 +189,20 @@ def links_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     made = []
     for row in rows:
         texts = {row["condition"]: row["output"]}
-        if row["condition"] == "baseline":
+        if row["condition"] == "original":
             texts["reference"] = row["reference"]
         for condition, text in texts.items():
-            if row["draw"] in (None, 0):
-                source, output = word_spans(row["source"]), word_spans(text)
-                made.append(
-                    {
-                        "direction": row["direction"],
-                        "id": row["id"],
-                        "condition": condition,
-                        "source_spans": source,
-                        "output_spans": output,
-                        "links": [[i, i] for i in range(min(len(source), len(output), 4))],
-                    }
-                )
+            source, output = word_spans(row["source"]), word_spans(text)
+            made.append(
+                {
+                    "direction": row["direction"],
+                    "id": row["id"],
+                    "condition": condition,
+                    "source_spans": source,
+                    "output_spans": output,
+                    "links": [[i, i] for i in range(min(len(source), len(output), 4))],
+                }
+            )
     return made
 
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headscope.data.pairs import PairFile
+from headscope.evidence.rows import Condition
 from headscope.pocket.sample import sample_pairs
+from headscope.results.common import ModelFacts
 from headscope.results.failures import KINDS
-from headscope.results.removal import Condition, Label
+from headscope.results.removal import (
+    Languages,
+    OutputLinks,
+    RemovalDetails,
+    RemovalResult,
+    Removed,
+)
 from headscope.runs import encode, open_run
 from headscope.studies.verify.failures import rows_of_run
-from headscope.studies.verify.removal import describe_conditions
+from headscope.studies.verify.removal import described
 from headscope.verify.translation.measures import Translations, output_rows
 
 Command = Callable[..., Any]
@@ -81,9 +90,7 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     said = command("verify", "failures", folder, "--out", out, "--json")
     assert said.code == 0, said.err
     result = json.loads(said.out)
-    assert result["condition"] == {
-        "kind": "top", "k": 4, "gate": 0.0, "draw": None, "ablate": "zero"
-    }  # fmt: skip
+    assert result["condition"]["id"] == "selected 4"
     assert result["rows"] == 16 and result["selected"] == 12
     counted = [case for case in result["cases"] if case["selected"]]
     for kind in KINDS:
@@ -96,10 +103,10 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     two = json.loads(small.out)
     assert two["selected"] == 0 and set(two["shares"].values()) == {None}
     for wrong, words in (
-        (("--k", 3), "no top condition with k 3; it has 2, 4"),
+        (("--k", 3), "no selected condition with k 3; it has 2, 4"),
         (("--gate", 2), "no condition with the gate 2; it has 0"),
         (("--ablate", "mean"), "no condition by mean ablation"),
-        (("--condition", "random-layer-matched"), "it has top, random"),
+        (("--condition", "same-layers"), "it has selected, random"),
         (("--condition", "random", "--draw", 7), "no draw 7; it has 0 to 0"),
         (("--pair", "en-de"), "knows its languages"),
     ):
@@ -109,11 +116,13 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
 
 def removal_run(path: Path) -> Path:
     """A finished run as `verify removal` writes it, with outputs made by hand."""
-    labels = [
-        Label("baseline", 0, 1.0),
-        Label("top", 2, 0.0),
-        Label("top", 4, 0.0),
-        Label("random", 4, 0.0, 0),
+    heads = ("0.1", "0.2", "1.0", "1.1")
+    top = Condition("selected", k=4, gate=0.0, heads=heads)
+    conditions = [
+        Condition(),
+        replace(top, k=2, heads=heads[:2]),
+        top,
+        replace(top, kind="random", draw=0),
     ]
     made = {}
     for direction in ("en-de", "ru-es"):
@@ -126,15 +135,14 @@ def removal_run(path: Path) -> Path:
         texts[2] = last
         made[direction] = Translations.of(pairs, texts)
     with open_run(path, "verify removal", {}, {}) as run:
-        run.write_jsonl("outputs.jsonl", output_rows(labels, made))
-        chosen = ["0.1", "0.2", "1.0", "1.1"]
-        rows = [
-            Condition(label=one, heads=tuple(chosen[: one.k]), filled_up=0) for one in labels[1:]
-        ]
-        languages = {name: (one.source_language, one.target_language) for name, one in made.items()}
-        shown = encode(describe_conditions(run, rows, languages, 1, made, None, 0))
-        about = {"model": {"name": "small"}, "rank": "score", "links": {"method": None}}
-        run.finish({**shown, **about, "k": [2, 4], "gates": [0.0], "heads": chosen})
+        run.write_jsonl("outputs.jsonl", output_rows(conditions, made))
+        removed = Removed(
+            directions={name: Languages(*name.split("-")) for name in made}, links=OutputLinks()
+        )
+        evidence, removed = described(run, conditions, removed, 1, made, None, 0)
+        details = RemovalDetails(k=(2, 4), heads=heads, rank="score", removed=removed)
+        model = ModelFacts(name="small")
+        run.finish(encode(RemovalResult(model=model, evidence=evidence, details=details)))
     return path
 
 
@@ -156,7 +164,7 @@ def test_links_of_a_run_come_with_their_units_and_aligner(tmp_path: Path) -> Non
     ]
     write(folder / "links.jsonl", *lines)
     result = json.loads((folder / "result.json").read_text())
-    result["links"] = {"method": "reference", "aligner": "eflomal"}
+    result["details"]["removed"]["links"] = {"method": "reference", "aligner": "eflomal"}
     (folder / "result.json").write_text(json.dumps(result))
     rows = rows_of_run(folder).rows
     assert len(rows) == 16

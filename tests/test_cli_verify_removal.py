@@ -49,7 +49,7 @@ def test_heads_of_a_run_know_what_they_were_found_on(
         assert "--allow-overlap" in err and str(found) in err
         assert not out.exists()
     told = command(*fixed, "--heads", found, "--allow-overlap", "--out", out, "--json").out
-    assert json.loads(told)["leakage"] == {"known": True, "overlap": 2, "of": 5}
+    assert json.loads(told)["details"]["leakage"] == {"known": True, "overlap": 2, "of": 5}
     # A sentence counts whichever side it stands on.
     back = write_data(tmp_path / "back.tsv", 5, reverse=True)
     code, _, err = command(*fixed[:5], back, "--pair", "de-en", "--heads", found)
@@ -137,7 +137,7 @@ def test_a_list_of_heads_may_be_longer_than_a_file_name(
     # An untrained model is warned of, in one line and nothing else.
     assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
     told = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert told["heads"] == ["0.1", "1.0"]
+    assert told["details"]["heads"] == ["0.1", "1.0"]
     code, _, err = command(*fixed, "--heads", "x" * 300)
     assert code == 2 and "names no heads" in err
     code, _, err = command(

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.results.removal import RemovalResult, removal_of
+from headscope.evidence.blocks import MORE, NO_MORE
+from headscope.results.common import Leakage
+from headscope.results.removal import Measuring, RemovalResult, Removed, removal_of
+from headscope.runs.folder import reopen_run
 from headscope.runs.reading import result_of
 from headscope.shown.blocks import Lines, NotMeasured, Sentences, Shown
 from headscope.studies.report import write_report
-from headscope.studies.sentences import read_sentences
 from headscope.studies.study import shown_of
 from headscope.studies.verify.removal import command
 from removal_report_helpers import blocks_of, rows_of, write_removal
@@ -29,8 +31,8 @@ def cautions(run: Path) -> str:
     return " ".join(shown(run).cautions)
 
 
-def other(tmp_path: Path, **entries: Any) -> Path:
-    return write_removal(tmp_path / "other", entries=entries)
+def other(tmp_path: Path, **details: Any) -> Path:
+    return write_removal(tmp_path / "other", details=details)
 
 
 def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
@@ -39,28 +41,33 @@ def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
         ("COMET", "not installed"),
         ("BLEURT", "not installed"),
     ]
-    missing = blocks_of(shown(other(tmp_path, not_measured={})), NotMeasured)
+    missing = blocks_of(shown(other(tmp_path, removed=Removed(measuring=Measuring()))), NotMeasured)
     assert {one.why for one in missing} == {"the run does not say why"}
 
 
 def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
-    told = shown(write_removal(tmp_path / "run", draws=0))
-    assert "there are no random heads to compare with" in told.finding[0]
+    run = write_removal(tmp_path / "run", draws=0)
+    told = shown(run)
+    assert removal_of(run).verdict.startswith("cannot tell")
+    assert "there are no random heads to compare with" in told.finding[1]
     assert "Tests" not in [part.title for part in told.sections]
-    less = shown(write_removal(tmp_path / "less", top=89.0))
-    assert "The selected heads matter less than random ones here." in less.finding
+
+
+def test_the_verdict_is_that_of_both_controls(tmp_path: Path) -> None:
+    assert removal_of(write_removal(tmp_path / "few")).verdict == "cannot tell: --draws 99"
+    assert removal_of(write_removal(tmp_path / "many", draws=19)).verdict == MORE
+    less = write_removal(tmp_path / "less", draws=19, top=89.0)
+    assert removal_of(less).verdict == NO_MORE
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "not recorded which"),
-        ({"leakage": {"known": True, "overlap": 3, "of": 9}}, "3 of 9 sentence pairs were used"),
-        ({"pool_note": "heads hold no scores"}, "Heads hold no scores."),
-        ({"pool": "outside"}, "drawn from all heads outside the selected ones"),
+        ({"leakage": Leakage(known=False, overlap=None, of=9)}, "not recorded which"),
+        ({"leakage": Leakage(known=True, overlap=3, of=9)}, "3 of 9 sentence pairs were used"),
     ],
 )
-def test_cautions_follow_from_the_run(tmp_path: Path, more: dict[str, object], said: str) -> None:
+def test_cautions_follow_from_the_run(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     assert cautions(write_removal(tmp_path / "run")) == ""
     assert said in cautions(other(tmp_path, **more))
 
@@ -75,48 +82,12 @@ def test_zero_and_mean_stand_in_one_table(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", kinds=("mean", "zero"))
     told = shown(run)
     # The finding is of the first kind, whose draws are its own.
-    assert "falls from 90.0 to 55.0" in told.finding[0]
+    assert "falls from 90.0 to 55.0" in told.finding[1]
     rows = rows_of(told, ALL)
     assert rows["14 selected, removed"]["chrF++"].value == 20.0
     assert rows["14 selected, replaced by mean output"]["chrF++"].value == 55.0
     (outputs,) = blocks_of(told, Sentences)
-    assert all(one.outputs["top"].endswith(" mean") for one in outputs.sentences)
-    assert outputs.sentences == read_sentences(
-        run, 14, 0.0, {"baseline": 0, "top": 19, "random": 21, "random-layer-matched": 29}, "mean"
-    )
-    plain = write_removal(tmp_path / "plain")
-    zero = [one for one in removal_of(run).conditions if one.label.ablate == "zero"]
-    assert list(removal_of(plain).conditions) == zero
-
-
-def test_filled_up_draws_are_told_with_what_they_share(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run")
-    rows = json.loads((run / "result.json").read_bytes())["conditions"]
-    drawn = [one for one in rows if one["kind"] != "top" and one["k"] == 14]
-    for one in drawn:
-        if one["draw"] == 1:
-            one["filled_up"] = 3
-    alike = len(set.intersection(*(set(one["heads"]) for one in drawn[:4])))
-    said = cautions(other(tmp_path, conditions=rows))
-    assert "up to 3 heads of a draw, in 1 of 4 draws, are token alignment heads" in said
-    assert "up to 3 heads of a draw, in 1 of 4 draws of the same layers, come from" in said
-    assert said.count(f"All 4 share {alike}.") == 2
-    single = [one for one in rows if one["kind"] == "top" or one["draw"] == 1]
-    said = cautions(write_removal(tmp_path / "one", entries={"conditions": single}))
-    assert "in 1 of 1 draw" in said and "All 1 share" not in said
-
-
-def test_draws_that_repeat_count_once(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run")
-    rows = json.loads((run / "result.json").read_bytes())["conditions"]
-    for row in rows:
-        if row["kind"] == "top":
-            row |= {"p_draws_layer_matched": 1 / 3, "distinct_draws_layer_matched": 2}
-    told = shown(other(tmp_path, conditions=rows))
-    tests = rows_of(told, "Selected minus random")
-    matched = tests["chrF++: 14 selected, removed \u2212 random, same layers"]
-    assert (matched["different sets"].value, matched["p over draws"].value) == (2, 1 / 3)
-    assert "Only 2 of 4 draws of the same layers are different sets" in " ".join(told.cautions)
+    assert all(one.outputs["selected"].endswith(" mean") for one in outputs.sentences)
 
 
 def test_doses_are_there_where_there_are_several(tmp_path: Path) -> None:
@@ -140,14 +111,16 @@ def test_words_without_links_are_named(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", sentences=3)
     assert "are not linked." not in write_report(run).read_text("utf-8")
     lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if "random-layer-matched" not in line]
+    kept = [line for line in lines if "same layers" not in line]
     (run / "links.jsonl").write_text("".join(kept), "utf-8")
-    named = "The words of \u201cRandom, same layers, removed\u201d are not linked"
+    named = "The words of \u201cSame layers, removed\u201d are not linked"
     assert named in write_report(run).read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["k", "conditions"])
-def test_a_result_without_its_parts_is_named(tmp_path: Path, name: str) -> None:
-    run = write_removal(tmp_path / "run", entries={name: None})
+def test_a_result_without_its_parts_is_named(tmp_path: Path) -> None:
+    run = write_removal(tmp_path / "run")
+    result = json.loads((run / "result.json").read_bytes())
+    with reopen_run(run) as again:
+        again.finish({**result, "conditions": 3})
     with pytest.raises(InputError, match=r"result\.json: is not the result of `headscope verify"):
         write_report(run)

@@ -22,11 +22,11 @@ from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.studies.sentences import read_sentences
 from removal_report_helpers import write_removal
 
-LABELS = {"baseline": "As is", "top": "Highest removed"}
+LABELS = {"original": "As is", "selected": "Highest removed"}
 
 
 def sentence(number: int, output: str, direction: str = "de-en", **more: object) -> Sentence:
-    outputs = {"baseline": "the red door", "top": output}
+    outputs = {"original": "the red door", "selected": output}
     return Sentence(direction, str(number), "die rote T\u00fcr", "the red door", outputs, **more)
 
 
@@ -63,8 +63,8 @@ def test_the_worst_comes_first_and_ties_keep_their_order() -> None:
 
 def test_stored_scores_go_before_similarity() -> None:
     made = [
-        sentence(0, "", chrf={"baseline": 90.0, "top": 80.0}),
-        sentence(1, "the red door", chrf={"baseline": 90.0, "top": 10.0}),
+        sentence(0, "", chrf={"original": 90.0, "selected": 80.0}),
+        sentence(1, "the red door", chrf={"original": 90.0, "selected": 10.0}),
     ]
     shown = browser(made, LABELS)
     assert shown
@@ -110,7 +110,7 @@ def test_spans_are_told_in_the_units_of_the_script(words: list[str]) -> None:
 
 def test_links_go_with_the_texts_that_have_them() -> None:
     linked = {
-        "baseline": LinkedWords(((0, 3), (4, 8)), ((0, 3), (4, 7)), ((0, 0), (1, 1))),
+        "original": LinkedWords(((0, 3), (4, 8)), ((0, 3), (4, 7)), ((0, 0), (1, 1))),
         "reference": LinkedWords(((0, 3), (4, 8)), ((0, 3),), ((0, 0),)),
     }
     shown = browser([sentence(0, "a", linked=linked)], LABELS)
@@ -119,14 +119,24 @@ def test_links_go_with_the_texts_that_have_them() -> None:
     assert words == [[0, 3, 1, 4], [[0, 3], [0, 0]], [[0, 3, 1, 3], [0, 0, 1, 1]], 0]
 
 
+KINDS = {"original": "original", "selected 4": "selected"}
+
+
 def test_the_largest_set_and_the_first_draw_are_shown(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", k=(2, 4), gates=(0.0, 2.0), draws=2, sentences=3)
-    found = read_sentences(run, 4, 0.0, {"baseline": 0, "top": 11})
+    found = read_sentences(
+        run,
+        KINDS | {"random 4 #0": "random", "same layers 4 #0": "same layers"},
+        {"original": 0, "selected": 11},
+    )
     assert len(found) == 6
-    assert set(found[0].outputs) == {"baseline", "top", "random", "random-layer-matched"}
+    assert set(found[0].outputs) == {"original", "selected", "random", "same layers"}
     assert set(found[0].linked) == {*found[0].outputs, "reference"}
-    assert [one.chrf["top"] for one in found[:2]] == [0.0, pytest.approx(found[1].chrf["top"])]
-    assert found[1].chrf["top"] < found[1].chrf["baseline"]
+    assert [one.chrf["selected"] for one in found[:2]] == [
+        0.0,
+        pytest.approx(found[1].chrf["selected"]),
+    ]
+    assert found[1].chrf["selected"] < found[1].chrf["original"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +161,7 @@ def test_damaged_links_are_named(tmp_path: Path, entry: str, value: object) -> N
     lines[2] = json.dumps(row)
     file.write_text("\n".join(lines), "utf-8")
     with pytest.raises(InputError, match=r"links\.jsonl, line 3: is damaged"):
-        read_sentences(run, 2, 0.0, {})
+        read_sentences(run, {**KINDS, "selected 2": "selected"})
 
 
 def test_statistics_of_other_sentences_are_refused(tmp_path: Path) -> None:
@@ -160,10 +170,10 @@ def test_statistics_of_other_sentences_are_refused(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", k=(2,), draws=1, sentences=2)
     save_file({"en-de.chrf": np.zeros((4, 3, 24), np.int32)}, run / "statistics.safetensors")
     with pytest.raises(InputError, match="holds other sentences of en-de than"):
-        read_sentences(run, 2, 0.0, {"baseline": 0, "top": 1})
+        read_sentences(run, {**KINDS, "selected 2": "selected"}, {"original": 0, "selected": 1})
     (run / "statistics.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"statistics\.safetensors: is damaged"):
-        read_sentences(run, 2, 0.0, {"baseline": 0, "top": 1})
+        read_sentences(run, {**KINDS, "selected 2": "selected"}, {"original": 0, "selected": 1})
 
 
 def test_words_are_marked_however_they_are_written() -> None:

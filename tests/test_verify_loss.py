@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,9 +17,10 @@ from safetensors.numpy import load_file
 import find_helpers
 from headscope.data.pairs import PairSource
 from headscope.data.prompts import translation_prompts
+from headscope.evidence.rows import Condition, Evidence
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
-from headscope.results.removal import BASELINE, Label
+from headscope.results.removal import OutputLinks, RemovalResult
 from headscope.runs import encode
 from headscope.studies.align import Align, align
 from headscope.studies.models import ModelChoice
@@ -29,10 +30,10 @@ from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
 from headscope.verify.translation.conditions import ReferenceLosses
-from headscope.verify.translation.evidence import loss_evidence
+from headscope.verify.translation.evidence import GAP, removal_evidence
 from lm_helpers import folded
 from loss_helpers import CHATML, TEMPLATE, data, of_sentence
-from verify_helpers import rows_of
+from verify_helpers import rows_of, scores
 
 KINDS = ("linked", "linked_later", "unlinked")
 
@@ -50,16 +51,15 @@ def choose(folder: Path, name: str, chat: bool, **more: Any) -> VerifyRemoval:
     return VerifyRemoval("1.0,0.3,1.2", (), ModelChoice(str(folder / "model")), pairs, settings)
 
 
-def naive(config: VerifyRemoval, result: dict[str, Any]) -> dict[str, Any]:
+def naive(config: VerifyRemoval, result: RemovalResult) -> dict[str, Any]:
     """Losses by direction, condition, sentence and kind: one sentence and condition at a time."""
     lm = load(config.model.model)
     directions = read_directions(config.pairs, config.model.model, "test")
     found: dict[str, Any] = {name: [] for name in directions}
-    for condition in [{"heads": [], "gate": 1.0}, *result["conditions"]]:
+    for condition in result.evidence.conditions:
         gate = torch.ones(lm.geometry.shape)
-        for head in condition["heads"]:
-            layer, _, number = head.partition(".")
-            gate[int(layer), int(number)] = condition["gate"]
+        for head in condition.in_model(lm.geometry):
+            gate[head.layer, head.head] = condition.gate
         model = folded(lm, gate)
         for name, pairs in directions.items():
             prompts = translation_prompts(pairs, TEMPLATE, chat_writer(lm), "<s>")
@@ -88,17 +88,17 @@ def test_losses_are_those_of_a_naive_loop(
     name: str, chat: bool, shots: int, tmp_path: Path
 ) -> None:
     config = choose(tmp_path, name, chat, shots=shots, loss_draws=2, gates=(0.0, 2.0))
-    result = encode(verify_removal(config, tmp_path / "run"))
-    assert result["measures"] == ["loss"] and not (tmp_path / "run" / "outputs.jsonl").exists()
+    result = verify_removal(config, tmp_path / "run")
+    assert result.details.measures == ("loss",)
+    assert not (tmp_path / "run" / "outputs.jsonl").exists()
     expected = naive(config, result)
     stored = load_file(tmp_path / "run" / "statistics.safetensors")
-    for number, one in enumerate([result["baseline"], *result["conditions"]]):
+    for number, condition in enumerate(result.evidence.conditions):
         of_directions = []
         for direction, losses in expected.items():
-            part = result["directions"][direction]
-            shown = part["conditions"][number - 1] if number else part["baseline"]
             values = figures(losses[number])
             of_directions.append(values)
+            shown = scores(result, direction)[condition.id]
             for key, value in values.items():
                 assert shown[key] == pytest.approx(value, abs=1e-5), (number, direction, key)
             sums = [[sum(kind) for kind in sentence] for sentence in losses[number]]
@@ -106,10 +106,10 @@ def test_losses_are_those_of_a_naive_loop(
             counts = [[len(kind) for kind in sentence] for sentence in losses[number]]
             assert stored[f"{direction}.nll_tokens"].tolist() == counts
         for key in of_directions[0]:
-            assert one[key] == pytest.approx(fmean(v[key] for v in of_directions), abs=1e-5)
-    top = next(one for one in result["conditions"] if one["kind"] == "top" and not one["gate"])
-    assert abs(top["change"]["nll"]["value"]) > 1e-3
-    assert top["change"]["nll"]["value"] == pytest.approx(top["nll"] - result["baseline"]["nll"])
+            mean = fmean(values[key] for values in of_directions)
+            assert scores(result)[condition.id][key] == pytest.approx(mean, abs=1e-5)
+    top = result.evidence.level("nll", result.evidence.selected[0])
+    assert top is not None and top.change is not None and abs(top.change.value) > 1e-3
 
 
 def crafted(harm: float, on_linked: float) -> ReferenceLosses:
@@ -121,25 +121,28 @@ def crafted(harm: float, on_linked: float) -> ReferenceLosses:
     return ReferenceLosses(2 * np.array(conditions), np.full((40, 3), 2))
 
 
-def evidence_of(losses: ReferenceLosses) -> dict[str, Any]:
-    labels = [BASELINE, Label("top", 1, 0.0), *(Label("random", 1, 0.0, n) for n in range(9))]
-    sets = [(), ("0.0",), *((f"1.{n}",) for n in range(9))]
-    return encode(loss_evidence(labels, sets, {"en-de": losses}))
+TOP = Condition("selected", k=1, gate=0.0, heads=("0.0",))
+
+
+def evidence_of(losses: ReferenceLosses) -> Evidence:
+    draws = [replace(TOP, kind="random", draw=n, heads=(f"1.{n}",)) for n in range(9)]
+    return removal_evidence([Condition(), TOP, *draws], None, {"en-de": losses}, 0)
 
 
 @pytest.mark.parametrize(("harm", "on_linked"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 0.0)])
 def test_harm_is_a_higher_loss_and_the_claim_is_that_of_linked_tokens(
     harm: float, on_linked: float
 ) -> None:
-    found = evidence_of(crafted(harm, on_linked))
-    top = found["conditions"][0]
+    evidence = evidence_of(crafted(harm, on_linked))
+    test = evidence.against("nll", TOP)["random"]
     hurts = harm + on_linked > 0
-    assert (top["p_draws"] == 0.1) == hurts and (top["p_sentences"] < 0.001) == hurts
-    assert top["against_random"]["value"] == pytest.approx(harm + on_linked / 3 - 0.05, abs=0.01)
-    gap = top["classes"]["linked_minus_unlinked"]
-    assert gap["value"] == pytest.approx(on_linked, abs=0.01)
-    assert (gap["p_sentences"] < 0.001 and gap["p_draws"] == 0.1) == bool(on_linked)
-    assert found["p_value"] == top["p_sentences"]
+    assert test.p_examples is not None
+    assert (test.p_draws == 0.1) == hurts and (test.p_examples < 0.001) == hurts
+    assert test.difference.value == pytest.approx(harm + on_linked / 3 - 0.05, abs=0.01)
+    gap = evidence.against(GAP, TOP)["random"]
+    assert gap.difference.value == pytest.approx(on_linked, abs=0.01)
+    assert gap.p_examples is not None
+    assert (gap.p_examples < 0.001 and gap.p_draws == 0.1) == bool(on_linked)
 
 
 def test_a_kind_of_token_that_there_is_none_of_has_no_figure() -> None:
@@ -147,52 +150,50 @@ def test_a_kind_of_token_that_there_is_none_of_has_no_figure() -> None:
     tokens = losses.tokens.copy()
     tokens[:, 2] = 0
     tokens[5:, 1] = 0
-    sums = losses.sums * (tokens > 0)
-    found = evidence_of(ReferenceLosses(sums, tokens))
-    top = found["conditions"][0]
-    assert top["nll_unlinked"] is None and top["nll_unlinked_micro"] is None
-    nothing = {"value": None, "low": None, "high": None, "p_sentences": None, "p_draws": None}
-    assert top["classes"]["unlinked"] == top["classes"]["linked_minus_unlinked"] == nothing
-    assert top["nll_linked_later"] == pytest.approx(np.mean(losses.sums[1, :5, 1] / 2))
-    json.dumps(found, allow_nan=False)
+    evidence = evidence_of(ReferenceLosses(losses.sums * (tokens > 0), tokens))
+    for name in ("nll_unlinked", "nll_unlinked_micro", GAP):
+        assert evidence.level(name, TOP) is None and not evidence.against(name, TOP)
+    later = evidence.level("nll_linked_later", TOP)
+    assert later is not None
+    assert later.value == pytest.approx(np.mean(losses.sums[1, :5, 1] / 2))
+    json.dumps(encode(evidence), allow_nan=False)
 
 
 def test_texts_are_those_of_the_first_draws_and_both_can_be_measured_again(
     tmp_path: Path,
 ) -> None:
     config = choose(tmp_path, "pocket-like", False, loss_draws=4, draws=2, max_new_tokens=4)
-    removal = dataclasses.replace(config.removal, measure=("loss", "text"))
-    both = encode(verify_removal(dataclasses.replace(config, removal=removal), tmp_path / "both"))
-    only = dataclasses.replace(removal, measure=None)
-    texts = encode(verify_removal(dataclasses.replace(config, removal=only), tmp_path / "texts"))
-    losses = encode(verify_removal(config, tmp_path / "losses"))
-    assert both["measures"] == ["text", "loss"] and (both["draws"], both["draws_loss"]) == (2, 4)
+    removal = replace(config.removal, measure=("loss", "text"))
+    both = verify_removal(replace(config, removal=removal), tmp_path / "both")
+    only = replace(removal, measure=None)
+    texts = verify_removal(replace(config, removal=only), tmp_path / "texts")
+    losses = verify_removal(config, tmp_path / "losses")
+    assert both.details.measures == ("text", "loss")
+    assert both.details.draws == {"text": 2, "loss": 4}
 
-    def named(result: dict[str, Any], key: str) -> dict[Any, Any]:
-        rows = [one for one in result["conditions"] if key in one]
-        return {(one["kind"], one["draw"]): (one["heads"], one[key]) for one in rows}
+    def named(result: RemovalResult, name: str) -> dict[str, tuple[Any, ...]]:
+        by_id = {each.id: each.heads for each in result.evidence.conditions}
+        rows = [row for row in result.levels if row.statistic == name]
+        return {f"{row.part} {row.condition}": (by_id[row.condition], row) for row in rows}
 
     assert named(both, "chrf") == named(texts, "chrf")
     assert named(both, "nll") == named(losses, "nll")
-    assert set(named(both, "chrf")) < set(named(both, "nll")) and len(named(both, "nll")) == 9
-    for part in both["directions"].values():
-        assert list(map(Label.of_row, part["conditions"])) == list(
-            map(Label.of_row, both["conditions"])
-        )
-    top, text, loss = (one["conditions"][0] for one in (both, texts, losses))
-    for name in ("p_sentences", "p_draws_layer_matched", "against_random"):
-        assert (top[name], top[f"{name}_loss"]) == (text[name], loss[name])
-    assert (both["p_value"], both["p_value_loss"]) == (texts["p_value"], losses["p_value"])
+    assert set(named(both, "chrf")) < set(named(both, "nll"))
+    assert len(named(both, "nll")) == 3 * (1 + 1 + 4 + 4)
+    of_both = {(row.part, row.statistic, row.control): row for row in both.tests}
+    for row in (*texts.tests, *losses.tests):
+        assert of_both.pop((row.part, row.statistic, row.control)) == row
+    assert of_both == {}
     for run, result in (("both", both), ("losses", losses)):
-        again = encode(measure_again(MeasureAgain(tmp_path / run)))
-        assert {**again, "run": ""} == {**result, "run": ""}
+        again = measure_again(MeasureAgain(tmp_path / run))
+        assert encode(again) == encode(replace(result, run=again.run, seconds=again.seconds))
 
 
 def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = choose(tmp_path, "pocket-like", False, loss_draws=3)
-    whole = encode(verify_removal(config, tmp_path / "whole"))
+    whole = verify_removal(config, tmp_path / "whole")
     stopped = tmp_path / "stopped"
 
     def stop(_: str, done: int, __: int) -> None:
@@ -200,14 +201,14 @@ def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        encode(verify_removal(config, stopped, stop))
+        verify_removal(config, stopped, stop)
     kept = (stopped / "parts" / "losses.jsonl").read_bytes()
-    result = encode(verify_removal(config, stopped))
+    result = verify_removal(config, stopped)
     assert (stopped / "parts" / "losses.jsonl").read_bytes().startswith(kept)
     assert len(rows_of(stopped / "parts" / "losses.jsonl")) == 2 * (1 + 1 + 3 + 3)
-    assert {**result, "run": "", "seconds": 0} == {**whole, "run": "", "seconds": 0}
-    assert result["signature"].rpartition("|")[2].startswith("links:")
-    assert result["reference_links"]["en-de"]["aligner"] == "links"
+    assert replace(result, run=None, seconds=0.0) == replace(whole, run=None, seconds=0.0)
+    assert result.signature.rpartition("|")[2].startswith("links:")
+    assert (result.details.removed.reference_links or {})["en-de"].aligner == "links"
 
 
 def test_a_file_with_links_between_units_gives_what_the_aligner_gives(
@@ -230,18 +231,18 @@ def test_a_file_with_links_between_units_gives_what_the_aligner_gives(
     lm.model.save_pretrained(tmp_path / "model")
     lm.tokenizer.save_pretrained(tmp_path / "model")
     removal = Removal(template=TEMPLATE, measure=("loss", "text"), draws=1, loss_draws=1,
-                      layer_matched=False, max_new_tokens=4)  # fmt: skip
+                      controls=("random",), max_new_tokens=4)  # fmt: skip
     results = {}
     for file in (plain, linked):
         choice = PairsChoice(("en-zh",), (str(file),), limit=3)
         model = ModelChoice(str(tmp_path / "model"))
         config = VerifyRemoval("1.0", (), model, choice, removal)
-        results[file.stem] = encode(verify_removal(config, tmp_path / file.stem))
+        results[file.stem] = verify_removal(config, tmp_path / file.stem).details.removed
     # The command's; then those of references, and of outputs, both fitted on all of the file.
     assert fitted == [(7, 0), (3, 4), (12, 7)]
-    told = [results[name]["reference_links"]["en-zh"] for name in results]
-    assert told[0] == told[1] and (told[0]["aligner"], told[0]["units"]) == ("eflomal", "words")
-    assert results["linked"]["links"] == {"method": "reference", "aligner": "eflomal"}
+    links = [(each.reference_links or {})["en-zh"] for each in results.values()]
+    assert links[0] == links[1] and (links[0].aligner, links[0].units) == ("eflomal", "words")
+    assert results["linked"].links == OutputLinks("reference", "eflomal")
     kept = [load_file(tmp_path / name / "statistics.safetensors") for name in results]
     for name in ("en-zh.nll", "en-zh.nll_tokens"):
         np.testing.assert_array_equal(kept[0][name], kept[1][name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -27,20 +26,26 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def label(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row.get("condition", row.get("kind")), row["k"], row["gate"], row["draw"]
+def scores(result: Any, part: str | None = None) -> dict[str, dict[str, float]]:
+    """The values of a result's levels by condition, then statistic, in a part (None: in all)."""
+    evidence = result.evidence
+    found: dict[str, dict[str, float]] = {}
+    for row in evidence.levels:
+        if row.part == (evidence.whole if part is None else part):
+            found.setdefault(row.condition, {})[row.statistic] = row.value
+    return found
 
 
-def naive(rows: list[dict[str, Any]]) -> dict[str, dict[tuple[Any, ...], dict[str, float]]]:
+def naive(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """Measures of every direction and condition by sacrebleu's own functions, sentence lists in
-    hand; `mean` holds the plain means over directions."""
+    hand; "" holds the plain means over directions."""
     import sacrebleu
 
     def key(row: dict[str, Any]) -> tuple[str, str]:
-        return row["direction"], repr(label(row))
+        return row["direction"], row["condition"]
 
-    found: dict[str, dict[tuple[Any, ...], dict[str, float]]] = {}
-    for (direction, _), group in groupby(sorted(rows, key=key), key):
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for (direction, condition), group in groupby(sorted(rows, key=key), key):
         part = list(group)
         outputs = [row["output"] for row in part]
         references = [row["reference"] for row in part]
@@ -49,14 +54,14 @@ def naive(rows: list[dict[str, Any]]) -> dict[str, dict[tuple[Any, ...], dict[st
             near = sacrebleu.sentence_chrf(row["output"], [row["source"]]).score
             far = sacrebleu.sentence_chrf(row["output"], [row["reference"]]).score
             copies.append(near >= 80 and near - far >= 20)
-        found.setdefault(direction, {})[label(part[0])] = {
+        found.setdefault(direction, {})[condition] = {
             "chrf": sacrebleu.corpus_chrf(outputs, [references], word_order=2).score,
             "bleu": sacrebleu.corpus_bleu(outputs, [references], force=True).score,
             "source_copy": fmean(copies),
             "empty": fmean(not text.strip() for text in outputs),
         }
     directions = list(found.values())
-    found["mean"] = {
+    found[""] = {
         one: {name: fmean(part[one][name] for part in directions) for name in directions[0][one]}
         for one in directions[0]
     }

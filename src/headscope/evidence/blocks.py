@@ -148,6 +148,8 @@ def said(
     before, after = own.number(base), own.number(now)
     moved = f"{'falls' if change.value < 0 else 'rises'} from {before} to {after}"
     moved = f"stays at {after}" if before == after else moved
+    if own.unit not in ("", SHARE):
+        moved += f" {own.unit}"
     tests = evidence.against(statistic, condition, part)
     means = [
         f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with "
@@ -374,7 +376,7 @@ def bars_of(
         tuple(groups),
         series,
         numbers("value"),
-        statistic.title,
+        statistic.axis,
         numbers("low"),
         numbers("high"),
         statistic.digits,
@@ -440,7 +442,7 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
                 f"{own.words} by {x} ({what})",
                 series,
                 f"{x} (0: removed, 1: original)" if axis == "gate" else x,
-                own.title,
+                own.axis,
                 band="95\u00a0% intervals of the change (selected) and ranges of draws (random)",
                 note="Larger sets hold the smaller ones, so points are no independent tests"
                 if axis == "k"

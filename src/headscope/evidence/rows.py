@@ -131,14 +131,18 @@ class Statistic:
 
     @property
     def title(self) -> str:
-        """The words with the unit."""
-        unit = "%" if self.unit == SHARE else self.unit
-        return f"{self.words}, {unit}" if unit else self.words
+        """The words with the unit; shares have it at every number."""
+        return self.words if self.unit in ("", SHARE) else f"{self.words}, {self.unit}"
+
+    @property
+    def axis(self) -> str:
+        """The words with the unit, for an axis, whose numbers have none."""
+        return f"{self.words}, %" if self.unit == SHARE else self.title
 
     @property
     def points(self) -> str:
-        """The unit of a difference."""
-        return "pp" if self.unit == SHARE else self.unit
+        """The unit at a difference."""
+        return "pp" if self.unit == SHARE else ""
 
     def shown(self, score: Scored) -> Estimate:
         """A score as it is shown; without an interval where it has none."""
@@ -148,12 +152,12 @@ class Statistic:
 
     def number(self, score: Scored) -> str:
         """A score in words."""
-        unit = "%" if self.unit == SHARE else self.unit
-        return fixed(self.shown(score).value, self.digits) + (unit and f"\u00a0{unit}")
+        number = fixed(self.shown(score).value, self.digits)
+        return f"{number}\u00a0%" if self.unit == SHARE else number
 
     def cell(self, score: Scored) -> Cell:
         """A score in a table."""
-        return Cell.of(self.shown(score), self.digits, "%" if self.unit == SHARE else self.unit)
+        return Cell.of(self.shown(score), self.digits, "%" if self.unit == SHARE else "")
 
     def gap(self, difference: Estimate | None) -> Cell:
         """A difference in a table."""

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from headscope.estimates import Estimate
+from headscope.evidence.rows import Tested
 from headscope.measure.statistics import holm
 from headscope.papers.paper import Experiment, Setting
 from headscope.shown.blocks import Claim, Findings, Table
 
-#: What p over draws, and p over examples after Holm, may be at most.
+#: What p over draws, after Holm over the claims of a paper, may be at most.
 LEVEL = 0.05
-MORE = "more examples"
+MORE, SETS = "more examples", "more random sets"
 #: By what a claim is refuted.
 OPPOSITE = "a 95 % interval on the other side, uncorrected, where a claim does not hold"
 
@@ -69,6 +71,45 @@ def of_removal(
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
 
 
+def of_tests(
+    name: str, tests: Mapping[str, Tested], by: str, change: Estimate | None = None
+) -> Claim:
+    """A claim that a change of these heads does more than the same change of random ones.
+
+    It holds where the interval of the difference from random heads lies on the side that is
+    claimed, that of the `change` from the original model likewise, and p over draws is at most
+    0.05 against random heads and against those of the same layers. Where only the first holds, the
+    claim is that of more than heads at any depth; where the layers have too few sets to tell, it
+    is open. It does not hold where either interval lies on the other side. `judged` corrects p.
+    """
+    free, same = tests.get("random"), tests.get("same layers")
+    if free is None or free.p_draws is None:
+        return Claim(name, None, by, decides="random sets of heads")
+    sign = 1 if free.side == "higher" else -1
+    spans = [_ends(vars(gap), sign) for gap in (free.difference, change) if gap is not None]
+    by += f"; p over {free.draws} draws {free.p_draws:.2g}"
+    if same is not None and same.p_draws is not None:
+        by += f", over {same.draws} of the same layers {same.p_draws:.2g}"
+    if any(high is not None and high < 0 for _, high in spans):
+        return Claim(name, False, by, OPPOSITE, free.p_draws)
+    needed = [MORE] if any(low is None or low <= 0 for low, _ in spans) else []
+    if (free.least_p or 0.0) > LEVEL:
+        needed.append("19 random sets or more, where the model has so many")
+    elif free.p_draws > LEVEL:
+        needed.append(f"{SETS}: some of these do as much")
+    beyond = "random heads" if change is None else "the original model and random heads"
+    tested = f"its interval against {beyond}, random sets, and those of the same layers (Holm)"
+    if same is None or same.p_draws is None:
+        needed.append("random sets of the same layers")
+    elif (same.least_p or 0.0) > LEVEL:
+        sets = f"{same.draws} different set{'' if same.draws == 1 else 's'}"
+        needed.append(f"more heads a layer: these layers have only {sets}")
+    elif not needed and same.p_draws > LEVEL:
+        return Claim(f"{name}, more than heads at any depth", True, by, tested, free.p_draws)
+    p = free.p_draws if same is None else max(free.p_draws, same.p_draws or 0.0)
+    return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
+
+
 def of_interval(
     name: str, interval: Mapping[str, Any], by: str, tested: str, *, sign: int
 ) -> Claim:
@@ -117,16 +158,17 @@ def claims_of(findings: Mapping[str, Findings]) -> list[Claim]:
 
 
 def judged(claims: Iterable[Claim]) -> list[Claim]:
-    """The claims, with those open whose p over examples is above 0.05 after Holm over all."""
+    """The claims, with those open whose p over draws is above 0.05 after Holm over all."""
     known = list(claims)
     corrected = iter(holm([claim.p for claim in known if claim.p is not None]))
     found = []
     for claim in known:
         p = None if claim.p is None else next(corrected)
         if claim.holds is not False and p is not None and p > LEVEL:
-            rest = claim.decides.removeprefix(MORE).removeprefix("; ")
-            more = f"{MORE}: p over examples is {p:.2g} after Holm"
-            claim = replace(claim, holds=None, decides="; ".join(filter(None, (more, rest))))
+            more = "" if SETS in claim.decides else f"{SETS}: p over draws is {p:.2g} after Holm"
+            claim = replace(
+                claim, holds=None, decides="; ".join(filter(None, (claim.decides, more)))
+            )
         found.append(claim)
     return found
 

@@ -6,30 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.results.common import Ablation, Checked, DataRead, ModelResult
+from headscope.results.common import ComparedResult, DataRead
 from headscope.results.overlap import PairOverlap
-from headscope.results.removal import Shown
+from headscope.results.removal import RemovalDetails
 from headscope.results.translation import TranslationScores
 from headscope.runs import Record
-
-
-@dataclass(frozen=True)
-class Mean(Record):
-    """chrF++ over all directions; None where it was not computed."""
-
-    chrf: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class AtlasCheck(Ablation, Shown):
-    """What the original model does, without its `k` top heads, and without as many random ones."""
-
-    k: int
-    draws: int
-    heads: tuple[str, ...]
-    random: tuple[tuple[str, ...], ...]
-    top: Mean
-    random_mean: Mean
 
 
 @dataclass(frozen=True)
@@ -49,15 +30,17 @@ class AtlasData(DataRead):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtlasResult(TranslationScores, Checked, ModelResult):
-    """The scores of the only direction, or the mean over several, and of each of them.
+class AtlasResult(TranslationScores, ComparedResult):
+    """The scores of the only direction, or the mean over several, and of each of them; and the
+    removal of the best heads.
 
     `data` has for each direction what heads were found and checked on, `report` is the page.
     """
+
+    details: RemovalDetails = field(default_factory=RemovalDetails)
 
     config: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, AtlasData] = field(default_factory=dict)
     directions: Mapping[str, TranslationScores]
     overlap: AtlasOverlap
-    removal: AtlasCheck | None = None
     report: str | None = None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headscope.evidence.rows import Condition
 from headscope.results.common import ModelFacts
-from headscope.results.removal import Label
 from headscope.runs import Record, Result, entry
 
 Kind = Literal["no translation", "hallucination", "missing details", "other"]
@@ -175,7 +175,7 @@ class FailuresResult(Result, Sorted):
 
     of: str = ""
     subject: Subject | None = entry(flat="")
-    condition: Label | None
+    condition: Condition | None
     rule: Selected
     rules: Mapping[str, float] = field(default_factory=dict)
     identifier: str | None

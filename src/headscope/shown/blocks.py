@@ -605,7 +605,7 @@ class Claim:
         holds: whether it holds here; None where the measurement leaves it open.
         by: the figures that say so.
         sure: what the figures were tested by; empty where by nothing, so that they only describe.
-        p: p over examples of a claim about removal, before Holm; None for other claims.
+        p: p over draws of a claim about removal, before Holm; None for other claims.
         decides: what would decide a claim that is left open.
     """
 

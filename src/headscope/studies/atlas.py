@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
@@ -18,6 +17,7 @@ from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.evidence.rows import Evidence
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
@@ -31,7 +31,8 @@ from headscope.heads import (
 )
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.atlas import AtlasCheck, AtlasData, AtlasOverlap, AtlasResult, Mean
+from headscope.results.atlas import AtlasData, AtlasOverlap, AtlasResult
+from headscope.results.removal import RemovalDetails
 from headscope.runs import Run, decode, plain
 from headscope.settings import Nested, Option, Settings
 from headscope.studies.atlas_show import show_atlas
@@ -42,7 +43,8 @@ from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal import removal_run
+from headscope.studies.verify.removal import details_of, removal_run
+from headscope.studies.verify.removal_show import concluded
 from headscope.verify.translation import Removal, conditions
 
 if TYPE_CHECKING:
@@ -139,9 +141,10 @@ def _make(
     rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
     how = config.threshold, config.rank, config.inactive
     heads = mean.top(k, rank)
-    return AtlasResult(
+    evidence, details = _check(lm, config, heads, checked_on, reference, run, progress)
+    result = AtlasResult(
         **vars(describe_all(scores, *how)),
-        **works,
+        baseline_works=works["baseline_works"],
         config=dict(plain(asdict(config))),
         data={
             pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))
@@ -149,9 +152,11 @@ def _make(
         },
         directions={pair: describe(part, *how) for pair, part in scores.items()},
         overlap=_overlaps(scores, len(heads), rank),
-        removal=_check(lm, config, mean, heads, checked_on, reference, run, progress),
+        evidence=evidence,
+        details=replace(details, baseline_check=works["baseline_check"]),
         report=str((run.path / "report.html").resolve()),
     )
+    return concluded(result)
 
 
 def _amount(config: Atlas, lm: LanguageModel) -> Amount:
@@ -178,17 +183,16 @@ def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> AtlasOver
 def _check(
     lm: LanguageModel,
     config: Atlas,
-    mean: HeadScores,
     heads: HeadSet,
     checked_on: Mapping[str, PairFile],
     reference: Reference,
     run: Run,
     progress: Progress | None,
-) -> AtlasCheck:
-    """What the model does as is, without the top heads, and without as many random ones."""
+) -> tuple[Evidence, RemovalDetails]:
+    """What the model does as it is, without the top heads, and without as many random ones."""
     removal = Removal(
         draws=config.draws,
-        layer_matched=False,
+        controls=("random",),
         threshold=config.threshold,
         ablate=(config.ablate,),
         seed=config.score.seed,
@@ -198,22 +202,12 @@ def _check(
         max_new_tokens=config.score.max_new_tokens,
         batch_tokens=config.score.batch_tokens,
     )
-    planned = conditions([heads], removal, mean.select(config.threshold))
     means = reference.means(lm, removal.batch_tokens)
-    shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
-    case = next(shown.cases)
-    drawn, chrf = case.draws("random"), case.chrf("random")
-    return AtlasCheck(
-        **vars(shown),
-        k=len(heads),
-        draws=config.draws,
-        ablate=config.ablate,
-        reference_text=reference.facts,
-        heads=tuple(map(str, heads)),
-        random=tuple(draw.heads or () for draw in drawn),
-        top=Mean(case.top.chrf),
-        random_mean=Mean(fmean(chrf) if chrf else None),
+    evidence, removed = removal_run(
+        lm, checked_on, conditions([heads], removal), removal, run, means, progress
     )
+    about = replace(details_of([heads], removal), reference_text=reference.facts, removed=removed)
+    return evidence, about
 
 
 command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas)

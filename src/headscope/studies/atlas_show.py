@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import fmean
 
 from headscope.compare.sets import group_overlaps
-from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult
-from headscope.results.removal import Case
+from headscope.evidence.blocks import draws_table
+from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation import TranslationScores
-from headscope.shown.blocks import HeadSets, NotMeasured, Section, Shown
+from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown
 from headscope.shown.words import MEAN, count, enumeration, fixed, languages_of, p_value
-from headscope.studies.comparison import draws_remedy
 from headscope.studies.find.translation import (
     alignment_finding,
     classes_table,
@@ -23,22 +22,16 @@ from headscope.studies.find.translation import (
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
-from headscope.studies.verify.removal_blocks import CHRF, direction_blocks, doing, draws_table
-from headscope.studies.verify.removal_show import (
-    few_sentences,
-    said,
-    weak_baseline,
-)
+from headscope.studies.verify.removal_show import effect, remedy_of, said_of, uncertainty
 
 
 def show_atlas(result: AtlasResult, run: Path) -> Shown:
     """The heads first, then their removal, every head, directions, sentences."""
-    directions, check = result.directions, result.removal
+    directions, evidence = result.directions, result.evidence
     several: dict[str, TranslationScores] = {MEAN: result} if len(directions) > 1 else {}
     parts = {**several, **directions}
-    case = None if check is None else next(check.cases)
     by = "above_chance" if result.rank == "above-chance" else "score"
-    k = check.k if check else result.overlap.k
+    k = evidence.main.k
     ranked = sorted(result.heads, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
     classes = classes_table(several or parts, result)
@@ -47,8 +40,9 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         Section("Every head", [every_head(parts, result, by)]),
         *sentences_section(result.heads, result.run or run),
     ]
-    if check is not None and case is not None:
-        sections.insert(1, _removal(check, case))
+    sections.insert(
+        1, Section("Removal", [*_effect(result), draws_table(evidence, ["chrf"], evidence.main)])
+    )
     layers = layers_map(parts, result)
     if several:
         sections.append(Section("Classes by direction", [classes_table(parts, result), layers]))
@@ -56,33 +50,37 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         sections.append(Section("Layers", [layers]))
     if result.overlap.pairs:
         sections.append(_overlap(result.overlap, list(directions)))
-    if check is not None and case is not None:
-        outputs = sentences_of(run, check, case.top.label, doing(0.0, check.ablate))
-        sections.append(Section("Sentences", [outputs]))
+    outputs = sentences_of(run, evidence, evidence.main, result.details.removed.links)
+    sections.append(Section("Sentences", [outputs]))
     sections.append(Section("Method", [], after=_method(result)))
     languages = {code for name in directions for code in languages_of(name) if code}
     return Shown(
         "Atlas of attention heads",
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
-        _finding(result, case, by),
+        _finding(result, by),
         _uncertainty(result),
-        draws_remedy(len(check.random), 99) if check else "",
-        list(_cautions(result, case)),
+        *remedy_of(evidence, "chrf"),
+        list(_cautions(result)),
         [
             *model_facts(result.model_name, len(result.heads)),
             ("directions", str(len(directions))),
             ("languages", str(len(languages))),
-            *(ablation_facts(check) if check else []),
+            *ablation_facts(result.details),
         ],
         sections,
     )
 
 
-def _finding(result: AtlasResult, case: Case | None, by: str) -> list[str]:
-    sentences = alignment_finding(result, by)
-    if result.removal is not None and case is not None:
-        sentences += said(result.removal, case, CHRF)
+def _effect(result: AtlasResult) -> list[Block]:
+    """chrF++ of all directions and of each, beside random heads."""
+    if result.evidence.level("chrf") is None:
+        return [NotMeasured("chrF++", "it has not been computed for this run")]
+    return effect(result.evidence, "chrf")
+
+
+def _finding(result: AtlasResult, by: str) -> list[str]:
+    sentences = [*alignment_finding(result, by), *said_of(result.evidence, "chrf")]
     if pairs := result.overlap.pairs:
         mean, chance = (fmean(getattr(p, name) for p in pairs) for name in _JACCARD)
         lowest = min(pairs, key=lambda pair: pair.jaccard)
@@ -103,40 +101,20 @@ def _uncertainty(result: AtlasResult) -> str:
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    words = f"Scores: {count(scored, 'sentence pair')}"
-    if result.removal is not None:
-        sets = len(set(result.removal.random))
-        words += (
-            f"; removal: {count(checked, 'other sentence')} and {count(sets, 'random set')}, "
-            f"so p over draws is at least {p_value(1 / (1 + sets))}"
-        )
-    return f"{words}."
+    words = uncertainty(result.evidence, "chrf")
+    return (
+        f"Scores: {count(scored, 'sentence pair')}; removal: {count(checked, 'other sentence')}. "
+        f"{words}"
+    )
 
 
-def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
+def _cautions(result: AtlasResult) -> Iterator[str]:
     fewest = min((part.examples or 0 for part in result.directions.values()), default=0)
     yield from few_caution(fewest, "sentence pair", "sentence pairs")
     if result.counts_above_chance is None:
         yield "Chance is not known at every head, so heads are not corrected for it."
     yield from links_caution(result.directions.values())
-    if case is not None and result.removal is not None:
-        if case.drawn:
-            yield (
-                "No random heads of the same layers were drawn, so depth may explain part of the "
-                "effect: headscope verify removal draws them."
-            )
-        yield from few_sentences(result.removal)
-        yield from weak_baseline(result.removal)
-
-
-def _removal(check: AtlasCheck, case: Case) -> Section:
-    """chrF++ of all directions and of each, beside random heads, and its test."""
-    if check.chrf is None:
-        missing = NotMeasured("chrF++", "it has not been computed for this run")
-        return Section("Removal", [missing, draws_table(case)])
-    label = case.top.label
-    blocks, lead = direction_blocks(check, (label.k, label.gate, label.ablate))
-    return Section("Removal", [*blocks, draws_table(case)], lead)
+    yield from result.cautions
 
 
 def _overlap(overlap: AtlasOverlap, directions: list[str]) -> Section:
@@ -165,11 +143,10 @@ def _method(result: AtlasResult) -> list[str]:
         words.append(
             f"Words are split by {enumeration(units)}; tokens without a link are not counted."
         )
-    if result.removal is not None:
-        words.append(
-            "A score says where a head looks; only its removal says whether the model needs it. "
-            "Removal is measured on sentences that were not used to find the heads. "
-            "chrF++ counts character and word sequences shared with one reference: it measures "
-            "form, so read the outputs."
-        )
+    words.append(
+        "A score says where a head looks; only its removal says whether the model needs it. "
+        "Removal is measured on sentences that were not used to find the heads. "
+        "chrF++ counts character and word sequences shared with one reference: it measures "
+        "form, so read the outputs."
+    )
     return words

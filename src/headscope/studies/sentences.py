@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.measure.metrics import chrf_from_statistics
-from headscope.results.removal import Label, Shown
+from headscope.results.removal import OutputLinks
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import LinkedWords, NotMeasured, Sentence, Sentences
 
@@ -24,48 +25,48 @@ REFERENCE = "reference"
 Span = tuple[int, int]
 
 
-def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences | NotMeasured:
-    """The sentences under the conditions beside `main`; `done` is what was done to heads.
+def shown_conditions(conditions: Sequence[Condition]) -> list[Condition]:
+    """Those that a page shows side by side: the model as it is, the most selected heads at their
+    first gate, and the first draw of each control."""
+    main = max((each for each in conditions if each.kind == SELECTED), key=lambda each: each.k)
+    first = [each for each in conditions if each.draw == 0 and each.controls(main)]
+    return [conditions[0], main, *first]
 
-    Of several draws of random heads the first is taken.
-    """
-    title, places = "Outputs", {"baseline": 0}
-    texts = [condition.label for condition in shown.conditions if condition.text is not None]
-    for place, label in enumerate(texts, 1):
-        if label.matches(main):
-            places.setdefault(label.kind, place)
-    sentences = read_sentences(run, main.k, main.gate, places, main.ablate)
+
+def sentences_of(
+    run: Path, evidence: Evidence, main: Condition, links: OutputLinks | None
+) -> Sentences | NotMeasured:
+    """The sentences under the original model, `main` and the first draw of each control."""
+    title, first = "Outputs", shown_conditions([evidence.original, main, *evidence.conditions])
+    measured = [each for each in evidence.conditions if evidence.level("chrf", each)]
+    places = {each.kind: measured.index(each) for each in first if each in measured}
+    sentences = read_sentences(run, {each.id: each.kind for each in first}, places)
     if not sentences:
         return NotMeasured(title, "outputs.jsonl of the run folder is missing or empty")
     labels = {
-        "baseline": "Original",
-        "top": f"Selected {done}",
-        "random": f"Random {done}",
-        "random-layer-matched": f"Random, same layers, {done}",
+        each.kind: f"{each.kind[:1].upper()}{each.kind[1:]}"
+        + ("" if each is evidence.original else f", {each.done}")
+        for each in first
     }
-    links, note = shown.linked_by, ""
-    if not links:
+    note = ""
+    if links is None or not links.method:
         note = (
             "Words are not linked: the data have no word links, and no aligner was installed when "
             "the run was made."
         )
-    elif shown.links and shown.links.aligner:
-        note = f"The reference's links were made by {shown.links.aligner} and are sometimes wrong."
-    return Sentences(title, sentences, labels, links, note)
+    elif links.aligner:
+        note = f"The reference's links were made by {links.aligner} and are sometimes wrong."
+    return Sentences(title, sentences, labels, links.method if links else None, note)
 
 
 def read_sentences(
-    path: Path,
-    k: int | None = None,
-    gate: float | None = None,
-    places: Mapping[str, int] | None = None,
-    ablate: str | None = None,
+    path: Path, kinds: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> tuple[Sentence, ...]:
-    """The sentences of `outputs.jsonl` in file order that have an output as is and without `top`.
+    """The sentences of `outputs.jsonl` in file order, with their outputs by kind of condition.
 
-    Of several draws the first is taken; of several sizes, strengths and kinds of ablation `k`,
-    `gate` and `ablate`, where they are given and the rows name theirs. Links come from
-    `links.jsonl` where there is one. `places` says where the conditions stand among those of
+    `kinds` gives the kind of each condition by its id, the original model and the selected heads
+    first; sentences without an output of these are left out. Links come from `links.jsonl` where
+    there is one. `places` says where the kinds stand among the conditions of
     `statistics.safetensors`, which chrF++ of each sentence comes from. InputError naming the line
     that is damaged.
     """
@@ -74,22 +75,20 @@ def read_sentences(
         try:
             key = (str(entry["direction"]), str(entry["id"]))
             known = {name: entry[name] for name in ("source", "reference")}
-            kind, output = entry["condition"], entry["output"]
+            condition, output = entry["condition"], entry["output"]
         except KeyError as error:
             raise damaged_line(file, number) from error
-        if not all(isinstance(text, str) for text in (*known.values(), kind, output)):
+        if not all(isinstance(text, str) for text in (*known.values(), condition, output)):
             raise damaged_line(file, number)
         row = rows.setdefault(key, {"outputs": {}, **known})
-        wanted = {"k": k, "gate": gate, "ablate": ablate}
-        if kind in row["outputs"] or not (kind == "baseline" or _meant(entry, wanted)):
-            continue
-        row["outputs"][kind] = output
-    linked = _links(path / "links.jsonl", rows)
+        if condition in kinds:
+            row["outputs"].setdefault(kinds[condition], output)
+    linked = _links(path / "links.jsonl", rows, kinds)
     chrf = _chrf(path, list(rows), places) if places else {}
     return tuple(
         Sentence(*key, **row, chrf=chrf.get(key, {}), linked=linked.get(key, {}))
         for key, row in rows.items()
-        if {"baseline", "top"} <= row["outputs"].keys()
+        if {*[*kinds.values()][:2]} <= row["outputs"].keys()
     )
 
 
@@ -109,19 +108,14 @@ def _chrf(
     }
 
 
-def _meant(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether the row has what is wanted, as far as it names any."""
-    pairs = [(value, entry.get(name)) for name, value in wanted.items()]
-    return all(value is None or other is None or value == other for value, other in pairs)
-
-
 def _links(
-    file: Path, rows: Mapping[tuple[str, str], Mapping[str, Any]]
+    file: Path, rows: Mapping[tuple[str, str], Mapping[str, Any]], kinds: Mapping[str, str]
 ) -> dict[tuple[str, str], dict[str, LinkedWords]]:
     linked: dict[tuple[str, str], dict[str, LinkedWords]] = {}
     for number, entry in read_rows(file):
         try:
             key, kind = (str(entry["direction"]), str(entry["id"])), str(entry["condition"])
+            kind = kinds.get(kind, kind)
             row = rows.get(key)
             text = (
                 None if row is None else {**row["outputs"], REFERENCE: row["reference"]}.get(kind)

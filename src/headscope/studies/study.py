@@ -62,20 +62,22 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
     from headscope.heads import rank_words  # not read by the command line before a command runs
-    from headscope.results.common import Checked, ClusterJob, few_draws
+    from headscope.results.common import ClusterJob, few_draws
     from headscope.runs import encode
 
     if study.show is None:
         raise ValueError("this study has no `show`")
     if isinstance(result, ClusterJob):
         return _job(result)
-    shown, written = study.show(result, run), encode(result)
+    shown = study.show(result, run)
+    details = getattr(result, "details", result)
+    written = encode(details)
     if few := few_draws(written):
         shown = replace(shown, cautions=(*shown.cautions, few))
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
-    checked = getattr(result, "checked", result)
-    check = checked.baseline_check if isinstance(checked, Checked) else None
+    checked = getattr(result, "checked", details)
+    check = getattr(checked, "baseline_check", None)
     if check is not None and not all(judged.works for judged in check.judged.values()):
         failed = any(judged.works is False for judged in check.judged.values())
         faulty = any("data_at_fault" in judged.counts for judged in check.judged.values())

@@ -9,11 +9,12 @@ from statistics import fmean
 from typing import Any
 
 from headscope.estimates import Estimate
+from headscope.evidence.rows import ORIGINAL, SELECTED, Evidence
 from headscope.heads import Head, count_of, count_words
 from headscope.measure.intervals import t_interval, wilson_interval
 from headscope.measure.statistics import p_draws
 from headscope.papers.cells import beside, hundred, less, range_of, table
-from headscope.papers.claims import LEVEL, claimed, of_removal
+from headscope.papers.claims import LEVEL, claimed, of_tests
 from headscope.papers.paper import Setting
 from headscope.papers.published import ANY, figure, paper_model, reference, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled
@@ -48,9 +49,8 @@ from headscope.results.rating import RatedCorpus
 from headscope.results.removal import RemovalResult
 from headscope.results.tasks import TasksResult, tops
 from headscope.results.translation import TranslationResult
-from headscope.runs import encode
-from headscope.runs.reading import read_rows
 from headscope.shown.blocks import Cell, Claim, Findings, Table, one_column, table_of
+from headscope.studies.sentences import read_sentences, shown_conditions
 
 LLAMA = "Llama-3.1-8B"
 SCRATCH = "8B trained from scratch"
@@ -307,79 +307,60 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 @of_run("removal", RemovalResult, "Effect", "Measures", "Tests", "Loss")
 def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
-    tables = list[Table]()
-    if "text" in found.measures:
-        without, base = found.main_case.top, found.baseline
-        drops = {
-            key: f"< \u2212{_figure('Section 5.1', 'removal', 'largest drop, above', key):g}"
-            for key in ("bleu", "chrf")
-        }
-        bleu = less(*(None if each.text is None else each.text.bleu for each in (without, base)))
-        rows = {
-            "change of chrF++": replace(Cell.of(without.change.chrf, 1), published=drops["chrf"]),
-            "change of BLEU": Cell(bleu, None, None, drops["bleu"], "not measured", 1),
-        }
+    tables, evidence = list[Table](), found.evidence
+    if "text" in found.details.measures:
+        main = evidence.main
+        rows = {}
+        for name, words in (("chrf", "chrF++"), ("bleu", "BLEU")):
+            drop = _figure("Section 5.1", "removal", "largest drop, above", name)
+            level = evidence.level(name, main)
+            cell = Cell.of(level.change if level else None, 1)
+            rows[f"change of {words}"] = replace(
+                cell, published=f"< \u2212{drop:g}", why="not measured"
+            )
         note = "Published: the largest drops over the paper's models exceed these."
         title, cited = "Translation without the heads", bound(setting, "Section 5.1")
-        tables = [beside(title, f"top {without.label.k}", rows, cited, note)]
-        shown = replace(shown, tables=(*shown.tables, *example(setting)))
+        tables = [beside(title, f"top {main.k}", rows, cited, note)]
+        shown = replace(shown, tables=(*shown.tables, *example(setting, evidence)))
     return claimed(shown, *removal_claims(found), tables=tables)
 
 
-def example(setting: Setting) -> list[Table]:
+def example(setting: Setting, evidence: Evidence) -> list[Table]:
     """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
-    rows = [row for _, row in read_rows(setting.at("removal") / "outputs.jsonl")]
-    k = max((row["k"] for row in rows if row["condition"] == "top"), default=None)
-    made: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        if row["condition"] == "baseline" or (row["k"], row["gate"], row["draw"] or 0) == (k, 0, 0):
-            texts = {"source": row["source"], "reference": row["reference"]}
-            about = made.setdefault((row["direction"], row["id"]), texts)
-            about[row["condition"]] = row["output"]
+    shown = shown_conditions(evidence.conditions)
     titles = {
-        "source": "source",
-        "baseline": "no heads removed",
-        "top": f"top {k} removed",
-        "random": f"{k} random heads removed",
-        "random-layer-matched": f"{k} random heads of the same layers removed",
+        each.kind: f"{each.k} {each.kind} heads removed" if each.k else "no heads removed"
+        for each in shown
     }
-    for (direction, _), about in made.items():
-        right = about["reference"].strip()
-        if about.get("baseline", "").strip() == right != about.get("top", right).strip():
-            shown = ((title, about.get(key)) for key, title in titles.items())
-            return [one_column(f"An example ({direction})", "text", shown)]
+    for sentence in read_sentences(setting.at("removal"), {each.id: each.kind for each in shown}):
+        right = sentence.reference.strip()
+        before, after = (sentence.outputs[kind].strip() for kind in (ORIGINAL, SELECTED))
+        if before == right != after:
+            texts = {"source": sentence.source, **sentence.outputs}
+            rows = ((titles.get(kind, kind), text) for kind, text in texts.items())
+            return [one_column(f"An example ({sentence.direction})", "text", rows)]
     return []
 
 
 def removal_claims(found: RemovalResult) -> list[Claim]:
     """That the model needs these heads to translate, more than others; by loss a claim of ours."""
-    case = found.main_case
-    removed, claims, both = case.top, [], len(found.measures) > 1
-    n = len(found.directions)
-    for measure, change, ending, name in (
-        ("text", removed.change.chrf, "", "translation needs the heads"),
-        (
-            "loss",
-            removed.change.nll,
-            "_loss" if both else "",
-            "reference translations cost more without the heads (by loss)",
-        ),
+    evidence, main, claims = found.evidence, found.evidence.main, list[Claim]()
+    n = len(evidence.single)
+    for statistic, name in (
+        ("chrf", "translation needs the heads"),
+        ("nll", "reference translations cost more without the heads (by loss)"),
     ):
-        if measure not in found.measures or change is None:
+        base, now = evidence.level(statistic), evidence.level(statistic, main)
+        if base is None or now is None:
             continue
-        words, digits, sign = ("chrF++", 1, -1) if measure == "text" else ("nats a token", 3, 1)
-        drawn = case.chrf("random") if measure == "text" else case.nll("random")
-        base, without = (
-            (found.chrf, removed.chrf) if measure == "text" else (found.baseline.nll, removed.nll)
-        )
-        random = f", {fmean(drawn):.{digits}f} without random ones" if drawn else ""
+        own = evidence.statistics[statistic]
+        drawn = evidence.draws(statistic, main, "random")
+        random = f", {own.number(drawn.mean)} without random ones" if drawn.each else ""
         by = (
-            f"{words} {base:.{digits}f} as it is, {without:.{digits}f} without the top "
-            f"{removed.label.k}{random}; {found.sentences} sentences of {n} "
-            f"direction{'' if n == 1 else 's'}"
+            f"{own.title} {own.number(base)} as it is, {own.number(now)} without the top {main.k}"
+            f"{random}; {base.examples} sentences of {n} direction{'' if n == 1 else 's'}"
         )
-        row, of = encode(removed), change.record()
-        claims.append(of_removal(name, row, by, change=of, ending=ending, sign=sign))
+        claims.append(of_tests(name, evidence.against(statistic, main), by, now.change))
     return claims
 
 

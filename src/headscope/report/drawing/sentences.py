@@ -27,9 +27,9 @@ SHOWN, OF_A_KIND = 10, 60
 BYTES = 2_300_000
 """The most that the sentences of one page may take, so that a report stays under about 3 MB."""
 
-BASELINE, TOP, RANDOM, MATCHED = "baseline", "top", "random", "random-layer-matched"
+ORIGINAL, SELECTED = "original", "selected"
 REFERENCE = "reference"
-MARKS = {BASELINE: "base", TOP: "top", RANDOM: "random", MATCHED: "matched"}
+MARKS = {ORIGINAL: "base", SELECTED: "top", "random": "random", "same layers": "matched"}
 
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """How Unicode calls the letters of scripts that put no spaces between words."""
@@ -131,7 +131,7 @@ def _by_kind(shown: Browser, block: Sentences) -> Iterator[Child]:
 
 def _words(shown: Browser, block: Sentences) -> Iterator[str]:
     """What is shown, in which order, and how words are linked."""
-    same = sum(s.outputs[BASELINE] == s.outputs[TOP] for s in shown.sentences)
+    same = sum(s.outputs[ORIGINAL] == s.outputs[SELECTED] for s in shown.sentences)
     yield (
         f"{count(len(shown.sentences), 'sentence')}, largest loss first, so the first ones are not "
         f"typical; the output of {same or 'none'} is unchanged."
@@ -142,7 +142,9 @@ def _words(shown: Browser, block: Sentences) -> Iterator[str]:
             "common (Dice): a rough guide, not a measure of quality."
         )
     random = [
-        f"\u201c{shown.labels[key]}\u201d" for key in (RANDOM, MATCHED) if key in shown.labels
+        f"\u201c{shown.labels[key]}\u201d"
+        for key in shown.labels
+        if key not in (ORIGINAL, SELECTED, REFERENCE)
     ]
     if random:
         shows = "shows the first draw alone." if len(random) == 1 else "show their first draw."
@@ -209,8 +211,8 @@ def _card(sentence: Sentence, score: tuple[float, float], shown: Browser) -> Htm
         tag("bdi", sentence.id, class_="id"),
         tag("span", f"{shown.measure} ", tag("b", f"{before} \u2192 {after}")),
     )
-    marks = {BASELINE: (sentence.missing, "lost"), TOP: (sentence.made, "made")}
-    lost = marks[BASELINE]
+    marks = {ORIGINAL: (sentence.missing, "lost"), SELECTED: (sentence.made, "made")}
+    lost = marks[ORIGINAL]
     texts = [
         _text("source", "Source", sentence.source, source or None),
         _text("reference", "Reference", sentence.reference, target or None, *lost),
@@ -244,13 +246,13 @@ def by_loss(
     sentences: Sequence[Sentence],
 ) -> tuple[str, list[tuple[float, float]], list[int]]:
     """What sentences are measured by, before and after, and their places, most lost first."""
-    stored = all(BASELINE in s.chrf and TOP in s.chrf for s in sentences)
+    stored = all(ORIGINAL in s.chrf and SELECTED in s.chrf for s in sentences)
     scores = [
-        (s.chrf[BASELINE], s.chrf[TOP])
+        (s.chrf[ORIGINAL], s.chrf[SELECTED])
         if stored
         else (
-            bigram_similarity(s.outputs[BASELINE], s.reference),
-            bigram_similarity(s.outputs[TOP], s.reference),
+            bigram_similarity(s.outputs[ORIGINAL], s.reference),
+            bigram_similarity(s.outputs[SELECTED], s.reference),
         )
         for s in sentences
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,8 +16,10 @@ from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.pairs import Links, Units, linked_words, spans_of
 from headscope.errors import Caution, InputError, MissingExtra, naming
+from headscope.evidence.controls import control_named
+from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.progress import Progress
-from headscope.results.atlas import AtlasCheck, AtlasResult
+from headscope.results.atlas import AtlasResult
 from headscope.results.failures import (
     KINDS,
     FailedCase,
@@ -30,7 +32,7 @@ from headscope.results.failures import (
     Subject,
     Verdict,
 )
-from headscope.results.removal import Label, RemovalResult
+from headscope.results.removal import RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
 from headscope.runs.reading import damaged_line, read_object, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
@@ -72,9 +74,9 @@ class Choice(Settings):
     """
 
     condition: Annotated[
-        Literal["top", "random", "random-layer-matched"],
-        Option("Which heads of RUN were removed."),
-    ] = "top"
+        str,
+        Option("Which heads of RUN were removed: selected, or a control's name.", metavar="NAME"),
+    ] = SELECTED
     k: Annotated[int | None, Option("How many; without it the most.", min=1)] = None
     gate: Annotated[float | None, Option("The gate put on them; without it 0, else the first.")] = (
         None
@@ -85,18 +87,23 @@ class Choice(Settings):
         Option("What removed heads gave; without it what RUN names first."),
     ] = None
 
+    def __post_init__(self) -> None:
+        if self.condition != SELECTED:
+            object.__setattr__(self, "condition", control_named(self.condition))
+        super().__post_init__()
+
 
 @dataclass(frozen=True)
 class Rows:
     """Rows to judge and where they are from.
 
-    `label` is the condition of a run, None for a file. `inputs` are digests of what was read.
+    `condition` is that of a run, None for a file. `inputs` are digests of what was read.
     `subject` is the run's model with the condition's heads, `ranked` what these are ranked by.
     """
 
     rows: tuple[Row, ...]
     path: Path
-    label: Label | None
+    condition: Condition | None
     inputs: Mapping[str, str]
     subject: Subject | None = None
     ranked: Mapping[str, Any] = field(default_factory=dict)
@@ -149,7 +156,7 @@ def verify_failures(
     def compute(run: Run) -> FailuresResult:
         languages = _identified(read.rows, identifier, progress)
         cases = classify(read.rows, languages, config.rules)
-        of_run = read.label is not None
+        of_run = read.condition is not None
         counted = [case for case in cases if case.selected or not of_run]
         verdicts = None
         if config.llm is not None:
@@ -172,7 +179,7 @@ def verify_failures(
             **vars(_sorted(cases, of_run)) | {"unknown": read.ranked},
             of=str(read.path),
             subject=read.subject,
-            condition=read.label,
+            condition=read.condition,
             rule=Selected(GOOD, LOSS),
             rules=asdict(config.rules),
             identifier=identifier,
@@ -317,55 +324,50 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     written = read_object(path / "result.json")
     if not (path / "DONE.json").is_file():
         raise InputError(f"{path}: is not finished; run the verification again, it goes on")
-    result: AtlasResult | RemovalResult
-    shown: AtlasCheck | RemovalResult | None
+    kind = (
+        AtlasResult if written.get("command") == "atlas" or "overlap" in written else RemovalResult
+    )
     try:
-        if "outputs" not in written and "removal" in written:
-            result = atlas = decode(AtlasResult, written)
-            shown = atlas.removal
-        else:
-            result = shown = decode(RemovalResult, written)
+        result: AtlasResult | RemovalResult = decode(kind, written)
     except (KeyError, ValueError) as error:
         raise _no_removal(path) from error
-    languages = {
-        name: (part.source_language, part.target_language)
-        for name, part in (shown.directions.items() if shown else ())
-        if part.source_language and part.target_language
-    }
-    if shown is None or len(languages) < len(shown.directions):
+    removed = result.details.removed
+    if not removed.directions or "text" not in result.details.measures:
         raise _no_removal(path)
-    labels, made = read_outputs(path / "outputs.jsonl", languages, shown.ablate)
-    label = _chosen(path, labels, choice)
-    before = next((at for at, label in enumerate(labels) if label.kind == "baseline"), None)
-    if before is None:
+    ids, made = read_outputs(path / "outputs.jsonl", removed.directions)
+    conditions = [each for each in result.evidence.conditions if each.id in ids]
+    condition = _chosen(path, conditions, choice)
+    if result.evidence.original.id not in ids:
         raise InputError(f"{path / 'outputs.jsonl'}: holds no outputs of the model as it is")
+    before, after = ids.index(result.evidence.original.id), ids.index(condition.id)
     inputs = {"outputs": file_digest(path / "outputs.jsonl")}
     links: Mapping[tuple[str, str], tuple[Links, Units]] = {}
-    if shown.linked_by == REFERENCE and (path / "links.jsonl").is_file():
+    linked = removed.links
+    if linked and linked.method == REFERENCE and (path / "links.jsonl").is_file():
         links = _reference_links(path / "links.jsonl")
         inputs["links"] = file_digest(path / "links.jsonl")
-    aligner = None if shown.links is None else shown.links.aligner
+    aligner = None if linked is None else linked.aligner
     rows = tuple(
         Row(
             identifier,
             texts_of.sources[at],
             texts_of.references[at],
             texts_of.texts[before][at],
-            texts_of.texts[labels.index(label)][at],
+            texts_of.texts[after][at],
             name,
-            texts_of.source_language,
-            texts_of.target_language,
+            removed.directions[name].source,
+            removed.directions[name].target,
             *_between(links.get((name, identifier)), texts_of, at),
             aligner,
         )
         for name, texts_of in made.items()
         for at, identifier in enumerate(texts_of.ids)
     )
-    subject = Subject(result.model, _heads(shown, label))
+    subject = Subject(result.model, condition.heads)
     ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
-    if label.kind == "top":
-        ranked = {"rank": result.rank, "rank_note": result.rank_note}
-    return Rows(rows, path, label, inputs, subject, ranked)
+    if condition.kind == SELECTED:
+        ranked = {"rank": result.details.rank, "rank_note": result.details.rank_note}
+    return Rows(rows, path, condition, inputs, subject, ranked)
 
 
 def _no_removal(path: Path) -> InputError:
@@ -373,14 +375,6 @@ def _no_removal(path: Path) -> InputError:
         f"{path / 'result.json'}: is not the result of a run that removes heads; name the "
         "folder of a 'verify removal' run"
     )
-
-
-def _heads(shown: AtlasCheck | RemovalResult, label: Label) -> tuple[str, ...] | None:
-    """The heads of a condition; an atlas has no list of conditions."""
-    for condition in shown.conditions:
-        if replace(condition.label, ablate=label.ablate) == label:
-            return condition.heads
-    return shown.heads[: label.k] if label.kind == "top" else None
 
 
 def _row(compared: Compared, languages: Direction | None) -> Row:
@@ -393,17 +387,19 @@ def _row(compared: Compared, languages: Direction | None) -> Row:
     )
 
 
-def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
+def _chosen(path: Path, conditions: Sequence[Condition], choice: Choice) -> Condition:
     """The condition asked for; InputError naming those that the run has."""
 
-    def narrowed(named: Sequence[Label], what: str, has: Iterable[object]) -> Sequence[Label]:
+    def narrowed(
+        named: Sequence[Condition], what: str, has: Iterable[object]
+    ) -> Sequence[Condition]:
         if not named:
             known = ", ".join(dict.fromkeys(map(str, has))) or "none"
             raise InputError(f"{path}: has no {what}; it has {known}")
         return named
 
-    kind, others = choice.condition, [row.kind for row in labels if row.kind != "baseline"]
-    kinds = narrowed([row for row in labels if row.kind == kind], f"condition {kind!r}", others)
+    kind, others = choice.condition, [row.kind for row in conditions if row.kind != ORIGINAL]
+    kinds = narrowed([row for row in conditions if row.kind == kind], f"condition {kind!r}", others)
     k = choice.k if choice.k is not None else max(row.k for row in kinds)
     sizes = sorted(row.k for row in kinds)
     sized = narrowed([row for row in kinds if row.k == k], f"{kind} condition with k {k}", sizes)
@@ -414,11 +410,11 @@ def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
         f"condition with the gate {gate:g}",
         (f"{gate:g}" for gate in gates),
     )
-    ablate = choice.ablate or gated[0].ablate
+    ablate = choice.ablate or gated[0].replacement
     ablated = narrowed(
-        [row for row in gated if row.ablate == ablate],
+        [row for row in gated if row.replacement == ablate],
         f"condition by {ablate} ablation",
-        (row.ablate for row in gated),
+        (row.replacement for row in gated),
     )
     draws = [row for row in ablated if row.draw in (None, choice.draw)]
     most = max(row.draw or 0 for row in ablated)

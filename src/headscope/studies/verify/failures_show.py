@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headscope.data.words import CHARACTERS
 from headscope.estimates import Estimate
+from headscope.evidence.rows import ORIGINAL, SELECTED
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -87,7 +88,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
             ("run" if result.condition else "file", result.of),
             ("cases", str(result.counted)),
             ("removed heads give", "their mean output" if result.condition
-             and result.condition.ablate == "mean" else ""),
+             and result.condition.replacement == "mean" else ""),
             ("words linked by", "the data" if links == "given" else links or "nothing"),
             ("words cut by", result.segmenter or "spaces and signs"),
             ("languages identified by", result.identifier or "nothing"),
@@ -106,11 +107,11 @@ def _finding(result: FailuresResult) -> list[str]:
     total, label, rule = result.counted, result.condition, result.rule
     selection = ""
     if label is not None:
-        heads = {"top": "selected", "random": "random"}.get(label.kind, "random, same layers,")
+        heads = label.kind if label.kind in (SELECTED, "random") else f"random, {label.kind},"
         selection = (
             f"A case is a sentence with a chrF++ of at least {rule.good:g} before that lost at "
             f"least {rule.loss:g} with {label.k} {heads} heads "
-            f"{'removed' if label.gate == 0 else f'at a gate of {label.gate:g}'}: "
+            f"{label.done}: "
             f"{result.selected} of {result.rows}."
         )
     if not total:
@@ -133,7 +134,7 @@ def _cautions(result: FailuresResult) -> list[str]:
     cautions = []
     if 0 < result.counted < FEW:
         cautions.append(f"Fewer than {FEW} cases: the shares are uncertain.")
-    if result.condition is not None and result.condition.kind == "top":
+    if result.condition is not None and result.condition.kind == SELECTED:
         cautions.append(
             "Failures without random heads are not sorted here, so the kinds may not be particular "
             "to the selected heads; --condition random sorts them."
@@ -232,8 +233,8 @@ def _cases(cases: Sequence[FailedText]) -> list[Block]:
             case.id,
             case.source,
             case.reference,
-            {"baseline": case.before, "top": case.after},
-            {"baseline": case.evidence.chrf_before, "top": case.evidence.chrf_after},
+            {ORIGINAL: case.before, SELECTED: case.after},
+            {ORIGINAL: case.evidence.chrf_before, SELECTED: case.evidence.chrf_after},
             kind=case.kind,
             evidence=_evidence(case),
             made=case.evidence.backing.unsupported_words,
@@ -245,7 +246,7 @@ def _cases(cases: Sequence[FailedText]) -> list[Block]:
         "The largest losses of chrF++ come first, so the first ones are not typical. The marks are "
         "what the rules went by; words of form, such as articles, are left out of them"
     )
-    return [Sentences("Cases by kind", shown, {"baseline": "Before", "top": "After"}, note=note)]
+    return [Sentences("Cases by kind", shown, {ORIGINAL: "Before", SELECTED: "After"}, note=note)]
 
 
 def _evidence(case: FailedText) -> list[str]:

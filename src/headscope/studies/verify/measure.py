@@ -14,8 +14,9 @@ from headscope.runs import Run, carry_out_again
 from headscope.settings import Option, Settings
 from headscope.studies.baseline import judge_translations
 from headscope.studies.study import Study
-from headscope.studies.verify.removal import COMMAND, describe_conditions, read_losses
-from headscope.studies.verify.removal_show import show_removal
+from headscope.studies.verify.removal import COMMAND, described, read_losses
+from headscope.studies.verify.removal_show import concluded, show_removal
+from headscope.verify.translation.evidence import has_texts
 from headscope.verify.translation.measures import read_outputs
 
 
@@ -45,37 +46,38 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
                 f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
             )
         old = removal_of(run.path)
-        languages = {
-            name: (part.source_language or "", part.target_language or "")
-            for name, part in old.directions.items()
-        }
-        texts = [condition.label for condition in old.conditions if condition.text is not None]
+        evidence, details = old.evidence, old.details
+        texts = [
+            each for each in evidence.conditions if has_texts(each, details.draws.get("text", 0))
+        ]
         made = None
-        if texts:
-            labels, made = read_outputs(run.path / "outputs.jsonl", languages, old.ablate)
-            if labels[1:] != texts:
+        if "text" in details.measures:
+            ids, made = read_outputs(run.path / "outputs.jsonl", details.removed.directions)
+            if ids != [each.id for each in texts]:
                 raise InputError(
                     f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
                     "the verification again"
                 )
-        shown = describe_conditions(
+        directions = details.removed.directions
+        measured, removed = described(
             run,
-            old.conditions,
-            languages,
-            len({label.draw for label in texts} - {None}),
+            evidence.conditions,
+            details.removed,
+            details.draws.get("text", 0),
             made,
-            read_losses(run, languages) if "loss" in old.measures else None,
-            old.seed,
+            read_losses(run, directions) if "loss" in details.measures else None,
+            details.seed,
             progress,
-            old.measuring,
         )
-        kept = ["links", "reference_links", "unknown"]
-        measured = replace(old, **vars(shown) | {name: getattr(old, name) for name in kept})
-        if old.baseline_check.tries is None:
-            return measured
-        rules = Rules(**run.key.config["settings"]["baseline"])
-        works = judge_translations(run, rules, old.seed, old.baseline_check.tries)
-        return measured if works["baseline_works"] is None else replace(measured, **works)
+        details = replace(details, removed=removed)
+        works = old.baseline_works
+        if (tries := details.baseline_check.tries) is not None:
+            rules = Rules(**run.key.config["settings"]["baseline"])
+            judged = judge_translations(run, rules, details.seed, tries)
+            if judged["baseline_works"] is not None:
+                works = judged["baseline_works"]
+                details = replace(details, baseline_check=judged["baseline_check"])
+        return concluded(replace(old, evidence=measured, details=details, baseline_works=works))
 
     result: RemovalResult = carry_out_again(path, compute)
     return result

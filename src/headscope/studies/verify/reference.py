@@ -16,8 +16,8 @@ from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import translation_prompts
 from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
+from headscope.options import AblateName
 from headscope.results.common import ReferenceText
-from headscope.results.removal import Ablate
 from headscope.studies.leakage import check_reference
 from headscope.studies.models import POCKET, ModelChoice
 from headscope.verify.translation.conditions import Translating
@@ -125,7 +125,7 @@ class MeanAblated(Translating, Protocol):
     """Settings of a command that removes heads; `reference_texts` names a file of documents."""
 
     @property
-    def ablate(self) -> Ablate: ...
+    def ablate(self) -> AblateName: ...
     @property
     def reference_texts(self) -> str | None: ...
     @property

@@ -16,6 +16,8 @@ from headscope import options
 from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
+from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.texts import measured_texts
 from headscope.executors import Execution
 from headscope.heads import (
     Amount,
@@ -31,15 +33,14 @@ from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.removal import (
-    BASELINE,
-    Condition,
-    Controls,
-    Label,
+    Languages,
     Measuring,
     OutputLinks,
     ReferenceLinks,
+    RemovalDetails,
     RemovalResult,
-    Shown,
+    Removed,
+    Tokens,
 )
 from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Nested, Settings
@@ -47,18 +48,25 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
+from headscope.studies.sentences import shown_conditions
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal_show import show_removal
-from headscope.verify.translation import Condition as Planned
-from headscope.verify.translation import Removal, conditions, generate
+from headscope.studies.verify.removal_show import concluded, show_removal
 from headscope.verify.translation.conditions import (
     ReferenceLosses,
+    Removal,
+    conditions,
+    generate,
     reference_alignment,
     reference_losses,
 )
-from headscope.verify.translation.evidence import evidence, loss_evidence, statistics
-from headscope.verify.translation.measures import Translations, kept_from, measure, output_rows
+from headscope.verify.translation.evidence import TEXTS, has_texts, mixed, removal_evidence
+from headscope.verify.translation.measures import (
+    Translations,
+    kept_from,
+    output_rows,
+    tensors,
+)
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -99,7 +107,6 @@ class VerifyRemoval(Settings):
     removal: Annotated[
         Removal,
         Nested(
-            without=("layer_matched",),
             changed={"draws": options.DRAWS_OF_MEASURE},
             make=_removal,
         ),
@@ -112,9 +119,9 @@ class VerifyRemoval(Settings):
 
 class Opened(NamedTuple):
     """What a removal begins with: sentences, model, settings with chat decided, the heads of each
-    k from few to many, and the token alignment heads, which random draws leave out.
+    k from few to many, and the token alignment heads, which the control `outside` leaves out.
 
-    `signed` counts in the run's signature beside settings and heads, `controls` are told in its
+    `signed` counts in the run's signature beside settings and heads, `about` is told in its
     result.
     """
 
@@ -124,7 +131,7 @@ class Opened(NamedTuple):
     sets: list[HeadSet]
     avoid: HeadSet | None
     signed: dict[str, Any]
-    controls: Controls
+    about: RemovalDetails
 
 
 def opened(
@@ -148,9 +155,23 @@ def opened(
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "leakage": encode(leakage),
     }
-    pool = "outside" if avoid is None else "non-alignment"
-    controls = Controls(pool=pool, pool_note=note, leakage=leakage)
-    return Opened(directions, lm, removal, sets, avoid, signed, controls)
+    about = replace(details_of(sets, removal), outside_note=note, leakage=leakage)
+    return Opened(directions, lm, removal, sets, avoid, signed, about)
+
+
+def details_of(sets: Sequence[HeadSet], removal: Removal) -> RemovalDetails:
+    """What a removal of these sets, from few to many, is asked for."""
+    return RemovalDetails(
+        **about_rank(*sets),
+        k=tuple(map(len, sets)),
+        gates=removal.gates,
+        measures=tuple(removal.all_draws),
+        draws=removal.all_draws,
+        heads=tuple(map(str, sets[-1])),
+        threshold=removal.threshold,
+        ablate=removal.ablate[0],
+        seed=removal.seed,
+    )
 
 
 def verify_removal(
@@ -170,7 +191,7 @@ def verify_removal(
     settings = {
         "settings": replace(config, removal=removal),
         "sets": [[str(head) for head in heads] for heads in inputs.sets],
-        "rank": about_rank(*inputs.sets)["rank"],
+        "rank": inputs.about.rank,
         "reference text": reference.digest,
         **inputs.signed,
     }
@@ -178,27 +199,20 @@ def verify_removal(
     def compute(run: Run) -> RemovalResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
         means = reference.means(lm, removal.batch_tokens)
-        shown = removal_run(lm, directions, planned, removal, run, means, progress)
-        draws = removal.all_draws
-        told = {
-            **vars(inputs.controls),
-            **vars(shown),
-            **about_rank(*inputs.sets),
-            **works,
-            "k": tuple(map(len, inputs.sets)),
-            "gates": removal.gates,
-            "measures": tuple(draws),
-            "draws": next(iter(draws.values())),
-            "draws_loss": draws["loss"] if len(draws) > 1 else None,
-        }
-        return RemovalResult(
-            **told,
-            signature="|".join([run.signature, *_links(shown)]),
-            threshold=removal.threshold,
-            ablate=removal.ablate[0],
+        evidence, removed = removal_run(lm, directions, planned, removal, run, means, progress)
+        details = replace(
+            inputs.about,
             reference_text=reference.facts,
-            seed=removal.seed,
-            heads=tuple(map(str, inputs.sets[-1])),
+            baseline_check=works["baseline_check"],
+            removed=removed,
+        )
+        return concluded(
+            RemovalResult(
+                signature="|".join([run.signature, *_links(removed)]),
+                baseline_works=works["baseline_works"],
+                evidence=evidence,
+                details=details,
+            )
         )
 
     data, seed = pair_inputs(directions), removal.seed
@@ -238,13 +252,13 @@ def alignment_heads(
     spec: str, config: Removal, lm: LanguageModel
 ) -> tuple[HeadSet | None, str | None]:
     """The token alignment heads, to be left out of random draws; or why they are not known."""
-    if config.pool == "outside":
+    if "outside" not in config.controls:
         return None, None
     scores = _translation_scores(spec)
     if scores is None:
         return None, (
-            f"{spec} holds no translation scores, so random heads are drawn from all heads outside "
-            "the set, token alignment heads among them"
+            f"{spec} holds no translation scores, so the control outside draws from all heads that "
+            "are not selected, token alignment heads among them"
         )
     if scores.geometry != lm.geometry:  # a list of heads fits any model, scores do not
         raise InputError(
@@ -259,9 +273,9 @@ def _translation_scores(spec: str) -> HeadScores | None:
     return scores if scores is not None and scores.method == TRANSLATION_SCORE else None
 
 
-def _links(shown: Shown) -> list[str]:
+def _links(removed: Removed) -> list[str]:
     """What the links of the references add to a signature: aligners have no seed."""
-    digests = [links.digest for links in (shown.reference_links or {}).values()]
+    digests = [links.digest for links in (removed.reference_links or {}).values()]
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return [f"links:{together[:12]}"] if digests else []
 
@@ -275,109 +289,86 @@ STATISTICS = "statistics.safetensors"
 def removal_run(
     lm: LanguageModel,
     directions: Mapping[str, PairFile],
-    planned: Sequence[Planned],
+    planned: Sequence[Condition],
     config: Removal,
     run: Run,
     means: NDArray[np.float32] | None = None,
     progress: Progress | None = None,
-) -> Shown:
+) -> tuple[Evidence, Removed]:
     """Measure every condition, keep it in `run`, and say what it shows.
 
     Writes `statistics.safetensors`, and for texts `outputs.jsonl` and `links.jsonl`.
     """
     draws = config.all_draws
-    losses = table = found = links = None
+    losses = table = alignments = links = None
     if "loss" in draws:
-        found = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-        losses = reference_losses(lm, directions, found, planned, config, run, means, progress)
+        alignments = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
+        losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
     if "text" in draws:
-        wanted = [condition for condition in planned if (condition.label.draw or 0) < draws["text"]]
-        labels = [condition.label for condition in wanted]
+        wanted = [condition for condition in planned if has_texts(condition, draws["text"])]
         made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
         table = {
             name: Translations.of(pairs, [texts[at] for texts in made], bool(config.answer_only))
             for at, (name, pairs) in enumerate(directions.items())
         }
-        run.write_jsonl("outputs.jsonl", output_rows(labels, table))
-        links = _write_links(run, directions, labels, table)
-    conditions = [
-        Condition(
-            label=each.label, heads=tuple(map(str, each.heads)), filled_up=each.filled_up
-        )
-        for each in planned[1:]
-    ]  # fmt: skip
-    languages = {
-        name: (pairs.source_language, pairs.target_language) for name, pairs in directions.items()
-    }
-    shown = describe_conditions(
-        run, conditions, languages, draws.get("text", 0), table, losses, config.seed, progress
+        run.write_jsonl("outputs.jsonl", output_rows(wanted, table))
+        links = _write_links(run, directions, wanted, table)
+    removed = Removed(
+        directions={
+            name: Languages(pairs.source_language, pairs.target_language)
+            for name, pairs in directions.items()
+        },
+        reference_links={
+            name: ReferenceLinks(each.aligner, each.units, each.digest)
+            for name, each in alignments.items()
+        }
+        if alignments
+        else None,
+        links=links,
     )
-    if found is not None:
-        told = {n: ReferenceLinks(v.aligner, v.units, v.digest) for n, v in found.items()}
-        shown = replace(shown, reference_links=told)
-    return replace(shown, links=links)
+    return described(
+        run, planned, removed, draws.get("text", 0), table, losses, config.seed, progress
+    )
 
 
-def describe_conditions(
+def described(
     run: Run,
     conditions: Sequence[Condition],
-    languages: Mapping[str, tuple[str, str]],
+    removed: Removed,
     text_draws: int,
     made: Mapping[str, Translations] | None,
     losses: Mapping[str, ReferenceLosses] | None,
     seed: int,
     progress: Progress | None = None,
-    before: Measuring | None = None,
-) -> Shown:
-    """The evidence in texts, of the first `text_draws`, and in losses, of all draws.
+) -> tuple[Evidence, Removed]:
+    """The table of texts, of the first `text_draws`, and of losses, of all draws.
 
-    `conditions` are those after the model as it is, of which labels and heads count. Writes
-    `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be measured now,
-    but was before, is kept; `before` is what was told then.
+    Writes `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be
+    measured now, but was before, is kept; `removed` tells what was measured then.
     """
     kept = dict[str, NDArray[Any]]()
-    heads = {condition.label: condition.heads or () for condition in conditions}
-    text = loss = None
+    texts = None
     if made is not None:
         if progress:
             progress("measuring", 0, 1)
-        measures = measure(made)
+        texts = measured_texts({name: each.outputs for name, each in made.items()}, TEXTS)
         if (run.path / STATISTICS).exists():
-            measures = kept_from(run.read_written(STATISTICS), measures, before or Measuring())
+            before = removed.measuring or Measuring()
+            texts = kept_from(run.read_written(STATISTICS), texts, before)
         if progress:
             progress("measuring", 1, 1)
-        kept |= statistics(measures)
-        labels = [label for label in heads if (label.draw or 0) < text_draws]
-        sets = [(), *(heads[label] for label in labels)]
-        text = evidence([BASELINE, *labels], sets, measures, seed, progress)
+        kept |= tensors(texts)
+        missing = {**texts.missing, **mixed(texts.bleu_tokenizers)}
+        measuring = Measuring(texts.identifier, missing, dict(texts.bleu_tokenizers))
+        removed = replace(removed, measuring=measuring)
     if losses is not None:
-        kept |= {f"{name}.{key}": array for name, made in losses.items()
-                 for key, array in made.tensors().items()}  # fmt: skip
-        loss = loss_evidence([BASELINE, *heads], [(), *heads.values()], losses, seed)
+        kept |= {f"{name}.{key}": array for name, loss in losses.items()
+                 for key, array in loss.tensors().items()}  # fmt: skip
+        tokens = {name: loss.tokens.sum(axis=0).tolist() for name, loss in losses.items()}
+        tokens_of = {name: Tokens(*counts) for name, counts in tokens.items()}
+        removed = replace(removed, reference_tokens=tokens_of)
     run.write_tensors(STATISTICS, kept)
-    shown = _together(text, loss)
-    rows = zip(shown.conditions, conditions, strict=True)
-    return replace(
-        shown,
-        conditions=tuple(
-            replace(row, heads=own.heads, filled_up=own.filled_up) for row, own in rows
-        ),
-        directions={
-            name: replace(shown.directions[name], source_language=source, target_language=target)
-            for name, (source, target) in languages.items()
-        },
-    )
-
-
-def _together(text: Shown | None, loss: Shown | None) -> Shown:
-    """What texts and losses show of the same conditions."""
-    if text is None or loss is None:
-        shown = text or loss
-        assert shown is not None
-        return shown
-    parts = text.directions.items()
-    directions = {name: part.with_losses(loss.directions[name]) for name, part in parts}
-    return replace(text.with_losses(loss), directions=directions)
+    return removal_evidence(conditions, texts, losses, text_draws, seed, progress), removed
 
 
 def read_losses(run: Run, directions: Iterable[str]) -> dict[str, ReferenceLosses]:
@@ -399,27 +390,27 @@ def read_losses(run: Run, directions: Iterable[str]) -> dict[str, ReferenceLosse
 def _write_links(
     run: Run,
     directions: Mapping[str, PairFile],
-    labels: Sequence[Label],
+    conditions: Sequence[Condition],
     made: Mapping[str, Translations],
 ) -> OutputLinks:
     """Write `links.jsonl`, for reading outputs beside their sources; how they were linked."""
     from headscope.data.align.outputs import REFERENCE, align_conditions
     from headscope.data.pairs import GIVEN, links_by
 
-    shown = _shown(labels)
+    side_by_side = [conditions.index(each) for each in shown_conditions(conditions)]
     methods: list[str | None] = []
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, pairs in directions.items():
-            texts = {kind: made[name].texts[at] for kind, at in shown.items()}
+            texts = {conditions[at].id: made[name].texts[at] for at in side_by_side}
             texts["reference"] = made[name].references
-            for kind, linked in align_conditions(pairs, texts).items():
+            for condition, linked in align_conditions(pairs, texts).items():
                 for pair, output in zip(pairs.pairs, linked, strict=True):
                     methods.append(output.method)
                     yield {
                         "direction": name,
                         "id": pair.id,
-                        "condition": kind,
+                        "condition": condition,
                         "source_spans": output.source_spans,
                         "output_spans": output.output_spans,
                         "links": output.links,
@@ -429,17 +420,3 @@ def _write_links(
     method = next((method for method in methods if method is not None), None)
     by = links_by(pair for pairs in directions.values() for pair in pairs.pairs)
     return OutputLinks(method, by if method == REFERENCE and by != GIVEN else None)
-
-
-def _shown(labels: Sequence[Label]) -> dict[str, int]:
-    """Where the conditions stand that a page shows side by side.
-
-    The model as it is, the largest set at its first gate, and the first random draw beside it.
-    """
-    largest = max(label.k for label in labels)
-    top = next(at for at, label in enumerate(labels) if label.kind == "top" and label.k == largest)
-    random = next(
-        (at for at, own in enumerate(labels) if own == replace(labels[top], kind="random", draw=0)),
-        None,
-    )
-    return {"baseline": 0, "top": top} | ({} if random is None else {"random": random})

@@ -1,14 +1,27 @@
-"""What a removal shows: its finding beside random heads, what weakens it, and its blocks."""
+"""What a removal shows: its verdict beside random heads, what weakens it, and its blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from typing import TypeVar
 
-from headscope.results.removal import Case, Condition, Part, RemovalResult, shared_heads
-from headscope.results.removal import Shown as Removed
-from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.evidence.blocks import (
+    bars,
+    beyond,
+    dose_lines,
+    draws_table,
+    levels_table,
+    parts_table,
+    said,
+    table_of_tests,
+    verdict,
+)
+from headscope.evidence.rows import WHOLE, Evidence
+from headscope.results.atlas import AtlasResult
+from headscope.results.removal import RemovalDetails, RemovalResult, Tokens
+from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown
 from headscope.shown.words import (
     count,
     enumeration,
@@ -16,32 +29,11 @@ from headscope.shown.words import (
     languages_of,
     number,
     p_value,
+    sentence_of,
 )
-from headscope.studies.comparison import Comparison, draws_remedy
 from headscope.studies.sentences import sentences_of
-from headscope.studies.shows import (
-    ablation_facts,
-    interval,
-    leakage_caution,
-    model_facts,
-    named_places,
-)
-from headscope.studies.verify.removal_blocks import (
-    CHRF,
-    DRAWN,
-    NLL,
-    Measure,
-    broken_outputs,
-    chrf_bars,
-    curves,
-    direction_blocks,
-    doing,
-    draws_table,
-    losses,
-    not_measured,
-    tests_table,
-    texts_table,
-)
+from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
+from headscope.verify.translation.evidence import GAP, KINDS, STATISTICS, TEXTS
 
 #: chrF++ below which a model hardly translates, so that there is little to be lost.
 POOR = 25.0
@@ -51,84 +43,95 @@ FEW = 200
 
 def show_removal(result: RemovalResult, run: Path) -> Shown:
     """Quality and loss under every condition, tests, doses, directions, heads and sentences."""
-    result = result.named()
-    case, done = result.main_case, doing(*result.main[1:])
-    texts = "text" in result.measures
-    measures = [*([CHRF] if texts else []), *([NLL] if result.reference_tokens else [])]
-    sections = []
+    evidence, details, main = result.evidence, result.details, result.evidence.main
+    texts = "text" in details.measures
+    first = "chrf" if evidence.level("chrf") else "nll"
+    sections = [Section("Effect", effect(evidence, first))]
     if texts:
-        bars = [
-            chrf_bars("Quality of translations", {"chrF++": result}, result.main),
-            *broken_outputs(result),
+        blocks = [
+            levels_table(
+                evidence, TEXTS, "Translations under every condition", _texts_note(details)
+            ),
+            *not_measured(evidence, details),
         ]
-        sections += [
-            Section("Effect", bars),
-            Section("Measures", [texts_table(result), *not_measured(result)], brief=True),
-        ]
-    if any(case.drawn for case in result.cases):
-        sections.append(Section("Tests", [tests_table(result, measures)], brief=True))
-    if result.reference_tokens is not None:
-        blocks = losses(result, result.reference_tokens)
-        sections.append(Section("Loss", blocks, brief=True))
-    if texts:
-        if doses := curves(result):
-            sections.append(Section("Doses", doses))
-        if len(result.directions) > 1:
-            shown, lead = direction_blocks(result, result.main)
-            sections.append(Section("Directions", shown, lead))
-    heads = HeadSets(f"Heads {done}, best first", {"selected": named_places(result.heads)})
-    drawn = [draws_table(case)] if case.drawn else []
+        sections.append(Section("Measures", blocks, brief=True))
+    if evidence.tests:
+        tested = table_of_tests(evidence, ["chrf", "nll"], "sentences")
+        sections.append(Section("Tests", [tested], brief=True))
+    if details.removed.reference_tokens is not None:
+        sections.append(Section("Loss", losses(evidence, details), brief=True))
+    if doses := [*dose_lines(evidence, first)]:
+        sections.append(Section("Doses", doses))
+    heads = HeadSets(f"Heads {main.done}, best first", {"selected": named_places(details.heads)})
+    drawn = [draws_table(evidence, ["chrf", "nll"], main)] if evidence.controls else []
     sections.append(Section("Heads", [heads, *drawn]))
     if texts:
-        outputs = sentences_of(run, result, case.top.label, done)
+        outputs = sentences_of(run, evidence, main, details.removed.links)
         sections.append(Section("Sentences", [outputs]))
-    sections.append(Section("Method", [], after=_method(result)))
-    than = measures[0].than(case.top, "random") if measures else None
-    sets = 0 if than is None else than.distinct
-    languages = {code for name in result.directions for code in languages_of(name) if code}
+    sections.append(Section("Method", [], after=_method(evidence, details)))
+    languages = {code for name in details.removed.directions for code in languages_of(name) if code}
+    level = evidence.level(first)
     return Shown(
         "Removal of selected heads",
         f"How much worse {'are translations' if texts else 'is the reference predicted'} with "
-        f"{_the(result.main[0])} {done} than with as many random heads?",
-        [words for measure in measures for words in said(result, case, measure)],
-        _uncertainty(result, sets),
-        draws_remedy(sets, 99),
-        [*_cautions(result, case, sets), *leakage_caution(result.leakage)],
+        f"{_the(main.k)} {main.done} than with as many random heads?",
+        [
+            f"{sentence_of(result.verdict)}",
+            *(words for name in ("chrf", "nll") for words in said_of(evidence, name)),
+        ],
+        uncertainty(evidence, first),
+        *remedy_of(evidence, first),
+        [*result.cautions, *leakage_caution(details.leakage)],
         [
             *model_facts(result.model_name),
-            ("directions", str(len(result.directions))),
+            ("directions", str(len(details.removed.directions))),
             ("languages", str(len(languages))),
-            ("sentences", str(result.sentences or "")),
-            *ablation_facts(result),
+            ("sentences", str(level.examples if level else "")),
+            *ablation_facts(details),
         ],
         sections,
     )
 
 
+def effect(evidence: Evidence, statistic: str) -> list[Block]:
+    """A statistic of the main condition by direction, as bars and as a table."""
+    words, main = evidence.statistics[statistic].words, evidence.main
+    title = f"{words} by direction" if len(evidence.single) > 1 else words
+    note = (
+        "Directions share heads and subjects, so they are no independent tests"
+        if len(evidence.single) > 1
+        else ""
+    )
+    table = parts_table(evidence, statistic, main, f"{title}: values and tests", "sentences", note)
+    return [bars(evidence, statistic, main, title), table]
+
+
+Concluded = TypeVar("Concluded", AtlasResult, RemovalResult)
+
+
+def concluded(result: Concluded) -> Concluded:
+    """The result with its verdict and what weakens it, which follow from its rows."""
+    evidence = result.evidence
+    name = "chrf" if evidence.level("chrf") else "nll"
+    cautions = _cautions(evidence, result.details)
+    return replace(result, verdict=verdict(evidence, name), cautions=tuple(cautions))
+
+
 # ---- the finding -------------------------------------------------------------------------------
-def said(part: Part, case: Case, measure: Measure) -> list[str]:
-    """What the selected heads do to a measure, beside random ones, in a few sentences."""
-    label, top = case.top.label, measure.value(case.top)
-    if measure.value(part.baseline) is None or top is None:
-        return [f"{measure.scale.words} has not been computed for this run."]
-    row = measure.compared(part, case)
-    lead = f"With {_the(label.k)} {doing(label.gate, label.ablate)}"
-    sentences = count(part.sentences, "sentence") if part.sentences else ""
-    lines = Comparison({lead: row}).said(lead, lead, over=sentences)
-    random = measure.draws(case, "random")
-    kinds = case.top.kinds_than("random")
-    if measure is NLL and kinds is not None and kinds.linked_minus_unlinked.known:
-        gap = interval(kinds.linked_minus_unlinked)
-        lines.append(f"First tokens of linked words minus unlinked tokens: {gap}.")
-    if random:
-        worse = measure.worse(case, "random")
-        if measure.harm * (fmean(random) - top) >= 0:
-            lines.append("The selected heads matter less than random ones here.")
-        elif worse:
-            lines.append(
-                f"{worse} of {count(len(random), 'random draw')} did as much harm, so this shows "
-                "no special role of the selected heads."
-            )
+def said_of(evidence: Evidence, statistic: str) -> list[str]:
+    """What the selected heads do to a statistic, in a few sentences; nothing if not measured."""
+    if statistic not in evidence.statistics:
+        return []
+    main = evidence.main
+    lead = f"With {_the(main.k)} {main.done}"
+    lines = said(evidence, statistic, main, "sentence", lead)
+    gap = evidence.against(GAP, main).get("random")
+    if statistic == "nll" and gap is not None and gap.difference.known:
+        own, words = evidence.statistics[GAP], gap.difference
+        lines.append(
+            "First tokens of linked words minus unlinked tokens: "
+            f"{own.number(words)} (95\u00a0% CI {fixed(words.low, 3)} to {fixed(words.high, 3)})."
+        )
     return lines
 
 
@@ -136,113 +139,135 @@ def _the(k: int) -> str:
     return "the selected head" if k == 1 else f"the {k} selected heads"
 
 
-def _uncertainty(result: RemovalResult, sets: int) -> str:
-    words = count(result.sentences, "sentence") if result.sentences else "Sentences of the run"
-    if not sets:
+def uncertainty(evidence: Evidence, statistic: str) -> str:
+    """How many sentences and different sets there are, and what p over draws they allow."""
+    level, test = (
+        evidence.level(statistic),
+        evidence.against(statistic, evidence.main).get("random"),
+    )
+    words = count(level.examples, "sentence") if level else "Sentences of the run"
+    if test is None:
         return f"{words}, and no random heads: nothing says that these heads are special."
-    more = ", so it cannot show that these heads are special" if sets < 19 else ""
     return (
-        f"{words}, {count(sets, 'random set')}: p over draws is at least "
-        f"{p_value(1 / (1 + sets))}{more}."
+        f"{words}, {count(test.draws, 'random set')}: p over draws is at least "
+        f"{p_value(1 / (1 + test.draws))}."
     )
 
 
+def remedy_of(evidence: Evidence, statistic: str) -> tuple[str]:
+    """The option for more draws, where there are too few to tell."""
+    test = evidence.against(statistic, evidence.main).get("random")
+    return ("--draws 99" if test is not None and test.draws < 19 else "",)
+
+
+# ---- tables ------------------------------------------------------------------------------------
+def _texts_note(details: RemovalDetails) -> str:
+    measuring = details.removed.measuring
+    by = f" (by {measuring.identifier})" if measuring and measuring.identifier else ""
+    return (
+        "chrF++ and BLEU from 0 to 100, intervals over sentences. Shares are of outputs: off "
+        f"target, in another language than the target{by} or empty; source copied, close to the "
+        "source and far from the reference"
+    )
+
+
+def not_measured(evidence: Evidence, details: RemovalDetails) -> list[Block]:
+    """Why measures of texts are missing."""
+    measuring = details.removed.measuring
+    reasons = measuring.not_measured if measuring else {}
+    return [
+        NotMeasured(STATISTICS[name].words, reasons.get(name) or "the run does not say why")
+        for name in TEXTS
+        if evidence.level(name) is None
+    ]
+
+
+def losses(evidence: Evidence, details: RemovalDetails) -> list[Block]:
+    """The loss of references under every condition, and of each kind of token beside random."""
+    tokens = (details.removed.reference_tokens or {}).values()
+    numbers = Tokens(*(sum(getattr(own, kind) for own in tokens) for kind in _TOKENS))
+    note = (
+        "In nats a token, teacher-forced: the mean over sentences of each one's mean over its "
+        f"tokens ({number(numbers.total)} in all; {number(numbers.linked)} first of a linked word, "
+        f"{number(numbers.linked_later)} later ones, {number(numbers.unlinked)} unlinked); lower "
+        "is better"
+    )
+    levels = levels_table(evidence, [*KINDS], "Loss of the reference", note)
+    kinds = table_of_tests(evidence, [*KINDS, GAP][1:], "sentences", title="Loss by kind of token")
+    more = (
+        "Heads that align are needed at the first token of a linked word; its later tokens follow "
+        "from it. First tokens are harder than others, so any greater harm may widen the last "
+        "difference"
+    )
+    return [levels, *([replace(kinds, note=f"{more}. {kinds.note}")] if kinds.rows else [])]
+
+
+_TOKENS = ("linked", "linked_later", "unlinked")
+
+
 # ---- what weakens it ---------------------------------------------------------------------------
-def _cautions(result: RemovalResult, case: Case, sets: int) -> Iterator[str]:
-    random, matched = case.draws("random"), case.draws("random-layer-matched")
-    yield from few_sentences(result)
-    if sets and not matched:
+def _cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
+    main = evidence.main
+    yield from few_sentences(evidence)
+    if evidence.controls and "same layers" not in evidence.controls:
         yield "No random heads of the same layers were drawn: depth may explain the difference."
-    for measure in (CHRF, NLL):
-        free, same = (measure.than(case.top, kind) for kind in DRAWN)
-        if free is None or same is None or not same.difference.bounded:
-            continue
-        decided = [not test.difference.low <= 0 <= test.difference.high for test in (free, same)]
-        if decided == [True, False]:
+    for name in ("chrf", "nll"):
+        tests = evidence.against(name, main)
+        free, same = tests.get("random"), tests.get("same layers")
+        if free and same and same.difference.bounded and beyond(free) and not beyond(same):
             yield (
-                f"{measure.scale.words}: the difference to random heads of the same "
+                f"{evidence.statistics[name].words}: the difference to random heads of the same "
                 "layers is not significant; the layers may explain the effect."
             )
-    if result.pool_note:
-        yield f"{result.pool_note[:1].upper()}{result.pool_note[1:].rstrip('.')}."
-    elif result.pool == "outside":
-        yield (
-            "Random heads are drawn from all heads outside the selected ones, token alignment "
-            "heads among them, so the difference may be smaller than it would be otherwise."
-        )
-    if filled := _filled(random):
-        yield (
-            f"There were too few other heads: {filled}, are token alignment heads, which makes "
-            f"these draws more harmful.{_alike(random)}"
-        )
-    counted = case.counted("random-layer-matched")
-    if counted < len(matched):
-        yield (
-            f"Only {counted} of {count(len(matched), 'draw')} of the same layers are different "
-            f"sets; p over draws counts each once.{_alike(matched)}"
-        )
-    if filled := _filled(matched):
-        yield (
-            f"Some layers had too few heads to draw from: {filled} of the same layers, come from "
-            "the nearest layers or are token alignment heads."
-            + (_alike(matched) if counted == len(matched) else "")
-        )
-    yield from weak_baseline(result)
+    if details.outside_note and "outside" in evidence.controls:
+        yield sentence_of(details.outside_note)
+    yield from weak_baseline(evidence)
 
 
-def few_sentences(part: Removed) -> Iterator[str]:
+def few_sentences(evidence: Evidence) -> Iterator[str]:
     """That p over sentences cannot be small, where few sentences can be swapped in few ways."""
-    lengths = {row.sentences or 0 for row in part.directions.values()}
+    levels = [row for row in evidence.levels if row.condition == evidence.original.id]
+    # Directions of equal length are swapped alike: they may be of the same sentences.
+    lengths = {row.examples for row in levels if row.part != WHOLE}
     ways = 2 ** min(sum(lengths), 64)
-    if 0 not in lengths and ways < FEW:
+    if ways < FEW:
         yield (
             f"Outputs of so few sentences can be swapped in only {number(ways)} ways, so p over "
             f"sentences is hardly below {p_value(1 / ways)}."
         )
 
 
-def weak_baseline(part: Removed) -> Iterator[str]:
+def weak_baseline(evidence: Evidence) -> Iterator[str]:
     """That there is little to be lost where the original model hardly translates."""
-    if part.chrf is not None and part.chrf < POOR:
+    whole = evidence.level("chrf")
+    if whole is not None and whole.value < POOR:
         yield (
-            f"The original model hardly translates (chrF++ {fixed(part.chrf, 1)}): there is little "
-            "to lose, and little can be read from what is lost."
+            f"The original model hardly translates (chrF++ {fixed(whole.value, 1)}): there is "
+            "little to lose, and little can be read from what is lost."
         )
-    weak = [name for name, row in part.directions.items() if (row.chrf or POOR) < POOR]
-    if weak and len(part.directions) > len(weak):
+    levels = {part: evidence.level("chrf", None, part) for part in evidence.single}
+    weak = [part for part, row in levels.items() if row is not None and row.value < POOR]
+    if weak and len(levels) > len(weak):
         yield f"The original model is below chrF++ {POOR:g} in {enumeration(weak)}."
 
 
-def _filled(draws: Sequence[Condition]) -> str:
-    """Which draws hold heads from elsewhere than asked for, as the begin of a sentence."""
-    filled = [draw.filled_up for draw in draws if draw.filled_up]
-    if not filled:
-        return ""
-    most = count(max(filled), "head")
-    return f"up to {most} of a draw, in {len(filled)} of {count(len(draws), 'draw')}"
-
-
-def _alike(draws: Sequence[Condition]) -> str:
-    return f" All {len(draws)} share {shared_heads(draws)}." if len(draws) > 1 else ""
-
-
-def _method(result: RemovalResult) -> list[str]:
+def _method(evidence: Evidence, details: RemovalDetails) -> list[str]:
     """How to read it, in a few sentences."""
     words = [
         "Removing many heads harms a model whichever heads they are; as many random heads are the "
         "control for that.",
     ]
-    if len(result.ablations) > 1:
+    if len({each.replacement for each in evidence.selected}) > 1:
         words.append(
             "Harm under zero ablation but not under mean ablation comes from states that the model "
             "never saw in training."
         )
-    if "text" in result.measures:
+    if "text" in details.measures:
         words.append(
             "chrF++ counts character and word sequences shared with one reference: it measures "
             "form, so read the outputs."
         )
-    if "loss" in result.measures:
+    if "loss" in details.measures:
         words.append(
             "The loss says how likely the reference is, word by word, given all words before; it "
             "does not measure the quality of translations."

@@ -5,11 +5,10 @@ and in pairs; `measures` and `evidence` need no model.
 """
 
 from headscope.verify.translation.conditions import (
-    Condition,
     Removal,
     conditions,
     generate,
     translate,
 )
 
-__all__ = ["Condition", "Removal", "conditions", "generate", "translate"]
+__all__ = ["Removal", "conditions", "generate", "translate"]

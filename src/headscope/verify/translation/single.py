@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
+from headscope.evidence.rows import SELECTED, Condition
 from headscope.heads import Head, HeadScores, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.measure.intervals import bootstrap_interval
 from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
 from headscope.progress import Progress
-from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
 from headscope.verify.translation.conditions import (
     CLASSES,
-    Condition,
     ReferenceLosses,
     Removal,
     reference_losses,
@@ -61,11 +60,10 @@ def single_removal(
             that kind (NaN where there is none). `statistics`, by sentence: `change` and
             `change_mean` (S, L, W), `tokens` (S, 3).
     """
-    kinds: tuple[Ablate, ...] = ("zero", "mean")
     heads = list(lm.geometry.heads())
-    planned = [Condition(BASELINE, HeadSet(lm.geometry, ()))] + [
-        Condition(Label("top", 1, 0.0, None, ablate), HeadSet(lm.geometry, (head,)))
-        for ablate in kinds
+    planned = [Condition()] + [
+        Condition(SELECTED, str(head), 1, 0.0, replacement, heads=(str(head),))
+        for replacement in ("zero", "mean")
         for head in heads
     ]
     losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
@@ -146,11 +144,10 @@ def pairs_of(
 
 def planned_pairs(heads: HeadSet, pairs: Sequence[Pair]) -> list[Condition]:
     """The model of `heads` as it is, without each head of the pairs, and without each pair."""
-    geometry = heads.geometry
     singles = sorted({head for pair in pairs for head in pair})
     sets = [(head,) for head in singles] + [tuple(pair) for pair in pairs]
-    return [Condition(BASELINE, HeadSet(geometry, ()))] + [
-        Condition(Label("top", len(pair), 0.0), HeadSet(geometry, pair)) for pair in sets
+    return [Condition()] + [
+        Condition(SELECTED, k=len(pair), gate=0.0, heads=tuple(map(str, pair))) for pair in sets
     ]
 
 
