@@ -329,11 +329,12 @@ class Evidence:
     ) -> int:
         """How many draws of a control did at least as much of what is claimed of the selected
         heads, harm or good."""
-        own, tests = (each(statistic, condition, part) for each in (self.level, self.against))
-        draws = self.draws(statistic, condition, control, part).each
-        if own is None or control not in tests:
+        own = self.level(statistic, condition, part)
+        test = self.against(statistic, condition, part).get(control)
+        if own is None or test is None:
             return 0
-        sign = 1 if tests[control].side == "higher" else -1
+        draws = self.draws(statistic, condition, control, part).each
+        sign = 1 if test.side == "higher" else -1
         return sum(sign * draw >= sign * own.value for draw in draws)
 
     def reference(self, condition: Condition, control: str) -> Condition | None:

@@ -76,12 +76,12 @@ class CompareStates(Settings):
     example: options.Example = None
     # Random masks of the same size, of each kind.
     draws: options.Draws = 5
-    controls: options.MaskControls = SHUFFLES
     seed: options.Seed = 0
     top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.MaskControls = SHUFFLES
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -81,11 +81,11 @@ class VerifyAttention(Settings):
     tasks: TaskChoice = field(default_factory=TaskChoice)
     # Random masks of the same size under which attention is measured, too.
     draws: options.Draws = 5
-    controls: options.MaskControls = ("shuffled",)
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.MaskControls = ("shuffled",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

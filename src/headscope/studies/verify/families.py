@@ -68,12 +68,12 @@ class VerifyFamilies(Settings):
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     # Random heads of each kind.
     draws: options.Draws = 5
-    controls: options.Controls = DEFAULT
     write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False
     seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.Controls = DEFAULT
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -75,11 +75,11 @@ class VerifyMask(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     # Shuffled masks, free and layer-matched each; none where a paper compares other masks alone.
     draws: Annotated[int, Option("Draws of random heads.", min=1, checked=False)] = 5
-    controls: options.MaskControls = SHUFFLES
     seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.MaskControls = SHUFFLES
 
     def __post_init__(self) -> None:
         super().__post_init__()

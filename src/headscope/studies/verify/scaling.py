@@ -14,7 +14,7 @@ from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats, known
 from headscope.evidence.blocks import dose_lines, said, uncertainty
-from headscope.evidence.controls import controls_named
+from headscope.evidence.controls import SHUFFLES, controls_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -91,15 +91,15 @@ class VerifyScaling(Settings):
     ] = GRID
     # Shuffled masks.
     draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
-    controls: options.MaskControls = ("shuffled",)
     seed: options.Seed = 0
     asking: Annotated[Asking, Nested(make=partial(Asking, paragraphs=True))] = field(
         default_factory=lambda: Asking(paragraphs=True)
     )
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    # How many draws are tried at every α; None: all.
+    # How many draws of the first control are tried at every α; None: all.
     grid_draws: int | None = field(default=None, metadata=GIVEN)
+    controls: options.MaskControls = SHUFFLES
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,7 +141,7 @@ def verify_scaling(
         for name, sides in tasks.items():
             choose, check, _ = parts[name]
             question = asked(choose, sides.pool, shots, seed)
-            planned = grid_conditions(masks[name], grid, config.controls, draws, seed)
+            planned = grid_conditions(masks[name], grid, config.controls[:1], draws, seed)
             tried[name] = ask(lm, question, planned, how, run, progress, False, "grid: ")
             write_samples(run, "grid", choose, tried[name])
             losses = _losses(choose, tried[name])

@@ -173,6 +173,8 @@ def write_samples(run: Run, part: str, task: Task, records: Mapping[Condition, M
         {
             "task": task.name,
             "condition": condition.id,
+            "kind": condition.kind,
+            "of": condition.of,
             "id": example.id,
             "line": example.line,
             "nll": record.nll[at],
