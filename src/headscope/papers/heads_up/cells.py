@@ -140,8 +140,8 @@ class Case:
     @property
     def examples(self) -> int:
         """Of the task."""
-        row = self.evidence.level("nll", None, self.task)
-        return row.examples if row else 0
+        rows = (row.examples for row in self.evidence.levels if row.part == self.task)
+        return next(rows, 0)
 
     def level(self, measure: str, kind: str = SELECTED) -> Level | float | None:
         """A measure under the heads or another kind of condition, of draws their mean; `random` are
