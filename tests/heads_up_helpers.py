@@ -185,7 +185,6 @@ def table(
             if (difference := gap(made.reference)) is not None:
                 tests.append(Tested(control=reference.kind, difference=difference, **about))
     ordered = sorted(conditions.values(), key=lambda each: each.kind != "original")
-    named = [name for name in (*controls, reference.kind) if name in CONTROLS]
     return encode(
         Evidence(
             statistics={name: STATISTICS[name] for name in measures if name in STATISTICS},
