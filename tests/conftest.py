@@ -105,7 +105,6 @@ def bench(
     import torch
 
     threads = torch.get_num_threads()
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "bench"))
 
     def run(name: str, *arguments: object) -> dict[str, Any]:
         capsys.readouterr()

@@ -7,8 +7,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from small_models import build
+
 from headscope.data.pairs import PairFile
-from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
 from headscope.pocket.sample import sample_pairs
 

@@ -5,7 +5,12 @@
 computes from them. `tests/test_frozen.py` says what the files hold, and computes them again.
 
 `python tests/frozen.py figures RUN/result.json` prints what a paper's run shows in numbers:
-`data/frozen/papers` has those of `reproduce PAPER --model pocket --limit 6 --draws 3`.
+`data/frozen/papers` has those of `reproduce PAPER --model pocket --limit 6 --draws 3`, of heads-up
+with `--only figure-2 --only figure-3 --only figure-4 --only figure-6 --only figure-8`.
+
+`python tests/frozen.py check [NAME …]` carries out the runs again and lists the numbers of
+`levels`, `tests` and `overlaps` in `data/frozen` that their results do not hold; of files whose
+names begin so. It reads numbers alone, and so outlives the names of results.
 
 `python tests/frozen.py compare OLD.json NEW.json` lists the numbers of an old golden, or result,
 that a new result does not hold, wherever they stand. OLD may be `COMMIT:tests/data/goldens/….json`.
@@ -1238,11 +1243,11 @@ def copying(given: Mapping[str, Any], rows: Any) -> Table:
 @adapts("headscope.studies.verify.loss_experiments:copies_written")
 def copies(given: Mapping[str, Any], rows: Any) -> Table:
     """Whether copies of the source are written without heads."""
+    from headscope.studies.verify.loss_experiments import TextsWithout
     from safetensors.numpy import load_file
 
     from headscope.results.removal import BASELINE
     from headscope.runs import decode
-    from headscope.studies.verify.loss_experiments import TextsWithout
 
     folder = given["folder"]
     result = decode(TextsWithout, json.loads((folder / "result.json").read_bytes()))
@@ -1298,6 +1303,50 @@ def interactions(given: Mapping[str, Any], result: Any) -> Table:
     return table
 
 
+@adapts("headscope.papers.trater.evidence:_differences")
+def trained_on_mixtures(given: Mapping[str, Any], shown: Any) -> Table:
+    """`pocket trater`: models trained on one mixture and on another, seed by seed."""
+    from headscope.papers.trater.evidence import ANSWERED, _answered
+
+    table, caller = Table(0), given["caller"]
+    table.condition("original")
+    mixtures = {id(own): mixture for own, mixture in
+                zip(caller["measured"], caller["mixtures"], strict=True)}  # fmt: skip
+
+    def place(mixture: Any) -> int:
+        kind, _, drawn = mixture.kind.partition(" ")
+        if kind == "baseline":
+            return 0
+        return table.condition("random" if drawn else "selected", of=kind, gate=None,
+                               role=str(mixture.share))  # fmt: skip
+
+    pairs = [[(place(mixtures[id(one)]), one) for one in pair] for pair in given["pairs"]]
+    for pair in pairs:
+        seed = f"seed {mixtures[id(pair[0][1])].seed}"
+        for way in pair[0][1]["prompt"]["statistics"]:
+            table.count(f"{seed}, {way}", "chrf_prompt", "chrf", "higher",
+                        {at: one["prompt"]["statistics"][way] for at, one in pair})  # fmt: skip
+        languages = list(pair[0][1]["document"]["shares"])
+        for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
+            texts = {at: np.asarray(one["document"][key]).reshape(len(languages), -1)
+                     for at, one in pair}  # fmt: skip
+            for number, language in enumerate(languages):
+                table.count(f"{seed}, {language}", name, "mean", "higher",
+                            {at: own[number] for at, own in texts.items()})  # fmt: skip
+        for name, tasks in ANSWERED.items():
+            table.count(seed, name, "mean", "higher",
+                        {at: [100.0 * right for right in _answered(one, tasks)[0]]
+                         for at, one in pair})  # fmt: skip
+    (at, _), (other, _) = pairs[0]
+    for name in ("chrf_prompt", "chrf_document", "gain", *ANSWERED):
+        ends = {key: shown[name][key] for key in ("value", "low", "high")}
+        table.test("", at, name, table.conditions[other]["kind"], "two-sided", [other],
+                   difference=ends)  # fmt: skip
+        both = " minus ".join(mixtures[id(one)].kind for _, one in pairs[0])
+        table.details[f"{name} by seed, {both}"] = _plain(shown[name]["by_seed"])
+    return table
+
+
 # ---- sets of heads -----------------------------------------------------------------------------
 @adapts("headscope.measure.statistics:overlap")
 def overlaps(given: Mapping[str, Any], shown: Any) -> Table:
@@ -1307,6 +1356,24 @@ def overlaps(given: Mapping[str, Any], shown: Any) -> Table:
         {"a": sorted(map(str, given["a"])), "b": sorted(map(str, given["b"])),
          "total": given["total"], **{key: _plain(value) for key, value in vars(shown).items()}}
     ]  # fmt: skip
+    return table
+
+
+@adapts("headscope.studies.compare.masks:_base")
+def base_masks(given: Mapping[str, Any], shown: Any) -> Table:
+    """`compare masks --base`: an example is a task, and the overlap of its mask with its base's."""
+    table = Table(0)
+    at = table.condition("original")
+    rows = {
+        "jaccard": [pair.jaccard for pair in shown.pairs],
+        "expected": [pair.expected for pair in shown.pairs],
+        "expected_exact": [pair.expected_exact for pair in shown.pairs],
+        "above_chance": [pair.jaccard - pair.expected_exact for pair in shown.pairs],
+    }
+    for name, own in rows.items():
+        table.count("tasks", name, "mean", "higher", {at: own})
+        mean = shown.above_chance if name == "above_chance" else shown.mean[name]
+        _mean_level(table, "tasks", at, name, mean)
     return table
 
 
@@ -1429,6 +1496,20 @@ def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                "--max-new-tokens", 3)  # fmt: skip
     yield made(pocket, "atlas-pairs", "atlas", "pocket", "--pair", "en-de", "--pair", "de-tr",
                "--limit", 6, "--check", 3, "--draws", 3)  # fmt: skip
+    yield made(pocket, "verify-removal-single", "verify removal", "--pair", "en-de", "--heads",
+               "5.3,5.1", "--measure", "text", "--measure", "loss", *few, "--limit", 1)  # fmt: skip
+    yield made(pocket, "verify-layers", "verify layers", "--heads", pocket / "find-lahis",
+               "--limit", 2, *few)  # fmt: skip
+    text = (pocket / "tasks" / "pocket_repeat_generated.yaml").read_text("utf-8")
+    text = text.replace("task: pocket_repeat_generated", "task: repeat_bleu")
+    (pocket / "tasks" / "repeat_bleu.yaml").write_text(
+        text.replace("  - metric: exact_match\n    aggregation: mean\n",
+                     "  - metric: bleu\n    aggregation: bleu\n"), "utf-8"
+    )  # fmt: skip
+    yield made(pocket, "verify-tasks-bleu", "verify tasks", "--task",
+               pocket / "tasks" / "repeat_bleu.yaml", "--heads", "5.3,5.1", *few)  # fmt: skip
+    yield made(tiny, "compare-masks-base", "compare masks", tiny / "find-mask", tiny / "other",
+               "--base", tiny / "other")  # fmt: skip
     lm = find_helpers.wrapped("pocket-like")
     lm.model.save_pretrained(tiny / "pocket-like")
     lm.tokenizer.save_pretrained(tiny / "pocket-like")
@@ -1438,20 +1519,17 @@ def more_runs(run: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                "copying")  # fmt: skip
 
 
-def make() -> None:
-    """Carry out all runs and write what they compared."""
+def all_runs() -> Iterator[tuple[str, Any]]:
+    """All runs, in a folder that is removed, each with its kind."""
     import contextlib
     import io
     import os
     import tempfile
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from command_runs import CommandRun, pocket_runs, tiny_runs
+    from command_runs import pocket_runs, tiny_runs
     from conftest import Said
     from headscope.cli import main
-
-    captured = Captured()
-    captured.patch()
 
     def run(*arguments: object) -> Said:
         out, err = io.StringIO(), io.StringIO()
@@ -1459,23 +1537,68 @@ def make() -> None:
             code = main([str(one) for one in arguments])
         return Said(code, out.getvalue(), err.getvalue())
 
-    def runs() -> Iterator[tuple[str, CommandRun]]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for kind, made in (("tiny", tiny_runs), ("pocket", pocket_runs)):
             Path(kind).mkdir()
             for each in made(Path(kind), run):
                 yield kind, each
         yield from more_runs(run)
 
+
+def make() -> None:
+    """Carry out all runs and write what they compared."""
+    captured = Captured()
+    captured.patch()
     FROZEN.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for kind, made in runs():
-            for number, table in enumerate(captured.take()):
-                ending = f"-{number + 1}" if number else ""
-                name = f"{made.folder.name}-{kind}{ending}.json"
-                write(table, FROZEN / name, made.command, " ".join(made.arguments))
-                levels, tests = len(table.levels), len(table.tests)
-                sets = len(table.overlaps)
-                print(f"{name}: {levels} levels, {tests} tests, {sets} overlaps", flush=True)
+    for kind, made in all_runs():
+        for number, table in enumerate(captured.take()):
+            ending = f"-{number + 1}" if number else ""
+            name = f"{made.folder.name}-{kind}{ending}.json"
+            if made.folder.name == "beside":  # its overlaps are of fits of eflomal, without a seed
+                table.overlaps.clear()
+            write(table, FROZEN / name, made.command, " ".join(made.arguments))
+            several = {"levels": table.levels, "tests": table.tests, "overlaps": table.overlaps}
+            about = ", ".join(f"{len(rows)} {what}" for what, rows in several.items())
+            print(f"{name}: {about}", flush=True)
+
+
+#: Of rows, what is no result or follows from others.
+FOLLOWS = ("condition", "against", "total", "mean_of_draws", "range_of_draws", "changes_of_draws")
+
+
+def check(names: Sequence[str]) -> int:
+    """Carry out the runs and print what their results lack; the exit code is 1 if any does."""
+    from test_frozen import CHANGED
+
+    worst = 0
+    for kind, made in all_runs():
+        for file in sorted(FROZEN.glob(f"{made.folder.name}-{kind}*.json")):
+            if names and not file.name.startswith(tuple(names)):
+                continue
+            held = json.loads(file.read_text("utf-8"))
+            rows = {
+                what: [
+                    {key: value for key, value in row.items() if key not in (*FOLLOWS, *CHANGED)}
+                    for row in held[what]
+                ]
+                for what in ("levels", "tests", "overlaps")
+            }
+            # A paper's steps are runs of their own.
+            results = [json.loads(path.read_text("utf-8"))
+                       for path in sorted(made.folder.glob("**/result.json"))]  # fmt: skip
+            lost = [row for row in missing_numbers(rows, results) if not row.new]
+            print(f"{file.stem}: {len(lost)} of {sum(1 for _ in numbers(rows))} numbers lost")
+            for row in lost:
+                what, _, at = row.old[0].partition("[")
+                about = held[what][int(at.partition("]")[0])]
+                words = [about.get("part"), about.get("statistic"), about.get("control")]
+                condition = about.get("condition")
+                if isinstance(condition, int):
+                    of = held["conditions"][condition]
+                    words.append(" ".join(str(of[key]) for key in ("kind", "of", "k", "draw")))
+                print(f"  {row.number:<14.9g} {row.old[0]}: {', '.join(filter(None, words))}")
+            worst = max(worst, int(bool(lost)))
+    return worst
 
 
 def _main() -> int:
@@ -1487,7 +1610,10 @@ def _main() -> int:
     compare.add_argument("old")
     compare.add_argument("new")
     compare.add_argument("--within", type=float, default=1e-5)
+    commands.add_parser("check").add_argument("name", nargs="*")
     given = parser.parse_args()
+    if given.what == "check":
+        return check(given.name)
     if given.what == "compare":
         return _compare(given.old, given.new, given.within)
     if given.what == "figures":

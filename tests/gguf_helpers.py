@@ -10,9 +10,8 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from small_models import build
 from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-from headscope.lm.architectures import build
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<turn>")
 MERGES = ("Ġ t", "h e", "Ġt he", "1 2", "i n")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from small_models import build
 from torch import nn
 
-from headscope.lm.architectures import build
 from headscope.lm.batching import Batch, collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel

@@ -57,7 +57,7 @@ def put(setting: Setting, step: str, result: Any, command: str | None = None) ->
     (folder / "result.json").write_text(json.dumps(encode(result)), encoding="utf-8")
     if command is not None:
         (folder / "run.json").write_text(json.dumps({"command": command}), encoding="utf-8")
-    done = json.dumps({"result": file_digest(folder / "result.json")})
+    done = json.dumps({"format": 1, "result": file_digest(folder / "result.json")})
     (folder / "DONE.json").write_text(done, encoding="utf-8")
     return folder
 

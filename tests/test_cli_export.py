@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
+from small_models import build
 
 from conftest import Said
 from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm import LanguageModel
-from headscope.lm.architectures import build
 from headscope.results.export import ExportedModel
 from headscope.runs.reading import result_of
 from lm_helpers import saved, tokenizer

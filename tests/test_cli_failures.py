@@ -23,7 +23,7 @@ from headscope.results.removal import (
     RemovalResult,
     Removed,
 )
-from headscope.runs import encode, open_run
+from headscope.runs import encode, file_digest, open_run
 from headscope.studies.verify.failures import rows_of_run
 from headscope.studies.verify.removal import described
 from headscope.verify.translation.measures import Translations, output_rows
@@ -166,6 +166,8 @@ def test_links_of_a_run_come_with_their_units_and_aligner(tmp_path: Path) -> Non
     result = json.loads((folder / "result.json").read_text())
     result["details"]["removed"]["links"] = {"method": "reference", "aligner": "eflomal"}
     (folder / "result.json").write_text(json.dumps(result))
+    done = {"format": 1, "result": file_digest(folder / "result.json")}
+    (folder / "DONE.json").write_text(json.dumps(done))
     rows = rows_of_run(folder).rows
     assert len(rows) == 16
     for row, line in zip(rows, lines, strict=True):
@@ -206,7 +208,8 @@ def test_what_is_no_run_is_told(command: Command, tmp_path: Path) -> None:
     assert "give either the folder" in command("verify", "failures").err
     assert "not a finished run" in command("verify", "failures", tmp_path).err
     (tmp_path / "result.json").write_text("{}")
-    (tmp_path / "DONE.json").write_text("{}")
+    done = {"format": 1, "result": file_digest(tmp_path / "result.json")}
+    (tmp_path / "DONE.json").write_text(json.dumps(done))
     assert "no result" not in command("verify", "failures", tmp_path).err
     assert "removes heads" in command("verify", "failures", tmp_path).err
     one = command("verify", "failures", "--outputs", tmp_path / "x", "--source-language", "en")

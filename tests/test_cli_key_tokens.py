@@ -57,7 +57,7 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
         (("--prompt", PROMPT, "--word", "Cat"), "nearest there: cat"),
         (("--word", "cat"), "--prompt TEXT or as --prompt-file FILE"),
         (("--prompt", PROMPT, "--prompt-file", "x", "--word", "cat"), "one of both"),
-        (("--prompt-file", "missing.txt", "--word", "cat"), "missing.txt: cannot be read"),
+        (("--prompt-file", "missing.txt", "--word", "cat"), "missing.txt does not exist"),
         (("--prompt", PROMPT, "--word", "cat", "--answer", " "), "answer is empty"),
         (("--prompt", PROMPT, "--word", "cat", "--heads", "7.0"), "7.0"),
         (("--prompt", PROMPT, "--word", "cat", "--k", "5"), "only 1"),
@@ -84,7 +84,7 @@ def test_a_file_that_is_no_text_is_refused(command: Command, model: Path, tmp_pa
         "find", "key-tokens", "--model", model, "--heads", "0.0", "--word", "cat",
         "--prompt-file", file,
     )  # fmt: skip
-    assert code == 2 and "not UTF-8 (byte 4)" in err
+    assert code == 2 and "line 1: is not valid UTF-8" in err
 
 
 def test_a_byte_order_mark_is_no_part_of_a_prompt(

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
+from small_models import build
 
 from headscope.cli import output
 from headscope.cli.output import hide_loading_bars
 from headscope.lm import LanguageModel, load
-from headscope.lm.architectures import build
 from headscope.progress import by_size
 from lm_helpers import tokenizer
 

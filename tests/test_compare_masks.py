@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from small_models import ARCHITECTURES
 
 from headscope.compare.agreement import importance_agreement
 from headscope.compare.learned_masks import against, dropped_groups, kept_in_groups, read_masks
@@ -20,7 +21,6 @@ from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError
 from headscope.find.importance import importance
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
-from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.geometry import key_value_heads
 from headscope.runs import file_digest
 from headscope.shown.blocks import Table
@@ -262,7 +262,7 @@ def test_what_heads_cost_more_is_paired_by_document(tmp_path: Path) -> None:
 def test_the_run_compares_every_language_and_goes_by_the_runs_it_read(tmp_path: Path) -> None:
     def finish(folder: Path, result: dict[str, Any]) -> Path:
         (folder / "result.json").write_text(json.dumps(result))
-        done = {"result": file_digest(folder / "result.json")}
+        done = {"format": 1, "result": file_digest(folder / "result.json")}
         (folder / "DONE.json").write_text(json.dumps(done))
         return folder
 

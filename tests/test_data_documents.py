@@ -175,8 +175,8 @@ def test_a_file_of_no_known_ending_is_read_as_what_it_holds(tmp_path: Path) -> N
         assert read(name, "one two\nthree\tfour\n") == ["one two", "three\tfour"]
     assert read("table", "id\ttext\n1\tone\n") == ["one"]
     assert read("records", '{"text": "one"}\n') == ["one"]
-    with pytest.raises(InputError, match=r"documents are read from plain text .* not from \.csv"):
-        read("table.csv", "text\none\n")
+    with pytest.raises(InputError, match=r"Parquet .* documents from plain text .* from \.html"):
+        read("table.html", "text\none\n")
     (tmp_path / "bare").write_text("")
     with pytest.raises(InputError, match="is empty"):
         read_documents(DocumentSource(str(tmp_path / "bare"), language="en"))

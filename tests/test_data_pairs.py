@@ -642,7 +642,7 @@ def test_more_that_no_sentence_can_be(tmp_path: Path) -> None:
     assert "line 1: column 'source' holds half of a surrogate pair" in failure(half)
     digits = write(tmp_path / "digits.jsonl", f'{{"source": {"9" * 5000}, "target": "c"}}\n')
     assert "line 1 is not valid JSON (Exceeds the limit" in failure(digits)
-    array = write(tmp_path / "array.json", '[{"source": "a", "target": "b"}]\n')
+    array = write(tmp_path / "array.jsonl", '[{"source": "a", "target": "b"}]\n')
     assert "line 1 is a JSON array; write one JSON object a line" in failure(array)
     link = write(tmp_path / "link.tsv", f"source\ttarget\tlinks\na\tb\t0-{'9' * 5000}\n")
     said = failure(link)

@@ -145,18 +145,15 @@ def test_other_formats_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            '[{"input": "a", "output": "b"},\n {"input": "c"}]',
-            "item 2 (line 2) has no key 'output'",
-        ),
+        ('[{"input": "a", "output": "b"},\n {"input": "c"}]', "line 2 has no field 'output'"),
         ('[{"input": "a", "output": ""}]', "item 1 (line 1): 'output' is empty"),
         ('[{"input": ["a", "b"], "output": "c"}]', "'input' holds a list of several"),
         ('[{"input": "a", "output": null}]', "'output' holds nothing (null)"),
         ('[{"input": "a", "output": "b"} {"input"]', "line 1: the JSON list is not closed"),
         ('[{"input": "a", "output": "b"},\n{"input": ]', "line 2 is not valid JSON"),
         ('[{"input": "a", "output": "b"}', "the JSON list is not closed"),
-        ('["a"]', "item 1 (line 1) is no JSON object"),
-        ("[]", "is an empty list"),
+        ('["a"]', "line 1 is a JSON array; write one JSON object"),
+        ("[]", "holds no records"),
         ('[{"input": "a\\ud800", "output": "b"}]', "half of a surrogate pair"),
         ('[{"input": "a", "output": "b", "candidates": ["c"]}]', "is none of the candidates"),
     ],

@@ -9,12 +9,12 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import failure_rows as rows
 import pytest
+import segmenters as bench
 
-from bench_helpers import bench_module
 from headscope.data import words as segmenters
 from headscope.data.chat import ChatModel
 from headscope.errors import Caution, InputError
@@ -35,19 +35,12 @@ PRINTED = SEEDS / "token-alignment-heads.paper.txt"
 
 
 @pytest.fixture(scope="module")
-def rows() -> ModuleType:
-    return bench_module("failure_rows")
-
-
-@pytest.fixture(scope="module")
 def unspaced() -> None:
     pytest.importorskip("icu4py")
 
 
 @pytest.mark.parametrize("author", ["a", "b"])
-def test_the_stored_error_is_what_the_rules_give(
-    rows: ModuleType, author: str, unspaced: None
-) -> None:
+def test_the_stored_error_is_what_the_rules_give(author: str, unspaced: None) -> None:
     stored = json.loads((ROOT / "bench/results/failure-rows.json").read_text("utf-8"))
     made = rows.labelled(author)
     assert len(made) == 60 and {kind for kind, _ in made} == set(KINDS)
@@ -56,7 +49,7 @@ def test_the_stored_error_is_what_the_rules_give(
     assert found == stored[author]
 
 
-def test_other_words_for_the_same_are_no_failure(rows: ModuleType, unspaced: None) -> None:
+def test_other_words_for_the_same_are_no_failure(unspaced: None) -> None:
     """One or two unbacked words decided before: of these rows 3 of 35 were told as adequate."""
     adequate = [one for author in "ab" for one in rows.labelled(author) if one[0] == "other"]
     kinds = [case.kind for case in rows.sort_rows(adequate)]
@@ -64,7 +57,6 @@ def test_other_words_for_the_same_are_no_failure(rows: ModuleType, unspaced: Non
 
 
 def test_the_gold_segmentation_is_what_was_measured(unspaced: None) -> None:
-    bench = bench_module("segmenters")
     stored = json.loads((ROOT / "bench/results/segmenters.json").read_text("utf-8"))["candidates"]
     gold = bench.sentences()
     assert {language: len(texts) for language, texts in gold.items()} == {

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import build
 
 import lm_helpers as helpers
 from headscope.data.questions import Needle, needle_file, read_needles
@@ -18,7 +19,6 @@ from headscope.find.capture import Captured
 from headscope.find.needles import Hidden, Retrieval, _count, by_place, hide, retrieval
 from headscope.find.repeated import TEXT_TOKENS, Induction, induction, repeated_blocks
 from headscope.lm import LanguageModel, load
-from headscope.lm.architectures import build
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import forward_inputs

@@ -14,8 +14,8 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
 from headscope.find.alignment import (
     Sentence,
-    allowed_keys,
     count_hits,
+    counted_keys,
     similar_sentences,
 )
 from headscope.find.translation import translation_score
@@ -115,15 +115,15 @@ def test_a_token_over_two_words_counts_for_both() -> None:
     target = np.array([[True, True], [False, True]])
     sentence = unwritten(target, np.eye(2, dtype=bool), frozenset({(1, 0), (0, 1)}), frozenset())
     np.testing.assert_array_equal(
-        allowed_keys(sentence, sentence.links), [[True, True], [True, False]]
+        counted_keys(sentence, skip_identical=False), [[True, True], [True, False]]
     )
 
 
 @pytest.mark.parametrize("outside", [(2, 0), (0, 2), (7, 7)])
-def test_borrowed_links_that_fall_outside_are_dropped(outside: tuple[int, int]) -> None:
-    sentence = unwritten(np.eye(2, dtype=bool), np.eye(2, dtype=bool), frozenset(), frozenset())
-    both = allowed_keys(sentence, frozenset({(1, 1), outside}))
-    np.testing.assert_array_equal(both, [[False, False], [False, True]])
+def test_links_that_fall_outside_are_dropped(outside: tuple[int, int]) -> None:
+    words = np.eye(2, dtype=bool)
+    sentence = unwritten(words, words, frozenset({(1, 1), outside}), frozenset())
+    np.testing.assert_array_equal(counted_keys(sentence, False), [[False, False], [False, True]])
 
 
 PLACES = 32

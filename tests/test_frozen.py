@@ -48,6 +48,10 @@ from headscope.measure.trial import Group, Trial
 FROZEN = Path(__file__).parent / "data" / "frozen"
 FILES = sorted(FROZEN.glob("*.json"))
 Floats = NDArray[np.float64]
+#: Entries of rows that are computed otherwise on purpose since the files were made, each with why.
+CHANGED: dict[str, str] = {
+    "p_examples": "it tests against the mean of the draws, where it swapped with single draws",
+}
 
 
 def _means(row: Sequence[float | None]) -> Floats:
@@ -247,7 +251,7 @@ def test_levels_and_tests_follow_from_the_numbers_of_examples(file: Path) -> Non
             # A kind of token may be in no sentence, and no float may hold a perplexity.
             with np.errstate(invalid="ignore", over="ignore"):
                 now = compute(row)
-            was = {key: row[key] for key in row if key in now}
+            was = {key: row[key] for key in row if key in now and key not in CHANGED}
             wrong += differences(was, now, f"{name}[{at}]")
     assert wrong == []
-    assert held["levels"] or held["overlaps"]
+    assert held["levels"] or held["tests"] or held["overlaps"]

@@ -240,7 +240,7 @@ def test_bad_tables_name_file_line_and_fix(
 def finished_run(path: Path) -> Path:
     path.mkdir()
     (path / "run.json").write_text("{}")
-    (path / "DONE.json").write_text("{}")
+    (path / "DONE.json").write_text('{"format": 1}')
     return path
 
 
@@ -275,16 +275,8 @@ def test_resolve_run_of_several_directions_uses_their_mean(tmp_path: Path) -> No
     assert read_scores(run / "scores") == read_scores(run)
 
 
-def test_a_run_saved_without_its_directions_scores_in_the_mean_gets_them_when_read(
-    tmp_path: Path,
-) -> None:
-    run = finished_run(tmp_path / "run")
-    parts = {"en-de": make_scores(-4), "de-en": make_scores()}
-    save_scores(run, parts)
-    whole = HeadScores.mean(parts)
-    assert HeadScores.from_pretrained(run / "scores" / "mean") == whole
-    replace(whole, statistics={}).save_pretrained(run / "scores" / "mean")  # as 0.1 wrote it
-    assert read_scores(run)["mean"] == whole
+def test_classes_of_a_mean_are_means_over_its_directions() -> None:
+    whole = HeadScores.mean({"en-de": make_scores(-4), "de-en": make_scores()})
     assert whole.classes()["inactive"] == 2  # 3 of en-de and 1 of de-en, but 3 by their mean
     with pytest.raises(InputError, match="'parts'"):
         replace(whole, statistics={"parts": np.zeros((2, 3))})
@@ -313,7 +305,7 @@ def test_scores_are_read_from_the_folder_of_a_finished_run(tmp_path: Path) -> No
         (run / "run.json").write_text("{}")
         with pytest.raises(InputError, match="not finished"):
             HeadScores.from_pretrained(run)
-        (run / "DONE.json").write_text("{}")
+        (run / "DONE.json").write_text('{"format": 1}')
     assert HeadScores.from_pretrained(one) == scores["a"]
     assert HeadScores.from_pretrained(several) == HeadScores.mean(scores)
     assert HeadScores.from_pretrained(several, subfolder="scores/b") == scores["b"]

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import llama_server as bench
 import numpy as np
 import pytest
 
 import headscope
-from bench_helpers import bench_module
 from conftest import Said
 from headscope.heads import Gate, HeadSet
 
 pytest.importorskip("gguf")
-bench: Any = bench_module("llama_server")
 SERVER = bench.found_server()
 pytestmark = pytest.mark.skipif(SERVER is None, reason="no llama.cpp server is found here")
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from small_models import build
 
 import headscope.lm.shared_losses as answers
 import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
-from headscope.lm.architectures import build
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel

@@ -7,30 +7,32 @@ from typing import Any
 
 import pytest
 import torch
-
-from headscope.errors import InputError
-from headscope.lm.architectures import ARCHITECTURES, build
-from headscope.lm.attention.peaks import PeakRequest
-from headscope.lm.attention.recording import capture_way
-from headscope.lm.attention.weights import WeightRequest
-from headscope.lm.inputs import forward_inputs
-from headscope.lm.matrix import ArchitectureReport, as_markdown, check_model, matrix
-from headscope.lm.model import LanguageModel
-from headscope.lm.registered import (
+from architectures import (
+    Checked,
     Trial,
-    build_registered,
-    registered,
-    trials_markdown,
+    checked,
+    checked_table,
+    trials_lines,
     try_all,
     try_one,
 )
+from small_models import ARCHITECTURES, build, build_registered, registered
+
+from headscope.errors import InputError
+from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.recording import capture_way
+from headscope.lm.attention.weights import WeightRequest
+from headscope.lm.check import CheckReport, check_model
+from headscope.lm.inputs import forward_inputs
+from headscope.lm.model import LanguageModel
 from lm_helpers import sample_batch
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_gates_and_peaks_are_exact(name):
-    (report,) = matrix([name])
-    assert report.name == name
+    architecture = checked(name)
+    report = architecture.report
+    assert architecture.name == name
     assert report.gate_difference == 0.0
     # Experts gather tokens of all rows, so rows of one batch may be rounded differently.
     assert report.row_gate_difference <= 1e-5
@@ -38,7 +40,7 @@ def test_gates_and_peaks_are_exact(name):
     assert report.dynamic[0] > 100 and report.dynamic[1] == 0
     assert report.static[0] > 100 and report.static[1] == 0
     assert report.same_outputs
-    assert report.passed
+    assert architecture.passed
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "mixtral", "opt"])
@@ -74,7 +76,7 @@ def test_falcon_under_sdpa_hides_its_peaks_and_the_advice_helps():
     assert capture_way(lm) == "weights"
 
 
-REPORT = ArchitectureReport(
+REPORT = CheckReport(
     "tiny", "sdpa", (2, 0), "function", 0.0, 0.0, 10, 0, (5, 0), (6, 0), True, "a note"
 )
 
@@ -89,21 +91,17 @@ REPORT = ArchitectureReport(
         {"static": (6, 1)},
         {"peaks": 0},
         {"same_outputs": False},
+        {},
     ],
 )
 def test_a_report_fails_on_any_fault_and_the_table_says_so(change):
-    assert REPORT.passed
-    assert "**fails**" not in as_markdown([REPORT])
-    faulty = dataclasses.replace(REPORT, **change)
-    assert not faulty.passed
-    assert "**fails**; a note" in as_markdown([faulty])
-
-
-def test_the_table_has_a_line_for_each_report():
-    lines = as_markdown([REPORT, REPORT]).splitlines()
-    assert len(lines) == 4
-    assert {line.count("|") for line in lines} == {12}
+    right = Checked("tiny", REPORT, 1e-7)
+    faulty = Checked("tiny", dataclasses.replace(REPORT, **change), 1e-7 if change else 0.1)
+    assert right.passed and not faulty.passed
+    lines = checked_table([right, faulty])
+    assert len(lines) == 4 and {line.count("|") for line in lines} == {12}
     assert lines[2].startswith("| tiny | 2, 0 | sdpa | function | 0 |")
+    assert lines[2].endswith("| passes; a note |") and lines[3].endswith("| **fails**; a note |")
 
 
 @pytest.mark.parametrize(("size", "passes"), [(1e-4, True), (0.0, False), (1e-4, False)])
@@ -170,9 +168,9 @@ def test_every_registered_name_is_told_once():
         Trial("b", "passes", (2,), "but"),
         Trial("c", "refused", reason="x | y"),
     ]
-    page = trials_markdown(trials, "0")
-    assert "registers 3 architectures" in page and "**2 pass**: a, b." in page
-    assert page.splitlines()[-2:] == ["| b | passes | but |", "| c | refused | x \\| y |"]
+    lines = trials_lines(trials)
+    assert lines[0] == "**2 pass**: a, b."
+    assert lines[-2:] == ["| b | passes | but |", "| c | refused | x \\| y |"]
 
 
 def test_local_layers_see_their_window_alone():

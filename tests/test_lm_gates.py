@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import ARCHITECTURES
 from torch import nn
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadSet
-from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.batching import Batch
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.geometry import hidden_states_of

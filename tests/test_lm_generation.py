@@ -418,7 +418,7 @@ def words_tokenizer(template: str | None = None) -> Any:
 
 
 def model(template: str | None = None, context: int | None = None) -> LanguageModel:
-    from headscope.lm.architectures import build
+    from small_models import build
 
     tokenizer = words_tokenizer(template)
     if context is not None:

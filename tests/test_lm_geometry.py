@@ -6,10 +6,10 @@ import copy
 
 import pytest
 import torch
+from small_models import build
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.architectures import build
 from headscope.lm.geometry import is_linear, probe
 from headscope.lm.inputs import evaluating, probe_batch
 from headscope.lm.model import LanguageModel

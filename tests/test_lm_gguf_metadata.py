@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from small_models import finished
 
 import headscope
 from headscope.errors import InputError
-from headscope.lm.architectures import finished
 
 pytest.importorskip("gguf")
 from gguf_helpers import TOKENS, write

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_models import build
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Head
-from headscope.lm.architectures import build
 from headscope.lm.attention import plans
 from headscope.lm.attention import scores as arithmetic
 from headscope.lm.attention.peaks import PeakRequest

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import ARCHITECTURES, build
 
 from headscope.errors import InputError
-from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.batching import collate
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs

@@ -23,11 +23,11 @@ from headscope.errors import InputError, MissingExtra
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.lm.batching import Batch
+from headscope.lm.check import check_model
 from headscope.lm.checkpoints import digest_of_state
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.loading import load
 from headscope.lm.losses import row_losses, token_losses
-from headscope.lm.matrix import check_model
 from headscope.lm.prefix import can_share
 from headscope.lm.weights import dequantised_weight, is_plain, quantisation
 from headscope.runs.signature import configuration

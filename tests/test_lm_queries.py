@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import ARCHITECTURES, WINDOW
 
 from headscope.errors import InputError
 from headscope.heads import Head
-from headscope.lm.architectures import ARCHITECTURES, WINDOW
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.interpose import Call, changing_queries, observing

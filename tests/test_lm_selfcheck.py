@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import build
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.architectures import build
 from headscope.lm.gates import gated
 from headscope.lm.model import LanguageModel
 from headscope.lm.selfcheck import selfcheck

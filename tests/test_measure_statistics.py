@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple
 from itertools import combinations, product
 
@@ -24,6 +25,7 @@ from headscope.measure import (
     statistics,
     wilson_interval,
 )
+from headscope.measure.statistics import counted
 
 # Overlap
 
@@ -333,37 +335,131 @@ def test_randomisation_approaches_the_exact_test(values: list[tuple[int, int]]) 
 
 
 def naive_p(conditions: list[np.ndarray], controls: list[np.ndarray], trials: int) -> float:
-    """The test by its definition: a loop over trials, pairs and sentences."""
+    """The larger of the two shares by their definition: a loop over trials, pairs and sentences."""
     random = np.random.default_rng(11)
     draws = len(controls[0])
     score = chrf_from_statistics
+    means = [several.mean(axis=0) for several in controls]
 
     def mean(parts: list[np.ndarray]) -> float:
         return float(np.mean([float(score(part.sum(axis=0))) for part in parts]))
 
-    observed = np.mean([mean([c[d] for c in controls]) for d in range(draws)]) - mean(conditions)
     as_large = 0
     for _ in range(trials):
-        draw = int(random.integers(draws))
         lower, upper = [], []
-        for one, several in zip(conditions, controls, strict=True):
-            low, high = one.copy(), several[draw].copy()
+        for one, other in zip(conditions, means, strict=True):
+            low, high = one.copy(), other.copy()
             for sentence in range(len(one)):
                 if random.random() < 0.5:
-                    low[sentence], high[sentence] = high[sentence].copy(), low[sentence].copy()
+                    low[sentence], high[sentence] = other[sentence], one[sentence]
             lower.append(low)
             upper.append(high)
-        as_large += mean(upper) - mean(lower) >= observed - 1e-9
-    return (1 + as_large) / (1 + trials)
+        as_large += mean(upper) - mean(lower) >= mean(means) - mean(conditions) - 1e-9
+    swapped = (1 + as_large) / (1 + trials)
+
+    slopes = []  # by pair, condition and sentence
+    for one, several in zip(conditions, controls, strict=True):
+        every = [one, *several]
+        about = np.mean([part.sum(axis=0) for part in every], axis=0)
+        slopes.append([[float(score(about + 0.02 * row) - score(about)) for row in part]
+                       for part in every])  # fmt: skip
+
+    def standardised(chosen: list[list[int]]) -> float:
+        each = []
+        for by_condition, places in zip(slopes, chosen, strict=True):
+            for sentence, place in enumerate(places):
+                column = [part[sentence] for part in by_condition]
+                others = column[:place] + column[place + 1 :]
+                each.append(float(np.mean(others)) - column[place])
+        return sum(each) / sum(difference**2 for difference in each) ** 0.5
+
+    observed = standardised([[0] * len(one) for one in conditions])
+    as_large = 0
+    for _ in range(trials):
+        chosen = [random.integers(draws + 1, size=len(one)).tolist() for one in conditions]
+        as_large += standardised(chosen) >= observed - 1e-9
+    return max(swapped, (1 + as_large) / (1 + trials))
 
 
 @pytest.mark.parametrize("seed", [0, 5, 8])
 def test_randomisation_equals_the_naive_one_in_law(seed: int) -> None:
-    pairs = [chrf_counts(6, seed=seed), chrf_counts(4, seed=seed + 100)]
+    pairs = [chrf_counts(8, seed=seed), chrf_counts(7, seed=seed + 100)]
     conditions, controls = [one for one, _ in pairs], [several for _, several in pairs]
     found = p_sentences(conditions, controls, chrf_from_statistics, trials=9999)
     # Five standard deviations of 1,500 and 9,999 trials together are 0.07 at most.
     assert found == pytest.approx(naive_p(conditions, controls, 1500), abs=0.07)
+
+
+def share_below(
+    drawn: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]], repeats: int = 1500
+) -> float:
+    """How often p is at most 0.05 for means over sentences of a condition and its draws."""
+    random, small = np.random.default_rng(3), 0
+    for seed in range(repeats):
+        own, draws = map(counted, drawn(random))
+        small += p_sentences(own, draws, mean_score, trials=499, seed=seed) <= 0.05
+    return small / repeats
+
+
+def noisy(
+    random: np.random.Generator, shift: float, levels: float, draws: int = 19
+) -> tuple[np.ndarray, np.ndarray]:
+    """60 sentences of unlike difficulty; draws lie about their mean, the condition below it."""
+    common, level = random.normal(size=60), random.normal(scale=levels, size=(draws, 1))
+    noise = random.normal(size=(draws + 1, 60))
+    return common + noise[0] - shift, common + noise[1:] + level - level.mean()
+
+
+@pytest.mark.parametrize("levels", [0.0, 0.5])
+def test_p_over_sentences_is_small_as_often_as_it_says_and_sees_a_shift(levels: float) -> None:
+    """Swapped with one draw at a time it was 0.01 under the null and 0.42 for the shift."""
+    # Five standard deviations of 1,500 trials are 0.028 under the null and 0.06 for the shift.
+    assert 0.03 < share_below(lambda random: noisy(random, 0.0, levels)) <= 0.055
+    assert share_below(lambda random: noisy(random, 0.3, levels)) > 0.6
+
+
+def test_p_over_sentences_is_not_small_where_one_of_its_tests_would_err() -> None:
+    def rare(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        happened = random.random((20, 60)) < 0.02
+        return happened[0], happened[1:]
+
+    def changed(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draws change nothing, the condition some sentences, for better as often as for worse."""
+        common = random.normal(size=60)
+        own = common + random.choice([-1, 0, 1], p=[0.05, 0.9, 0.05], size=60)
+        return own, np.broadcast_to(common, (19, 60))
+
+    def skewed(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        values = random.lognormal(size=(20, 60))
+        return values[0], values[1:]
+
+    for drawn in (rare, changed, skewed):
+        assert share_below(drawn, 1000) <= 0.055
+
+
+def test_p_over_corpus_scores_is_small_as_often_as_it_says() -> None:
+    random, small = np.random.default_rng(5), 0
+    for seed in range(600):
+        quality = np.clip(random.beta(4, 3, 30) + random.normal(0, 0.15, (10, 30)), 0.02, 0.98)
+        totals = random.integers(10, 60, (10, 30, 2))
+        parts = []
+        for order in range(8):
+            sizes = totals - order
+            hits = random.binomial(sizes.min(axis=2), quality ** (1 + order / 3))
+            parts += [sizes[..., 0], sizes[..., 1], hits]
+        counts = np.stack(parts, axis=-1)
+        p = p_sentences(counts[0], counts[1:], chrf_from_statistics, trials=299, seed=seed)
+        small += p <= 0.05
+    # Two standard deviations of 600 trials are 0.018.
+    assert 0.03 < small / 600 < 0.068
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_few_sentences_have_no_smaller_p_than_their_swaps(n: int, draws: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    own, others = -10 - random.random(n), random.random((draws, n))
+    assert p_sentences(counted(own), counted(others), mean_score) == pytest.approx(0.5**n)
 
 
 def test_randomisation_sees_harm_and_its_direction() -> None:

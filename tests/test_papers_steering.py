@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.papers import beside
 from headscope.papers.heads_up.runs import mask_step, proof_step
 from headscope.papers.heads_up.tasks import directions, word_tasks
 from headscope.papers.lahis.scale import scale
@@ -86,22 +85,6 @@ def test_masks(tmp_path: Path) -> None:
             assert (choice.limit, choice.shots, choice.chat) == (7, 2, True)
             assert choice.instruction == "Say: {input}\n"
         assert mask.changes["steps"] == 11 and proof.draws == 5
-
-
-def test_what_stands_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, Any] = {}
-    for name in ("find_by_links", "verify_removal", "verify_together"):
-        monkeypatch.setattr(
-            beside, name, lambda config, *_, name=name: found.update({name: config}) or {}
-        )
-    given = setting(tmp_path, STEERING)
-    for experiment in ("threshold", "pairs"):
-        for step in steps_of("beside", experiment, given):
-            if step.name in ("links", "sizes", "pairs"):
-                step.run(given, given.at(step.name), None)
-    assert found["find_by_links"].pairs.limit == 7 and found["find_by_links"].pairs.shots == 2
-    assert found["verify_removal"].removal.all_draws == {"loss": 5}
-    assert found["verify_removal"].removal.chat is True
 
 
 def test_few_examples_of_files_are_halved(tmp_path: Path) -> None:

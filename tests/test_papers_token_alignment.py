@@ -19,10 +19,11 @@ from headscope.data.align import AlignWords, LlmAligner, align_file
 from headscope.data.chat import ChatModel
 from headscope.data.pairs import write_pairs
 from headscope.estimates import Estimate
+from headscope.evidence.rows import Condition, Evidence, Level, Tested
 from headscope.heads import Geometry, Head, read_scores
 from headscope.lm.checkpoints import digest_of_files
 from headscope.measure.statistics import holm
-from headscope.papers.claims import answer_of, judged, of_removal
+from headscope.papers.claims import answer_of, judged, of_tests
 from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.reproduce import describe, typeset
@@ -38,7 +39,7 @@ from headscope.papers.token_alignment_heads.setting import (
     largest,
     top,
 )
-from headscope.papers.trater.result import Condition
+from headscope.papers.trater.result import Condition as Mixture
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.results.classes import ClassShares
@@ -47,6 +48,7 @@ from headscope.results.removal import RemovalResult
 from headscope.results.translation import TranslationResult
 from headscope.runs import decode
 from headscope.shown.blocks import Claim
+from headscope.verify.translation.evidence import STATISTICS
 from paper_helpers import around, asked, experiment, put, setting_of, steps_of, words_of
 
 LLAMA = "meta-llama/Llama-3.1-8B"
@@ -593,44 +595,52 @@ def test_heads_rise_and_fall_in_training(
     assert told.formation_claim(shares, above, 100).holds is holds
 
 
-def condition(kind: str, chrf: float, **more: Any) -> dict[str, Any]:
-    label = {"kind": kind, "k": 14, "gate": 0.0, "draw": None if kind == "top" else 0}
-    return {**label, "chrf": chrf, "bleu": chrf / 2, **more}
+TOP = Condition("selected", k=14, gate=0.0)
+RANDOM = (replace(TOP, kind="random", draw=0), replace(TOP, kind="random", draw=1))
 
 
-def removal(low: float | None, high: float | None, **more: Any) -> dict[str, Any]:
-    value = None if low is None or high is None else (low + high) / 2
-    row = condition(
-        "top",
-        30.0,
-        change={"chrf": {"value": -60.0, "low": -62.0, "high": -58.0}},
-        against_random={"value": value, "low": low, "high": high},
-        p_sentences=0.001,
-        p_draws=0.025,
-        least_p=0.025,
-        distinct_draws=39,
+def removal(gap: Estimate, change: Estimate, loss: Estimate | None = None) -> RemovalResult:
+    """Selected heads beside two draws whose tests are those of many."""
+    levels, tests = [], []
+    values = {"chrf": (90.0, 30.0, 80.0, 86.0), **({"nll": (1.0, 3.0, 1.5, 1.5)} if loss else {})}
+    for name, own in values.items():
+        for part in ("", "en-de", "de-en"):
+            levels += [
+                Level(value=value, part=part, condition=each.id, statistic=name, examples=40,
+                      change=change if each is TOP else None)
+                for each, value in zip((Condition(), TOP, *RANDOM), own, strict=True)
+            ]  # fmt: skip
+        for control in ("random", "same layers"):
+            tests.append(against(loss if name == "nll" and loss else gap, control, statistic=name))
+    evidence = Evidence(
+        statistics={name: STATISTICS[name] for name in values},
+        conditions=(Condition(), TOP, *RANDOM),
+        levels=tuple(levels),
+        tests=tuple(tests),
     )
-    base = {"chrf": 90.0, "low": 88.0, "high": 92.0, "bleu": 45.0}
-    part = {"baseline": base, "conditions": []}
-    return {
-        "sentences": 40, "k": [14], "gates": [0.0], "heads": [],
-        "directions": {"en-de": part, "de-en": part}, "baseline": base,
-        "conditions": [row | more, condition("random", 80.0), condition("random", 86.0, draw=1)],
-    }  # fmt: skip
+    return RemovalResult(evidence=evidence)
 
 
-def removal_claims(found: dict[str, Any]) -> list[Claim]:
-    return told.removal_claims(decode(RemovalResult, found))
+def against(gap: Estimate, control: str = "random", p: float = 0.025, **more: Any) -> Tested:
+    side = "higher" if more.get("statistic") == "nll" else "lower"
+    about = {"part": "", "condition": TOP.id, "statistic": "chrf", "side": side, **more}
+    known = {"p_examples": 0.001, "p_draws": p, "least_p": 0.025, "draws": 39}
+    return Tested(**{"difference": gap, "control": control, **known, **about})
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "holds"),
-    [(-55.0, -51.0, True), (2.0, 4.0, False), (-1.0, 3.0, None), (None, None, None)],
+    ("gap", "holds"),
+    [
+        (Estimate(-53.0, -55.0, -51.0), True),
+        (Estimate(3.0, 2.0, 4.0), False),
+        (Estimate(1.0, -1.0, 3.0), None),
+        (Estimate(), None),
+    ],
 )
 def test_translation_needs_heads_that_do_more_than_random_ones(
-    low: float | None, high: float | None, holds: bool | None
+    gap: Estimate, holds: bool | None
 ) -> None:
-    (claim,) = removal_claims(removal(low, high))
+    (claim,) = told.removal_claims(removal(gap, around(-60.0, 2.0)))
     assert claim.name == "translation needs the heads" and claim.holds is holds
     assert claim.by.startswith(  # (80 + 86) / 2
         "chrF++ 90.0 as it is, 30.0 without the top 14, 83.0 without random ones; 40 sentences of "
@@ -640,22 +650,19 @@ def test_translation_needs_heads_that_do_more_than_random_ones(
 
 def test_heads_that_are_no_loss_are_not_needed() -> None:
     """Random removals that do good make the chosen heads look needed, and they are not."""
-    change = {"chrf": {"value": 0.5, "low": -0.5, "high": 1.5}}
-    (claim,) = removal_claims(removal(-4.0, -2.0, change=change))
+    (claim,) = told.removal_claims(removal(around(-3.0, 1.0), around(0.5, 1.0)))
     assert claim.holds is None
 
 
 def test_a_verdict_by_loss_is_a_claim_of_its_own() -> None:
-    both = removal(-1.0, 3.0)
-    row = both["conditions"][0]
-    row["change"]["nll"] = {"value": 2.0, "low": 1.5, "high": 2.5}
-    row |= {"nll": 3.0, "p_sentences_loss": 0.001, "p_draws_loss": 0.01, "least_p_loss": 0.01}
-    row |= {"against_random_loss": {"value": 1.5, "low": 1.0, "high": 2.0}}
-    row |= {"distinct_draws_loss": 99}
-    both["baseline"] |= {"nll": 1.0, "nll_low": 0.9, "nll_high": 1.1}
-    for one in both["conditions"][1:]:
-        one["nll"] = 1.5
-    by_text, by_loss = removal_claims({**both, "measures": ["text", "loss"]})
+    both = removal(around(1.0, 2.0), Estimate(), around(1.5, 0.5))
+    levels = [
+        replace(row, change=around(2.0, 0.5) if row.statistic == "nll" else row.change)
+        if row.condition == TOP.id else row
+        for row in both.levels
+    ]  # fmt: skip
+    evidence = replace(both.evidence, levels=tuple(levels))
+    by_text, by_loss = told.removal_claims(replace(both, evidence=evidence))
     assert by_text.name == "translation needs the heads" and by_text.holds is None
     assert by_loss.holds is True and "loss" in by_loss.name
 
@@ -666,15 +673,14 @@ def test_the_example_is_the_first_right_one_that_fails(bundled: Setting) -> None
         [("wrong", "worse"), ("right", "right"), ("right", "gone")]
     ):
         about = {"direction": "en-de", "id": str(number), "source": f"s{number}"}
-        for kind, text in (("baseline", as_is), ("top", without), ("random", "near")):
-            k, draw = 0 if kind == "baseline" else 14, 0 if kind == "random" else None
-            more = {"condition": kind, "k": k, "gate": 0.0, "draw": draw, "output": text}
-            made.append({**about, "reference": "right", **more})
+        texts = {"original": as_is, TOP.id: without, RANDOM[0].id: "near"}
+        for condition, text in texts.items():
+            made.append({**about, "reference": "right", "condition": condition, "output": text})
     bundled.at("removal").mkdir(parents=True)
     rows = "".join(f"{json.dumps(one)}\n" for one in made)
     (bundled.at("removal") / "outputs.jsonl").write_text(rows, "utf-8")
-    (table,) = told.example(bundled)
-    assert [one.cells[0].value for one in table.rows] == ["s2", "right", "gone", "near", None]
+    (table,) = told.example(bundled, removal(Estimate(), Estimate()).evidence)
+    assert [one.cells[0].value for one in table.rows] == ["s2", "right", "gone", "near"]
 
 
 @pytest.mark.parametrize(
@@ -715,9 +721,9 @@ def test_tasks_within_and_across_languages(
     assert told.task_claim({"xnli": within}) == []
 
 
-def mixture(kind: str, low: float, high: float, **more: Any) -> Condition:
-    found: Condition = decode(
-        Condition,
+def mixture(kind: str, low: float, high: float, **more: Any) -> Mixture:
+    found: Mixture = decode(
+        Mixture,
         {"kind": kind, "share": None, "seeds": [0, 1, 2], "chrf_prompt": 40.0,
          "differences": {"chrf_prompt": change(low, high)}, **more},
     )  # fmt: skip
@@ -837,74 +843,70 @@ def test_the_answer_sorts_claims_by_what_was_found() -> None:
     assert answer_of([]) == ("", "")
 
 
-def beside(low: float, high: float, p_draws: float, **more: Any) -> dict[str, Any]:
-    return {
-        "against_random": {"value": (low + high) / 2, "low": low, "high": high},
-        **{"p_sentences": 0.001, "p_draws": p_draws, "least_p": 0.025, "distinct_draws": 39},
-        **more,
-    }
+def of_two(free: Tested, same: Tested | None = None, **more: Any) -> Claim:
+    """A claim by its tests; of heads of the same layers as by random ones, if not given."""
+    tests = {"random": free, "same layers": same or replace(free, control="same layers")}
+    return of_tests("A", tests, "f", **more)
 
 
 @pytest.mark.parametrize(
-    ("row", "holds", "decides"),
+    ("gap", "p", "least", "holds", "decides"),
     [
-        (beside(-5, -3, 0.025), True, ""),
-        (beside(-5, -3, 0.075), None, "do as much"),
-        (beside(-5, -3, 0.167, least_p=0.167), None, "19 random sets or more"),
-        (beside(-5, 1, 0.025), None, "more examples"),
-        (beside(1, 3, 1.0), False, ""),
+        (around(-4, 1), 0.025, 0.025, True, ""),
+        (around(-4, 1), 0.075, 0.025, None, "do as much"),
+        (around(-4, 1), 0.167, 0.167, None, "19 random sets or more"),
+        (around(-2, 3), 0.025, 0.025, None, "more examples"),
+        (around(2, 1), 1.0, 0.025, False, ""),
     ],
 )
-def test_what_removal_has_to_show(row: dict[str, Any], holds: bool | None, decides: str) -> None:
-    claim = of_removal("A", row, "f", sign=-1)
-    assert (
-        claim.holds is holds and decides in claim.decides and bool(claim.decides) is bool(decides)
-    )
-    turned = row | {"against_random": {name: -one for name, one in row["against_random"].items()}}
-    assert of_removal("A", turned, "f", sign=1).holds is holds  # an interval with its ends swapped
+def test_what_removal_has_to_show(
+    gap: Estimate, p: float, least: float, holds: bool | None, decides: str
+) -> None:
+    test = against(gap, p=p, least_p=least)
+    claim = of_two(test)
+    assert claim.holds is holds
+    assert decides in claim.decides and bool(claim.decides) is bool(decides)
+    turned = Estimate(-gap.value, -gap.high, -gap.low)
+    assert of_two(replace(test, difference=turned, side="higher")).holds is holds
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "holds"), [(-5, -3, True), (-5, 1, None), (None, None, None), (1, 3, False)]
+    ("change", "holds"),
+    [(around(-4, 1), True), (around(-2, 3), None), (Estimate(), None), (around(2, 1), False)],
 )
-def test_what_is_no_worse_than_untouched_is_not_needed(
-    low: float | None, high: float | None, holds: bool | None
+def test_what_is_no_worse_than_the_original_is_not_needed(
+    change: Estimate, holds: bool | None
 ) -> None:
-    row, change = beside(-5, -3, 0.025), {"low": low, "high": high}
-    claim = of_removal("A", row, "f", change=change, sign=-1)
+    claim = of_two(against(around(-4, 1)), change=change)
     assert (claim.holds, bool(claim.decides)) == (holds, holds is None)
 
 
+def test_heads_of_the_same_layers_decide_too() -> None:
+    free = against(around(-4, 1))
+    # As much as heads of the same layers: a claim of depth alone.
+    depth = of_two(free, replace(free, control="same layers", p_draws=0.4))
+    assert depth.holds is True and depth.name == "A, more than heads at any depth"
+    # Too few sets of these layers, or none drawn: open, and what would decide it.
+    few = of_two(free, replace(free, control="same layers", p_draws=0.1, least_p=0.1, draws=9))
+    assert few.holds is None and "9 different sets" in few.decides
+    alone = of_tests("A", {"random": free}, "f")
+    assert alone.holds is None and "same layers" in alone.decides
+    assert of_tests("A", {}, "f").holds is None
+
+
 def test_all_that_would_decide_an_open_claim_is_named() -> None:
-    claim = of_removal("A", beside(-5, 1, 0.167, p_sentences=0.2, least_p=0.167), "f", sign=-1)
+    claim = of_two(against(around(-2, 3), p=0.167, least_p=0.167))
     (known,) = judged([claim])
     for one in (claim, known):
         assert one.decides.count("more examples") == one.decides.count("19 random sets") == 1
-    without = {key: one for key, one in beside(-5, -3, 0.025).items() if key != "p_sentences"}
-    untested = of_removal("A", without, "f", sign=-1)
-    assert (untested.holds, untested.p) == (None, None) and "p over examples" in untested.decides
 
 
-def test_few_sets_of_the_same_layers_decide_nothing() -> None:
-    few = {"least_p_layer_matched": 0.1, "distinct_draws_layer_matched": 9}
-    claim = of_removal("A", beside(-5, -3, 0.025, **few, p_draws_layer_matched=0.1), "f", sign=-1)
-    assert claim.holds is True and "9 different sets" in claim.by
-    assert "of the same layers 0.1; not decidable" in claim.by
-    # As many as free ones: more were not asked for. None: they were not drawn.
-    for sets in (39, 0):
-        own = few | {"distinct_draws_layer_matched": sets}
-        assert "not decidable" not in of_removal("A", beside(-5, -3, 0.025, **own), "f", sign=-1).by
-    enough = {"least_p_layer_matched": 0.025, "distinct_draws_layer_matched": 39}
-    assert "not decidable" not in of_removal("A", beside(-5, -3, 0.025, **enough), "f", sign=-1).by
-
-
-def test_p_over_examples_is_corrected_over_the_papers_claims() -> None:
+def test_p_over_draws_is_corrected_over_the_papers_claims() -> None:
     def claim(name: str, p: float) -> Claim:
-        return of_removal(name, beside(-5, -3, 0.025, p_sentences=p), "f", sign=-1)
+        return replace(of_two(against(around(-4, 1), p=p, least_p=0.001)), name=name)
 
-    alone = judged([claim("A", 0.03)])
-    assert alone[0].holds is True
-    three = judged([claim("A", 0.03), claim("B", 0.001), claim("C", 0.2), Claim("D", True, "f")])
+    assert judged([claim("A", 0.03)])[0].holds is True
+    three = judged([claim("A", 0.03), claim("B", 0.001), claim("C", 0.04), Claim("D", True, "f")])
     assert [one.holds for one in three] == [None, True, None, True]
     assert "0.06 after Holm" in three[0].decides
 

@@ -495,7 +495,7 @@ def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
     assert command(tmp_path / "run")["sum"] == 3  # pending: the run is not finished
     first = command(tmp_path / "run")
     assert calls == [[], ["call 1"], ["call 1", "call 2"]]
-    assert first.keys() == {"signature", "run", "seconds", "sum"}
+    assert first.keys() == {"format", "signature", "run", "seconds", "sum"}
     assert command(tmp_path / "run") == first
     (tmp_path / "run").rename(tmp_path / "moved")
     assert command(tmp_path / "moved") == first | {"run": str(tmp_path / "moved")}

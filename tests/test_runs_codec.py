@@ -1,20 +1,25 @@
-"""Results as JSON, and runs of older versions."""
+"""Results as JSON, and runs of older versions, which are refused."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
+import headscope
+from headscope.errors import InputError
+from headscope.heads import save_scores
+from headscope.heads.adaptation import read_adaptation
+from headscope.results.head_scores import ScoresResult
+from headscope.runs import open_run
 from headscope.runs.codec import Record, decode, encode, entry
 from headscope.runs.plain import dump_json
-from headscope.studies.report import write_report
 
 
 @dataclass(frozen=True)
@@ -124,32 +129,49 @@ def test_a_part_of_a_flat_entry_is_told_by_its_place() -> None:
         decode(Row, {"size": 1, "least_p": 0.1})
 
 
-OLD = Path(__file__).parent / "data" / "old_runs"
-RUNS = sorted(path.parent for path in OLD.glob("*/*/DONE.json"))
+READERS: dict[str, tuple[str, ...]] = {
+    "report": ("report", "RUN"),
+    "heads": ("heads", "RUN", "--out", "RUN.csv"),
+    "measure": ("verify", "measure", "RUN"),
+    "failures": ("verify", "failures", "RUN"),
+    "overlap": ("compare", "overlap", "RUN", "RUN"),
+    "methods": ("compare", "methods", "RUN", "RUN"),
+    "masks": ("compare", "masks", "RUN", "RUN"),
+    "removal": ("verify", "removal", "--heads", "RUN"),
+    "layers": ("verify", "layers", "--heads", "RUN"),
+    "perplexity": ("verify", "perplexity", "--heads", "RUN"),
+    "adapt": ("use", "adapt", "--heads", "RUN", "--prompt", "x"),
+    "export": ("use", "export", "--heads", "RUN", "--as", "checkpoint"),
+}
 
 
-def test_there_are_runs_of_both_versions() -> None:
-    assert {path.parent.name for path in RUNS} == {"0.1.0", "0.2.0"}
+@pytest.fixture(scope="module")
+def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of scores that says no format, as versions before 1.0 wrote them."""
+    folder = tmp_path_factory.mktemp("old") / "run"
+    geometry = headscope.Geometry.uniform(8, 12)
+    values = np.arange(96, dtype=float).reshape(8, 12)
+    with open_run(folder, "find induction", {}, {}) as run:
+        save_scores(folder, headscope.HeadScores(geometry, values, "induction"))
+        run.finish(encode(ScoresResult(heads=())))
+    assert headscope.read_run(folder).format == 1
+    done = json.loads((folder / "DONE.json").read_text("utf-8"))
+    assert done.pop("format") == 1
+    (folder / "DONE.json").write_text(json.dumps(done), "utf-8")
+    return folder
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_a_run_of_an_older_version_has_a_report(run: Path, tmp_path: Path) -> None:
-    page = write_report(run, tmp_path / "report.html").read_text("utf-8")
-    assert json.loads((run / "result.json").read_text("utf-8"))["signature"] in page
-
-
-@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
-def test_a_removal_of_an_older_version_is_measured_again(
-    version: str, tmp_path: Path, command: Callable[..., Any]
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_refuses_the_run_of_an_older_version_in_one_sentence(
+    reader: str, old_run: Path, command: Callable[..., Any]
 ) -> None:
-    shutil.copytree(OLD / version / "verify-removal", tmp_path / "run")
-    before = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
-    assert command("verify", "measure", tmp_path / "run").code == 0
-    after = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
-    assert after.keys() >= before.keys()
-    for old, new in zip(before["conditions"], after["conditions"], strict=True):
-        assert new["heads"] == old["heads"]
-        shown = [name for name in ("chrf", "nll") if name in old]
-        assert shown and [new[name] for name in shown] == pytest.approx(
-            [old[name] for name in shown]
-        )
+    said = command(*(word.replace("RUN", str(old_run)) for word in READERS[reader]))
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1, said.err
+    assert f"{old_run}: was written by an older version of headscope" in said.err
+
+
+def test_the_run_of_an_older_version_is_not_read_in_python(old_run: Path) -> None:
+    for read in (headscope.read_run, headscope.HeadScores.from_pretrained, read_adaptation):
+        with pytest.raises(InputError, match="was written by an older version"):
+            read(old_run)

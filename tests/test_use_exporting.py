@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from small_models import ARCHITECTURES, build
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry
-from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.model import LanguageModel
 from headscope.use.exporting import fold_checkpoint, hollow_model, ia3_adapter

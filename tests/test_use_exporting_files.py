@@ -16,13 +16,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from small_models import build
 
 import headscope
 import process_helpers
 from conftest import Said
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet, Origin
-from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
 from headscope.studies.models import ModelChoice
 from headscope.studies.use.export import UseExport, use_export

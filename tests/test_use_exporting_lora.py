@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from architectures import LoraCheck, Trial, lora_check, lora_tables, try_all
 from safetensors.torch import load_file
+from small_models import ARCHITECTURES, build
 from torch import nn
 
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
-from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.model import LanguageModel
 from headscope.use.exporting import lora_adapter
 from headscope.use.exporting.lora import heads_within
@@ -268,21 +269,17 @@ def test_a_file_for_llama_cpp_has_its_names_and_the_same_numbers(tmp_path: Path)
 
 
 def test_a_table_says_of_which_architectures_an_adapter_is_the_gate() -> None:
-    from headscope.lm.registered import Trial, try_all
-    from headscope.studies.architectures import lora_markdown
-    from headscope.use.exporting.lora_check import LoraCheck, lora_check
-
-    (trial,) = try_all(["gpt2"], lora_check, ["peft"])
-    assert trial.outcome == "passes" and trial.measured.projections == ("Conv1D",)
-    assert trial.measured.equal and trial.measured.difference < 1e-5
+    (trial,) = try_all(["gpt2"], lora=True)
+    assert trial.outcome == "passes" and trial.lora.projections == ("Conv1D",)
+    assert trial.lora.equal and trial.lora.difference < 1e-5
     model = build("llama")
     model.model.layers[1].self_attn.o_proj = Mixing(model.model.layers[1].self_attn.o_proj)
     refused = lora_check(LanguageModel.wrap(model, check=False))
     assert refused.projections == ("Linear", "Mixing") and not refused.equal
     assert "neither a Linear nor a Conv1D" in refused.reason
     wrong = LoraCheck(("Linear",), 0.1)
-    page = lora_markdown({"one": wrong}, [trial, Trial("two", "passes", measured=refused),
-                                          Trial("three", "refused")])  # fmt: skip
+    page = "\n".join(lora_tables({"one": wrong}, [trial, Trial("two", "passes", lora=refused),
+                                                  Trial("three", "refused")]))  # fmt: skip
     assert "| one | Linear | 0.1 | **differs** |" in page
     assert "3 registered architectures (below) 2 are loaded. 1 of these have" in page
     assert "Conv1D (1)" in page

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import ARCHITECTURES, build
 
 from headscope.errors import InputError
 from headscope.heads import Gate
-from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.model import LanguageModel
 from headscope.use.exporting.pruning import Pruning, plan_pruning, pruned_checkpoint
 from headscope.use.exporting.tensors import stored_tensors

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
@@ -46,7 +46,27 @@ def taken(records: Sequence[Any], copies: Sequence[int]) -> list[Any]:
     return [one for one, n in zip(records, copies, strict=True) for _ in range(n)]
 
 
+def of_few_tokens(*rows: tuple[str, str, int]) -> list[dict[str, Any]]:
+    """Records of equal scores from text, language and tokens."""
+    return [
+        {"id": number, "text": text, "language": code, "score": 0.0, "tokens": tokens}
+        for number, (text, code, tokens) in enumerate(rows)
+    ]
+
+
+NO_TOKENS = ("text 0", "en", 0)
+
+
 @settings(max_examples=30)
+@example(
+    of_few_tokens(NO_TOKENS, NO_TOKENS, ("text 0", "de", 1), ("text 1", "de", 1)),
+    "tokens",
+    None,
+    "exact",
+    0,
+)
+@example(of_few_tokens(*[NO_TOKENS] * 4), "tokens", None, "exact", 0)
+@example(of_few_tokens(*[NO_TOKENS] * 3, ("text 0", "en", 1)), "tokens", "40%", "exact", 0)
 @given(
     corpora(),
     st.sampled_from(("documents", "tokens")),
@@ -64,7 +84,12 @@ def test_the_laws_of_the_three_kinds(
         patch.setattr(indexing, "BLOCK", 16)
         patch.setattr(indexing, "PART", 16)
         patch.setattr(cutting, "FEW", 0)
+        if by == "tokens" and size and not any(whole_sizes(records, plans["baseline"])):
+            for plan in plans.values():
+                assert "would hold no documents" in attempted(Path(name), records, plan)
+            return
         found = {"baseline": chosen(Path(name), records, plans["baseline"])}
+        assert found["baseline"].copies.tolist() == found["baseline"].baseline.tolist()
         for kind in ("remove", "enhance"):
             made = attempted(Path(name), records, plans[kind])
             if isinstance(made, DocumentChoice):
@@ -101,6 +126,11 @@ def test_the_laws_of_the_three_kinds(
         assert all(n == 1 for key, n in counts.items() if key not in times(selected))
         assert set(counts) <= set(times(baseline))
         check_budgets(records, found["enhance"], baseline, by)
+
+
+def whole_sizes(records: Sequence[Any], plan: MixPlan) -> list[int]:
+    """How many tokens of each language the baseline is to have."""
+    return [plan.size_of(code, weight(of_language(records, code), plan.by)) for code in LANGUAGES]
 
 
 def check_budgets(

@@ -149,7 +149,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         ([tmp_path / "pipe.jsonl"], "is no ordinary file"),
         ([tmp_path / "missing"], "does not exist"),
         ([tmp_path / "rated"], "a rating that is not finished"),
-        ([tmp_path / "empty"], "holds no JSON Lines or Parquet files"),
+        ([tmp_path / "empty"], "holds no JSON list"),
         ([source, source.parent], "is given twice"),
         ([nothing], "holds no records"),
         ([], "no rated documents are given"),
@@ -158,6 +158,9 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
             mix(given, tmp_path / "out", MixPlan())
         assert not (tmp_path / "out").exists()
     (tmp_path / "rated" / "DONE.json").write_text("{}", "utf-8")
+    with pytest.raises(InputError, match="written by an older version"):
+        mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
+    (tmp_path / "rated" / "DONE.json").write_text('{"format": 1}', "utf-8")
     (tmp_path / "rated" / "result.json").write_text('{"documents": 301}', "utf-8")
     with pytest.raises(InputError, match="holds 300 documents, of 301 that were rated"):
         mix([tmp_path / "rated"], tmp_path / "out", MixPlan())

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_models import build
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import losses
-from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.shared_losses import first_changed_layer

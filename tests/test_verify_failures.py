@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import failures as bench
 import pytest
 
-from bench_helpers import bench_module
 from chat_helpers import KEY, Endpoint, Reply, failed, said
 from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError
@@ -179,7 +179,6 @@ def test_a_lexicon_needs_links_enough() -> None:
 
 @pytest.mark.parametrize("links", ["given", "none"])
 def test_made_cases_of_held_out_sentences_are_sorted_rightly(links: str) -> None:
-    bench = bench_module("failures")
     found = bench.accuracy(bench.judged("test", 6, 1, links))
     for kind_name in KINDS:
         assert found[kind_name]["cases"] == 48

@@ -11,6 +11,7 @@ import random
 import shutil
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +21,14 @@ import pytest
 import torch
 
 from headscope.errors import InputError, MissingExtra
-from headscope.heads import Geometry, HeadSet
+from headscope.estimates import Estimate
+from headscope.evidence.rows import Condition, Evidence, Level
+from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.pocket.tasks import write_tasks
-from headscope.results.removal import BASELINE, Label
-from headscope.runs import encode
-from headscope.verify.other_tasks.evaluate import Outcome, run_task, summarise
+from headscope.verify.other_tasks.evaluate import Outcome, run_task, tasks_evidence
 from headscope.verify.other_tasks.harness import HarnessModel
 from headscope.verify.other_tasks.library import GROUPS, load_tasks, quiet, resolve, seeded
-from headscope.verify.translation import Condition
 
 CHOICE = "pocket_translate_words"
 WRITTEN = "pocket_repeat_generated"
@@ -361,54 +361,72 @@ def outcome(values: Sequence[float], higher: bool = True, mean: float | None = N
     return Outcome({"m": float(np.mean(values)) if mean is None else mean}, {"m": higher}, rows)
 
 
-def planned(draws: int) -> list[Condition]:
-    geometry = Geometry((4, 4))
-    heads = HeadSet.parse("1.2,1.3", geometry)
-    found = [Condition(BASELINE, HeadSet(geometry, ())), Condition(Label("top", 2, 0.0), heads)]
-    drawn = [HeadSet.parse(f"0.{i},1.0", geometry) for i in range(draws)]
-    return found + [Condition(Label("random", 2, 0.0, i), one) for i, one in enumerate(drawn)]
+TOP = Condition("selected", k=2, gate=0.0, heads=("1.2", "1.3"))
+
+
+def evidence_of(*made: Outcome) -> Evidence:
+    """Of the original model, selected heads and random draws."""
+    draws = [
+        replace(TOP, kind="random", draw=i, heads=(f"0.{i}", "1.0")) for i in range(len(made) - 2)
+    ]
+    return tasks_evidence([Condition(), TOP, *draws], {"task": made}, {})
+
+
+def level(evidence: Evidence, condition: Condition | None = None) -> Level:
+    row = evidence.level("m", condition)
+    assert row is not None
+    return row
 
 
 def test_figures_follow_from_the_outcomes() -> None:
     base = [1.0] * 30 + [0.0] * 10
     top = [0.0] * 30 + [1.0] * 10
-    made = [outcome(base), outcome(top), outcome(base), outcome([*base[1:], 1.0])]
-    told = encode(summarise("m", None, planned(2), made))
-    first, drawn = told["conditions"][0], told["conditions"][1]
-    assert told["baseline"]["value"] == 0.75 and first["value"] == 0.25
-    assert told["baseline"]["stderr"] == pytest.approx(np.std(base, ddof=1) / np.sqrt(40))
-    assert first["change"]["value"] == -0.5
-    assert first["change"]["low"] < -0.5 < first["change"]["high"] < 0
-    assert first["p_examples"] < 0.05 and first["p_draws"] == 1 / 3
-    assert drawn["change"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    assert "p_examples" not in drawn
+    evidence = evidence_of(outcome(base), outcome(top), outcome(base), outcome([*base[1:], 1.0]))
+    assert level(evidence).value == 0.75 and level(evidence, TOP).value == 0.25
+    change = level(evidence, TOP).change
+    assert change is not None and change.value == -0.5
+    assert change.low < -0.5 < change.high < 0
+    test = evidence.against("m", TOP)["random"]
+    assert test.p_examples is not None and test.p_examples < 0.05 and test.p_draws == 1 / 3
+    drawn = evidence.of_control(TOP, "random")[0]
+    assert level(evidence, drawn).change == Estimate(0.0, 0.0, 0.0)
 
 
 def test_a_share_of_few_examples_has_an_interval_also_at_its_ends() -> None:
-    made = [outcome([1.0] * 5), outcome([0.0] * 5), outcome([1.0] * 5)]
-    told = encode(summarise("m", None, planned(1), made))
+    evidence = evidence_of(outcome([1.0] * 5), outcome([0.0] * 5), outcome([1.0] * 5))
     # Wilson (1927): z²/(n + z²) away from the end, z = 1.96.
     width = 1.959964**2 / (5 + 1.959964**2)
-    assert told["baseline"]["low"] == pytest.approx(1 - width) and told["baseline"]["high"] == 1
-    assert told["conditions"][0]["high"] == pytest.approx(width)
-    assert told["conditions"][0]["low"] == 0
+    assert level(evidence).low == pytest.approx(1 - width) and level(evidence).high == 1
+    assert level(evidence, TOP).high == pytest.approx(width) and level(evidence, TOP).low == 0
 
 
 def test_where_less_is_better_the_tests_look_the_other_way() -> None:
     base, worse = [1.0] * 20 + [2.0] * 20, [5.0] * 20 + [6.0] * 20
-    made = [outcome(base, False), outcome(worse, False), outcome(base, False)]
-    told = encode(summarise("m", None, planned(1), made))
-    assert told["higher_is_better"] is False
-    assert told["conditions"][0]["p_examples"] < 0.01
-    assert told["conditions"][0]["p_draws"] == 0.5
-    better = [made[0], outcome([0.5] * 40, False), made[2]]
-    assert encode(summarise("m", None, planned(1), better))["conditions"][0]["p_draws"] == 1.0
+    evidence = evidence_of(outcome(base, False), outcome(worse, False), outcome(base, False))
+    assert evidence.statistics["m"].better == "lower"
+    test = evidence.against("m", TOP)["random"]
+    assert test.p_examples is not None and test.p_examples < 0.01 and test.p_draws == 0.5
+    better = evidence_of(outcome(base, False), outcome([0.5] * 40, False), outcome(base, False))
+    assert better.against("m", TOP)["random"].p_draws == 1.0
 
 
 def test_a_metric_that_is_no_mean_has_no_interval() -> None:
-    made = [outcome([1.0, 2.0], mean=17.0), outcome([2.0, 2.0], mean=5.0), outcome([1.0, 1.0])]
-    told = encode(summarise("m", None, planned(1), made))
-    assert told["baseline"]["low"] is None and told["baseline"]["stderr"] is None
-    assert told["conditions"][0]["change"] == {"value": -12.0, "low": None, "high": None}
-    assert told["conditions"][0]["p_examples"] is None
-    assert told["conditions"][0]["against_random"]["low"] is None
+    evidence = evidence_of(
+        outcome([1.0, 2.0], mean=17.0), outcome([2.0, 2.0], mean=5.0), outcome([1.0, 1.0])
+    )
+    assert not level(evidence).bounded
+    change = level(evidence, TOP).change
+    assert change is not None and change.value == -12.0 and not change.bounded
+    test = evidence.against("m", TOP)["random"]
+    assert test.p_examples is None and not test.difference.bounded
+
+
+def test_a_group_has_the_plain_mean_of_its_tasks() -> None:
+    made = {name: [outcome([a, 1.0]), outcome([0.0, b])]
+            for name, a, b in (("x", 1.0, 0.0), ("y", 0.0, 1.0), ("z", 1.0, 1.0))}  # fmt: skip
+    evidence = tasks_evidence([Condition(), TOP], made, {"both": ("x", "y")})
+    assert evidence.parts == ("", "x", "y", "z", "both")
+    for part, before, after in (("", 5 / 6, 1 / 3), ("both", 0.75, 0.25)):
+        base, top = evidence.level("m", None, part), evidence.level("m", TOP, part)
+        assert base is not None and top is not None
+        assert (base.value, top.value) == pytest.approx((before, after))

@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headscope.display import set_renderer
+
 if TYPE_CHECKING:
     from headscope import compare, find, use, verify
     from headscope.errors import InputError
@@ -55,6 +57,9 @@ _ROOMS = {
 }
 
 _VERBS = ("compare", "find", "use", "verify")
+
+
+set_renderer(lambda: import_module("headscope.studies.report"))
 
 
 def __getattr__(name: str) -> Any:

@@ -95,8 +95,8 @@ class Against:
 
     Attributes:
         difference: its score minus the mean of the draws', with the interval over examples.
-        p_examples: by swapping examples with those of a draw (see `p_sentences`); None where the
-            score does not follow from examples, or is not known.
+        p_examples: by randomised examples, against the mean of the draws (see `p_sentences`); None
+            where the score does not follow from examples, or is not known.
         p_draws: by its rank among the distinct draws; None where a score is not known.
         distinct: how many of the draws are different sets. Draws repeat in runs from before, and
             a set drawn again proves nothing more.

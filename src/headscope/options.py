@@ -34,7 +34,7 @@ Pairs = Annotated[
 ]
 Pair = Annotated[str | None, Option("Source and target language.", metavar="en-de")]
 Data = Annotated[
-    str, Option("TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset.", metavar="DATA")
+    str, Option("File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset.", metavar="DATA")
 ]
 SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE")]
 TargetLanguage = SourceLanguage
@@ -150,7 +150,8 @@ Controls = Annotated[
     tuple[str, ...],
     Option(
         "How random heads are drawn: random (any heads), same layers, outside (heads that are "
-        "neither selected nor token alignment heads); repeatable; without it the first two.",
+        "neither selected nor token alignment heads), equal norm (whose outputs are as large); "
+        "repeatable; without it the first two.",
         flag="--control",
         metavar="NAME",
     ),
@@ -201,8 +202,8 @@ AllowOverlap = Annotated[bool, Option("Test also on sentences that the heads wer
 Tasks = Annotated[
     tuple[str, ...],
     Option(
-        "A file of inputs and outputs (JSON list, JSON Lines, TSV), a name in the folder --data, "
-        "or for pocket a word task such as plural-de; repeatable.",
+        "A file of inputs and outputs (JSON, TSV, CSV, …), a name in the folder --data, or for "
+        "pocket a word task such as plural-de; repeatable.",
         metavar="FILE|NAME",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Outputs before and after something was done to a model, from a JSON Lines file."""
+"""Outputs before and after something was done to a model, from a file of records."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import drain, open_bytes, parse_object, text_lines
 from headscope.data.pairs import ALIGNER, UNITS, Links, Units, check_links, parse_links
 from headscope.data.rows import Field, Row, check_unicode, clean_text
+from headscope.data.tables import open_table
 from headscope.errors import InputError, naming
 
 
@@ -33,7 +33,7 @@ class Compared:
 
 
 def read_compared(path: str | Path) -> tuple[list[Compared], str]:
-    """Reads one JSON object a line: `id`, `source`, `reference`, `before` and `after`.
+    """Reads records with `id`, `source`, `reference`, `before` and `after`.
 
     `direction` (such as `en-de`) and `links` (such as `0-0 1-2`), with `units` and `aligner`, may
     be given too. Ids differ within a direction. Returns the rows in order and the SHA-256 of the
@@ -43,18 +43,17 @@ def read_compared(path: str | Path) -> tuple[list[Compared], str]:
     hasher = hashlib.sha256()
     rows: list[Compared] = []
     lines: dict[tuple[str | None, str], int] = {}
-    with open_bytes(path) as handle:
-        for number, line in text_lines(handle, path, hasher):
-            place = f"{path}, line {number}"
-            row = _compared(Row(number, place, parse_object(line, place)))
+    with open_table(path, None, hasher=hasher) as (records, unit):
+        for number, cells in records:
+            place = f"{path}, {unit} {number}"
+            row = _compared(Row(number, place, cells))
             first = lines.setdefault((row.direction, row.id), number)
             if first != number:
                 raise InputError(
-                    f"{place}: the id {row.id!r} stands on line {first} already; "
+                    f"{place}: the id {row.id!r} stands on {unit} {first} already; "
                     "give every sentence an id of its own"
                 )
             rows.append(row)
-        drain(handle, hasher)
     return rows, hasher.hexdigest()
 
 
@@ -94,7 +93,7 @@ def _text(cell: Any, place: str, column: str) -> str:
 def _direction(cell: Any, place: str, column: str) -> str | None:
     if not isinstance(cell, str | None):
         raise InputError(f"{place}: the direction is no text; write it like en-de")
-    return cell
+    return cell or None
 
 
 def _links(cell: Any, place: str, column: str) -> Links | None:

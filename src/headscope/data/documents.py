@@ -1,9 +1,9 @@
 """Documents: texts of one language each, from files and datasets.
 
-A document is a record with a text, and at times its language and an id, in a JSON Lines, Parquet
-or TSV file, a folder or a dataset of the Hub, or a line of a plain text file (``.txt``, or another
-ending where the first line has no tab and is no JSON).  One file may hold several languages.  Where
-only the first so many documents are wanted, no more are read.
+A document is a record with a text, and at times its language and an id, in a file of records, a
+folder or a dataset of the Hub, or a line of a plain text file (``.txt``, or another ending where
+the first line has no tab and is no JSON).  One file may hold several languages.  Where only the
+first so many documents are wanted, no more are read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import check_limit, plain_name, table_kind
+from headscope.data.files import check_limit, plain_name
+from headscope.data.formats import format_of
 from headscope.data.languages import is_known, language_name, language_tag, same_language
 from headscope.data.rows import ID, Field, language_code, open_rows, text_cell
 from headscope.data.tables import ABSENT, is_dataset
@@ -24,8 +25,6 @@ from headscope.errors import InputError
 
 #: Tokens that a model reads of a document at most, as in LAHIS; fewer where its context is shorter.
 LONGEST = 2048
-# Endings of files that hold texts, but not one a line.
-_NO_LINES = (".csv", ".html", ".xml", ".zip")
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class DocumentFile:
 class DocumentSource:
     """Where documents come from and what to read.
 
-    ``data``: a ``.txt`` (one document a line), JSON Lines, Parquet or TSV file, compressed or not,
-    a folder written by ``datasets``, or a Hub dataset ``name`` or ``name:config``. ``language``
+    ``data``: a ``.txt`` (one document a line) or a file of records, compressed or not, a folder
+    written by ``datasets``, or a Hub dataset ``name`` or ``name:config``. ``language``
     says the language of all of it. Without it the column ``language_column`` does (None:
     ``language``, if there); ``languages`` then names those that are wanted, all if empty.
     ``split`` is one of a dataset. ``limit``: the first so many documents of each language.
@@ -219,13 +218,7 @@ def _language(given: str | None, cell: Any, place: str, column: str) -> str:
 
 def _is_text(path: Path) -> bool:
     """Whether each line of a file is a document: by its ending, else by its first line."""
-    ending = plain_name(path).suffix.lower()
-    if ending in _NO_LINES:
-        raise InputError(
-            f"{path}: documents are read from plain text with one document a line (.txt), TSV "
-            f"(.tsv), JSON Lines (.jsonl) and Parquet (.parquet) files, not from {ending} files"
-        )
-    return ending == ".txt" or table_kind(path) is None
+    return plain_name(path).suffix.lower() == ".txt" or format_of(path) is None
 
 
 @dataclass(frozen=True)

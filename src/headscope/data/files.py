@@ -11,31 +11,23 @@ import lzma
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import resources
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from headscope.errors import InputError, first_line, need
 
-_SUFFIXES = {
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-_COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
-# Endings of files that are not read as tables, but are no part of a dataset's name either.
-_OTHER = {".txt", ".csv", ".zip", ".dev", ".devtest"}
+T = TypeVar("T")
+
+#: Endings of compressed files, which are known by their first bytes.
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
 _BLOCK = 1 << 17
 #: Bytes of a line that are read at most, and of a file that is one JSON text.
 LONGEST_LINE = 1 << 26
 _LARGEST_TEXT = 1 << 30
-CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
+_CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
 # What decompresses a file, by its first bytes.
 _OPENERS: dict[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
@@ -51,49 +43,11 @@ def check_limit(limit: int | None) -> None:
         raise InputError(f"the limit is {limit}; give at least 1, or none for everything")
 
 
-def file_kind(path: Path) -> str:
-    """``tsv``, ``jsonl`` or ``parquet``, by the name, else by the first bytes."""
-    kind = table_kind(path)
-    if kind is None:
-        raise InputError(
-            f"{path}, line 1 has no tab and is no JSON object; records are read from TSV (.tsv), "
-            "JSON Lines (.jsonl) and Parquet (.parquet) files"
-        )
-    return kind
-
-
-def table_kind(path: Path) -> str | None:
-    """As `file_kind`; None for a file that looks like none of the three."""
-    if is_data_file_name(path):
-        return _SUFFIXES[plain_name(path).suffix.lower()]
-    with open_bytes(path) as handle:
-        start = handle.read(65536)
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
-        return "jsonl"
-    if b"\t" in start.split(b"\n", 1)[0]:
-        return "tsv"
-    if not start:
-        raise InputError(f"{path} is empty; give a file with at least one record")
-    return None
-
-
 def plain_name(path: Path) -> Path:
     """A path without the endings of compression."""
-    while path.suffix.lower() in _COMPRESSED:
+    while path.suffix.lower() in COMPRESSED:
         path = path.with_suffix("")
     return path
-
-
-def is_data_file_name(path: Path) -> bool:
-    """Whether a name ends like that of a table or of a compressed one."""
-    return plain_name(path).suffix.lower() in _SUFFIXES
-
-
-def is_file_name(path: Path) -> bool:
-    """Whether a name ends like that of a data file, read here or not."""
-    return is_data_file_name(path) or path.suffix.lower() in _OTHER | _COMPRESSED
 
 
 def decompressed(raw: io.BufferedReader) -> AbstractContextManager[io.BufferedReader]:
@@ -106,21 +60,17 @@ def decompressed(raw: io.BufferedReader) -> AbstractContextManager[io.BufferedRe
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
-    """The bytes of a file, decompressed where its first bytes say that it is compressed.
-
-    ``InputError`` for one that cannot be opened, or not be read to its end.
-    """
+def readable(path: str | Path) -> Iterator[None]:
+    """Raises ``InputError`` for a file that cannot be opened, or not be read to its end."""
     try:
-        with path.open("rb") as raw, decompressed(raw) as handle:
-            yield handle
+        yield
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; check the path") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder; give one of the files in it") from None
     except PermissionError:
         raise InputError(f"{path} may not be read; check its permissions") from None
-    except (*CORRUPT, OSError) as error:
+    except (*_CORRUPT, OSError) as error:
         raise InputError(
             f"{path} cannot be read to its end ({first_line(error)}); fetch or write it again"
         ) from None
@@ -128,6 +78,16 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
         raise InputError(
             f"{path} needs more memory than there is; give a part of it, or shorter records"
         ) from None
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file, decompressed where its first bytes say that it is compressed.
+
+    ``InputError`` as of `readable`.
+    """
+    with readable(path), path.open("rb") as raw, decompressed(raw) as handle:
+        yield handle
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -154,15 +114,22 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-class LongLine(bytes):
-    """Stands for a line of more bytes than are read: its beginning, length and SHA-256."""
+class Unread(bytes):
+    """Stands for a line that is not read: what is shown of it, and `why`."""
+
+    why: str
+
+    def __new__(cls, shown: bytes, why: str) -> Unread:
+        line = super().__new__(cls, shown)
+        line.why = why
+        return line
 
 
 def raw_lines(handle: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines of a file with their ends, as the file itself gives them.
 
-    One of more than `longest` bytes is passed over while it is read, never held, and comes as a
-    `LongLine`.
+    One of more than `longest` bytes is passed over while it is read, never held, and comes as
+    `Unread` with its beginning, length and SHA-256.
     """
     while line := handle.readline(longest + 1):
         if len(line) <= longest or line.endswith(b"\n"):
@@ -173,7 +140,8 @@ def raw_lines(handle: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
             size += len(line)
             hasher.update(line)
             line = b"" if line.endswith(b"\n") else handle.readline(_BLOCK)
-        yield LongLine(b"%b... (%d bytes, SHA-256 %b)" % (start, size, hasher.hexdigest().encode()))
+        shown = b"%b... (%d bytes, SHA-256 %b)" % (start, size, hasher.hexdigest().encode())
+        yield Unread(shown, f"is longer than {longest >> 20} MiB")
 
 
 def whole_text(handle: BinaryIO, path: Path) -> bytes:
@@ -184,25 +152,23 @@ def whole_text(handle: BinaryIO, path: Path) -> bytes:
     return data
 
 
-def text_lines(
-    handle: BinaryIO, path: Path, hasher: hashlib._Hash | None = None
+def decoded_lines(
+    handle: BinaryIO,
+    path: str | Path,
+    hasher: hashlib._Hash | None = None,
+    errors: str = "strict",
 ) -> Iterator[tuple[int, str]]:
-    """Numbered lines of UTF-8 text, split at line feeds alone; blank lines at the end are left out.
+    """Numbered lines of UTF-8 text, split at line feeds alone, with their ends.
 
-    Of each line nothing is stripped but its end (LF or CRLF), of the file the byte order mark.
+    Of the file the byte order mark is left out; `errors` as of `bytes.decode`.
     """
-    blank = 0  # the first of the blank lines seen since the last line with text
-    number = 0
     for number, raw in enumerate(raw_lines(handle), 1):
-        if isinstance(raw, LongLine):
-            raise InputError(
-                f"{path}, line {number} is longer than {LONGEST_LINE >> 20} MiB; give one record a "
-                "line"
-            )
+        if isinstance(raw, Unread):
+            raise InputError(f"{path}, line {number} {raw.why}; give one record a line")
         if hasher is not None:
             hasher.update(raw)
         try:
-            line = raw.decode("utf-8")
+            line = raw.decode("utf-8", errors)
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{path}, line {number}: byte {error.start + 1} of the line is not valid UTF-8; "
@@ -215,15 +181,43 @@ def text_lines(
                     f"{path}: its lines end with a carriage return alone; save the file with line "
                     "feeds"
                 )
-        line = line.removesuffix("\n").removesuffix("\r")
-        if not line.strip(" \r"):
+        yield number, line
+
+
+def without_end(line: str) -> str:
+    """A line without its end, LF or CRLF."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def filled(numbered: Iterable[tuple[int, T]], path: str | Path) -> Iterator[tuple[int, T]]:
+    """Lines or records with something in them, those at the end of a file aside that are blank.
+
+    ``InputError`` for a blank one between others, and for a file without any other.
+    """
+    blank = 0  # the first of the blank ones seen since the last one with something in it
+    number = 0
+    for number, value in numbered:
+        if not value:
             blank = blank or number
             continue
         if blank:
             raise InputError(f"{path}, line {blank} is blank; remove it, or give a sentence on it")
-        yield number, line
+        yield number, value
     if number == 0 or blank == 1:
         raise InputError(f"{path} is empty; give a file with at least one record")
+
+
+def filled_lines(lines: Iterable[tuple[int, str]], path: str | Path) -> Iterator[tuple[int, str]]:
+    """Lines without their ends; none is blank (see `filled`)."""
+    texts = ((number, without_end(line)) for number, line in lines)
+    return filled(((number, text if text.strip(" \r") else "") for number, text in texts), path)
+
+
+def text_lines(
+    handle: BinaryIO, path: Path, hasher: hashlib._Hash | None = None
+) -> Iterator[tuple[int, str]]:
+    """Numbered lines of UTF-8 text as `decoded_lines`, without their ends; none is blank."""
+    return filled_lines(decoded_lines(handle, path, hasher), path)
 
 
 def decoded(data: bytes, path: Path) -> str:

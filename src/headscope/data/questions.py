@@ -1,8 +1,8 @@
-"""Questions on a text, with their answers: SQuAD and XQuAD files, and lists of records.
+"""Questions on a text, with their answers: SQuAD and XQuAD files, and records.
 
 Two forms are read. *SQuAD* (Rajpurkar et al. 2016, 2018), which XQuAD shares: one JSON object with
 ``data`` → ``paragraphs`` → ``context`` and ``qas``, each with ``question``, ``answers`` and, in
-version 2, ``is_impossible``. *Records*: JSON Lines, or one JSON list, of objects with ``context``,
+version 2, ``is_impossible``. *Records*, in a file of any format or one JSON list, have ``context``,
 ``question`` and ``answers`` (a text, a list of texts, a list of ``{"text": …}``, or the Hub's
 ``{"text": […]}``), and optionally ``id`` and ``language``. Files may be compressed. A needle is a
 fact with a question for it, and a long text to hide it in.
@@ -22,6 +22,7 @@ from typing import Any
 from headscope.data.files import (
     check_limit,
     decoded,
+    drain,
     json_digest,
     load_json,
     not_json,
@@ -31,9 +32,11 @@ from headscope.data.files import (
     text_lines,
     whole_text,
 )
+from headscope.data.formats import format_of
 from headscope.data.languages import language_name
 from headscope.data.prompts import template_parts, unescaped
 from headscope.data.rows import ID, Field, clean_text, read_fields
+from headscope.data.tables import open_table
 from headscope.errors import InputError, naming
 
 _FORM = "give a SQuAD file, or one JSON object a line"
@@ -93,14 +96,12 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
     """
     path = Path(path)
     check_limit(limit)
+    hasher = hashlib.sha256()
     with open_bytes(path) as handle:
-        data = whole_text(handle, path)
-    if not data.strip():
-        raise InputError(f"{path} is empty; give a file with at least one question")
-    digest = hashlib.sha256(data).hexdigest()
+        drain(handle, hasher)
     questions: list[Question] = []
     unanswerable = 0
-    for question in _questions(path, data):
+    for question in _questions(path):
         if question is None:
             unanswerable += 1
             continue
@@ -112,11 +113,21 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
             f"{path} holds no question with an answer; give a SQuAD file, or records with context, "
             "question and answers"
         )
-    return QuestionFile(tuple(questions), unanswerable, str(path), digest)
+    return QuestionFile(tuple(questions), unanswerable, str(path), hasher.hexdigest())
 
 
-def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
+def _questions(path: Path) -> Iterator[Question | None]:
     """Every question of a file, None for one without an answer."""
+    form = format_of(path)
+    if form is not None and form.objects is None:
+        with open_table(path, None) as (rows, unit):
+            for number, row in rows:
+                yield _record(path, f"{unit} {number}", row, number)
+        return
+    with open_bytes(path) as handle:
+        data = whole_text(handle, path)
+    if not data.strip():
+        raise InputError(f"{path} is empty; give a file with at least one question")
     whole = _whole(path, data)
     if isinstance(whole, dict) and "data" in whole:
         yield from _squad(path, whole)
@@ -186,7 +197,7 @@ def _record(path: Path, place: str, record: Any, number: int) -> Question | None
     answers = _answers(path, place, name, _entry(path, place, record, name))
     if impossible or not answers:
         return None
-    language = record.get("language")
+    language = record.get("language") or None
     if language is not None:
         with naming(f"{path}, {place}"):
             if not isinstance(language, str):
@@ -194,7 +205,7 @@ def _record(path: Path, place: str, record: Any, number: int) -> Question | None
             language_name(language)
     identity = record.get("id")
     return Question(
-        place if identity is None else str(identity),
+        place if identity in (None, "") else str(identity),
         context,
         question,
         answers,
@@ -325,7 +336,7 @@ def needle_file(needles: Sequence[Needle], path: str) -> NeedleFile:
 def read_needles(
     path: str | Path, haystacks: Sequence[str] = (), limit: int | None = None
 ) -> NeedleFile:
-    """Read JSON Lines, TSV or Parquet with `needle`, `question` and, unless given, `haystack`.
+    """Read records with `needle`, `question` and, unless given, `haystack`.
 
     `haystacks` are texts for the needles that bring none: needle i begins with text i and goes on
     with the ones after it. `id` and `answer` are optional.

@@ -1,8 +1,7 @@
 """Rows of files and datasets of any format: declared fields, read from their cells.
 
 A field names its column and says how a cell becomes a value, and what there is where the file has
-no such column. The formats are those of `tables`, datasets those of `hub`, and plain text with one
-row a line.
+no such column. Files have the formats of `formats`, or are plain text with one row a line.
 """
 
 from __future__ import annotations
@@ -74,21 +73,15 @@ def read_fields(
     Every error is an `InputError` with file, line and fix; a file without rows is one.
     """
     check_limit(limit)
-    columns = _columns(fields)
     hasher = hashlib.sha256()
-    if dataset:
-        numbered = dataset_cells(str(data), split, *columns, whole=True)
-        rows = list(islice(_rows(numbered, data, "row"), limit))
-        for row in rows:
-            cells = json.dumps(row.cells, ensure_ascii=False, sort_keys=True)
-            hasher.update(cells.encode() + b"\n")
-        if not rows:
-            raise InputError(f"{data} holds no records; give a dataset or split with at least one")
-    else:
-        with open_table(Path(data), *columns, hasher) as (numbered, unit):
-            rows = list(islice(_rows(numbered, data, unit), limit))
-        if not rows:
-            raise InputError(f"{Path(data)} holds no records; give a file with at least one")
+    with open_rows(data, fields, dataset=dataset, split=split, hasher=hasher) as every:
+        rows = list(islice(every, limit))
+    if not rows:
+        place = "a dataset or split" if dataset else "a file"
+        raise InputError(f"{data} holds no records; give {place} with at least one")
+    for row in rows if dataset else ():
+        cells = json.dumps(row.cells, ensure_ascii=False, sort_keys=True)
+        hasher.update(cells.encode() + b"\n")
     return rows, hasher.hexdigest()
 
 
@@ -100,22 +93,25 @@ def open_rows(
     dataset: bool = False,
     split: str | None = None,
     plain: bool = False,
+    hasher: hashlib._Hash | None = None,
 ) -> Iterator[Iterator[Row]]:
     """The rows one after the other; nothing is read beyond the last one that is asked for.
 
-    With `plain` each line of the file is the cell of the first field. Errors are those of
-    `read_fields`, raised when the row is reached; a file without rows gives none.
+    A `hasher` gets the whole file, and a dataset is then read whole. With `plain` each line of the
+    file is the cell of the first field. Errors are those of `read_fields`, raised when the row is
+    reached; a file without rows gives none.
     """
     columns = _columns(fields)
     path = Path(data)
     if dataset:
-        yield _rows(dataset_cells(str(data), split, *columns), data, "row")
+        whole = hasher is not None
+        yield _rows(dataset_cells(str(data), split, *columns, whole=whole), data, "row")
     elif plain:
         with open_bytes(path) as handle:
             lines = text_lines(handle, path)
             yield _rows(((n, {fields[0].column: line}) for n, line in lines), data, "line")
     else:
-        with open_table(path, *columns) as (numbered, unit):
+        with open_table(path, *columns, hasher) as (numbered, unit):
             yield _rows(numbered, data, unit)
 
 

@@ -1,10 +1,9 @@
-"""Cells of TSV, JSON Lines and Parquet files and of datasets, by named columns.
+"""Cells of files of records (see `formats`) and of datasets, by named columns.
 
-Columns are named by the header or the field name, nested fields by a dot (``translation.en``),
-or by number from 0; a TSV file whose columns are given by number has no header. TSV is UTF-8,
-one record a line, cells split at tabs, without quoting or escaping. Text files may be compressed
-(gzip, bzip2, xz, zstd), which is told from their first bytes. Datasets, of the Hub or in a folder,
-are read through the ``datasets`` library.
+Columns are named by the header or the field name, nested fields by a dot (``translation.en``), or
+by number from 0; a text table whose columns are given by number has no header. Text is UTF-8; it
+may be compressed (gzip, bzip2, xz, zstd), which is told from its first bytes. Datasets, of the Hub
+or in a folder, are read through the ``datasets`` library.
 """
 
 from __future__ import annotations
@@ -17,14 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.files import (
+    Unread,
+    decoded_lines,
     drain,
-    file_kind,
     files_below,
-    is_data_file_name,
-    is_file_name,
+    filled,
     open_bytes,
     parse_json,
-    text_lines,
+    parse_object,
+)
+from headscope.data.formats import (
+    Cells,
+    Table,
+    is_file_name,
+    named_formats,
+    opened_table,
+    record_format,
 )
 from headscope.errors import InputError, first_line, need
 
@@ -55,7 +62,7 @@ def named(columns: Sequence[str]) -> str:
 
 
 def by_number(required: Sequence[str], optional: Sequence[str] = ()) -> bool:
-    """Whether columns are given by number, which means that a TSV file has no header."""
+    """Whether columns are given by number, which means that a text table has no header."""
     if not any(is_number(name) for name in (*required, *optional)):
         return False
     named = [name for name in required if not is_number(name)]
@@ -151,24 +158,30 @@ def is_number(name: str) -> bool:
 @contextmanager
 def open_table(
     path: Path,
-    required: Sequence[str],
-    optional: Sequence[str],
+    required: Sequence[str] | None,
+    optional: Sequence[str] = (),
     hasher: hashlib._Hash | None = None,
 ) -> Iterator[tuple[Numbered, str]]:
     """The wanted columns of a file record by record, and what is numbered: its lines or rows.
 
-    Nothing is read beyond the last record that was asked for, unless there is a ``hasher``: it
-    gets the whole (decompressed) file.
+    ``required`` None: all that each record has. Nothing is read beyond the last record that was
+    asked for, unless there is a ``hasher``: it gets the whole (decompressed) file.
 
     Raises ``InputError`` naming file and line, when the record is reached: file missing, empty or
     of another format, column missing (with those found), row of another length, blank line between
     records, invalid UTF-8 or JSON, damaged compression.
     """
-    kind = file_kind(path)
+    form = record_format(path)
     with open_bytes(path) as handle:
-        if kind != "parquet":
-            reader = _tsv if kind == "tsv" else _jsonl
-            yield reader(text_lines(handle, path, hasher), path, required, optional), "line"
+        if form.table is None:
+            lines = decoded_lines(handle, path, hasher)
+            if form.cells is not None:
+                cells = filled(form.cells(lines, path), path)
+                rows = _whole(text_rows(cells, path, required, optional), path)
+            else:
+                assert form.objects is not None
+                rows = _json(form.objects(lines, path), path, required, optional)
+            yield rows, "line"
             if hasher is not None:
                 drain(handle, hasher)
             return
@@ -178,23 +191,8 @@ def open_table(
             handle.seek(0)
             drain(handle, hasher)
             handle.seek(0)
-        with readable_parquet(path):
-            pq = need("pyarrow.parquet", f"reading {path}", "data")
-            yield _parquet(pq.ParquetFile(handle), path, required, optional), "row"
-
-
-@contextmanager
-def readable_parquet(path: str | Path) -> Iterator[None]:
-    """Says what is wrong with a Parquet file that is damaged, or is none."""
-    pa = need("pyarrow", f"reading {path}", "data")
-    try:
-        yield
-    except pa.ArrowException as error:
-        if isinstance(error, MemoryError):
-            raise
-        raise InputError(
-            f"{path} is not a readable Parquet file ({first_line(error)}); fetch or write it again"
-        ) from None
+        with opened_table(form, handle, path) as table:
+            yield _arrow(table, path, required, optional), "row"
 
 
 def arrow_rows(table: Any, place: str) -> list[dict[str, Any]]:
@@ -214,39 +212,57 @@ def arrow_rows(table: Any, place: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _tsv(
-    numbered: Iterator[tuple[int, str]],
-    path: Path,
-    required: Sequence[str],
-    optional: Sequence[str],
-) -> Numbered:
-    headless = by_number(required, optional)
+def _whole(rows: Iterator[tuple[int, dict[str, str] | Unread]], path: Path) -> Numbered:
+    """Rows without those that are of another length than the first: InputError."""
+    for number, row in rows:
+        if isinstance(row, Unread):
+            raise InputError(
+                f"{path}, line {number} {row.why}; separate cells as there, and leave an empty "
+                "cell for a missing value"
+            )
+        yield number, row
+
+
+def text_rows(
+    records: Cells,
+    path: str | Path,
+    required: Sequence[str] | None,
+    optional: Sequence[str] = (),
+    headless: bool | None = None,
+) -> Iterator[tuple[int, dict[str, str] | Unread]]:
+    """The wanted cells of a text table by their columns; a row of another length is not read.
+
+    ``required`` None: all cells, which `headless` numbers.
+    """
+    if headless is None:
+        headless = by_number(required or (), optional)
     places: dict[str, int] = {}
     width = 0
-    for number, line in numbered:
-        cells = line.split("\t")
+    for number, cells in records:
         if not width:
             width = len(cells)
-            places = _places(path, cells, required, optional, headless)
+            wanted = required
+            if wanted is None:
+                wanted = list(map(str, range(width))) if headless else cells
+            places = _places(path, cells, wanted, optional, headless)
             if not headless:
                 continue
-        if len(cells) != width:
+        if len(cells) == width:
+            yield number, {name: cells[place] for name, place in places.items()}
+        else:
             reference = "line 1" if headless else "the header"
-            raise InputError(
-                f"{path}, line {number} has {_cells(len(cells))} where {reference} has {width}; "
-                "separate cells by one tab each and leave an empty cell for a missing value"
-            )
-        yield number, {name: cells[place] for name, place in places.items()}
+            shown = "\t".join(cells).encode("utf-8", "surrogateescape")
+            yield number, Unread(shown, f"has {_cells(len(cells))} where {reference} has {width}")
 
 
 def _places(
-    path: Path,
+    path: str | Path,
     first: list[str],
     required: Sequence[str],
     optional: Sequence[str],
     headless: bool,
 ) -> dict[str, int]:
-    """Which cell each wanted column is, from the first line of a TSV file."""
+    """Which cell each wanted column is, from the first line of a text table."""
     places: dict[str, int] = {}
     for name in (*required, *optional):
         if headless:
@@ -276,12 +292,15 @@ def _places(
     return places
 
 
-def _jsonl(
+def _json(
     numbered: Iterator[tuple[int, str]],
     path: Path,
-    required: Sequence[str],
+    required: Sequence[str] | None,
     optional: Sequence[str],
 ) -> Numbered:
+    if required is None:
+        return ((number, parse_object(line, f"{path}, line {number}")) for number, line in numbered)
+
     def objects() -> Iterator[tuple[int, object]]:
         for number, line in numbered:
             value = parse_json(line, f"{path}, line {number}", position=True)
@@ -299,30 +318,40 @@ def _jsonl(
     return from_objects(objects(), path, required, optional)
 
 
-def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence[str]) -> Numbered:
-    schema = table.schema_arrow
+def _arrow(
+    table: Table, path: Path, required: Sequence[str] | None, optional: Sequence[str]
+) -> Numbered:
+    names = table.schema.names
+    if required is None:
+        check_names(path, names)
+        return _arrow_rows(table, path, None)
     columns = {}
     for name in (*required, *optional):
-        numbered = is_number(name) and name not in schema.names and int(name) < len(schema.names)
-        columns[name] = schema.names[int(name)] if numbered else name
-    tops = {name: top_column(column, schema.names) for name, column in columns.items()}
+        numbered = is_number(name) and name not in names and int(name) < len(names)
+        columns[name] = names[int(name)] if numbered else name
+    tops = {name: top_column(column, names) for name, column in columns.items()}
     for name, top in tops.items():
         if top is None and name in required:
-            raise missing_column(path, name, _leaves(schema))
+            raise missing_column(path, name, _leaves(table.schema))
         if top is not None:
-            check_names(path, schema.names, {top})
+            check_names(path, names, {top})
     present = [name for name in optional if tops[name] is not None]
     wanted = sorted({top for top in tops.values() if top is not None})
+    rows = (
+        (number, {**row, **{name: row[own] for name, own in columns.items() if own in row}})
+        for number, row in _arrow_rows(table, path, wanted)
+    )
+    return from_objects(rows, path, required, present, "row")
 
-    def rows() -> Iterator[tuple[int, object]]:
-        number = 0
-        for batch in table.iter_batches(batch_size=1024, columns=wanted):
-            for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
-                number += 1
-                aliases = {name: row[column] for name, column in columns.items() if column in row}
-                yield number, {**row, **aliases}
 
-    return from_objects(rows(), path, required, present, "row")
+def _arrow_rows(
+    table: Table, path: Path, columns: Sequence[str] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    for batch in table.batches(columns):
+        for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
+            number += 1
+            yield number, row
 
 
 def check_names(
@@ -366,7 +395,7 @@ def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
     if path.is_dir():
         written = ("dataset_dict.json", "dataset_info.json")
         if not any((path / name).exists() for name in written) and not any(
-            map(is_data_file_name, files_below(path))
+            map(named_formats, files_below(path))
         ):
             raise InputError(f"{path} holds no {otherwise}")
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -14,12 +13,8 @@ from typing import Any
 
 from headscope.data.files import (
     check_limit,
-    decoded,
-    open_bytes,
     packaged_rows,
     plain_name,
-    unique_keys,
-    whole_text,
 )
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
@@ -374,8 +369,8 @@ def read_task(
 ) -> Task:
     """Read the examples of a task.
 
-    A JSON list (as in the function-vector datasets) holds one object an example; an output that
-    is a list of one is that one. JSON Lines, TSV and Parquet files have a column for each side.
+    Records have a column for each side, also those of a JSON list (as in the function-vector
+    datasets); an output that is a list of one is that one.
 
     Args:
         path: the file.
@@ -401,9 +396,7 @@ def read_task(
     name = name or plain_name(path).stem
     known = known_task(name)
     keys = (input_column, output_column)
-    rows, digest = (
-        _from_list(path, keys, limit) if _is_list(path) else _from_table(path, keys, limit)
-    )
+    rows, digest = _rows(path, keys, limit)
     source, target = (Field(key, _text) for key in keys)
     examples = []
     for number, row in enumerate(rows, 1):
@@ -429,74 +422,7 @@ def read_task(
     )
 
 
-def _is_list(path: Path) -> bool:
-    """Whether a file is a JSON list: by its first sign, unless its name says one record a line."""
-    if path.suffix.lower() in {".jsonl", ".ndjson", ".tsv", ".tab", ".parquet", ".pq"}:
-        return False
-    with open_bytes(path) as handle:
-        start = handle.read(4096)
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-
-
-def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
-    with open_bytes(path) as handle:
-        raw = whole_text(handle, path)
-    rows: list[Row] = []
-    for number, (line, item) in enumerate(_items(path, decoded(raw, path)), 1):
-        place = f"{path}, item {number} (line {line})"
-        if not isinstance(item, dict):
-            raise InputError(
-                f'{place} is no JSON object; write each item as {{"{keys[0]}": …, "{keys[1]}": …}}'
-            )
-        for key in keys:
-            if key not in item:
-                found = ", ".join(map(repr, item)) or "none"
-                raise InputError(
-                    f"{place} has no key {key!r} (found: {found}); give every item "
-                    f"{keys[0]!r} and {keys[1]!r}"
-                )
-        if limit is None or number <= limit:
-            rows.append(Row(line, place, item))
-    if not rows:
-        raise InputError(f"{path} is an empty list; give at least one item")
-    return rows, hashlib.sha256(raw).hexdigest()
-
-
-def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """The items of a JSON list with the line each begins on."""
-    decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
-
-    def skip(position: int) -> int:
-        return next((i for i in range(position, len(text)) if text[i] not in " \t\r\n"), len(text))
-
-    at, line, counted = skip(text.index("[") + 1), 1, 0
-    while at < len(text) and text[at] != "]":
-        line += text.count("\n", counted, at)
-        counted = at
-        try:
-            item, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, json.JSONDecodeError):
-                line += text.count("\n", counted, error.pos)
-            raise InputError(
-                f"{path}, line {line} is not valid JSON ({getattr(error, 'msg', error)}); "
-                "correct it there"
-            ) from None
-        yield line, item
-        at = skip(at)
-        if text[at : at + 1] == ",":
-            at = skip(at + 1)
-        elif text[at : at + 1] != "]":
-            break
-    if text[at : at + 1] != "]" or text[at + 1 :].strip():
-        line = text.count("\n", 0, at) + 1
-        raise InputError(
-            f"{path}, line {line}: the JSON list is not closed properly; separate items by "
-            "commas and end the file with one ]"
-        )
-
-
-def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
+def _rows(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     fields = [Field(key, _text) for key in keys]
     by_number = any(key.isdigit() for key in keys)
     rows, digest = read_fields(path, fields if by_number else [*fields, CANDIDATES], limit)

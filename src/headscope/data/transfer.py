@@ -103,12 +103,12 @@ def follows(text: str, answer: Answer) -> bool:
 
 
 def read_prompts(path: str | Path, limit: int | None = None) -> dict[str, TransferFile]:
-    """Prompts of a JSON Lines file by pair of languages, in order; the first `limit` of each pair.
+    """Prompts of a file by pair of languages, in order; the first `limit` of each pair.
 
-    Each line is an object with `a` and `b`, the codes of the languages of the two statements;
+    Each record has `a` and `b`, the codes of the languages of the two statements;
     `prompt`, the text up to where the answer begins; `answers_a` and `answers_b`, the answer of
     either statement as one text or a list, first in English, then in its own language; and, if
-    wanted, in every line, `stem`, the beginning of the answer, and `id`. Every error is an
+    wanted, in every record, `stem`, the beginning of the answer, and `id`. Every error is an
     `InputError` with file, line and fix.
     """
     check_limit(limit)

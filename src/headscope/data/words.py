@@ -19,11 +19,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.data.files import file_kind, json_digest, open_bytes, parse_object, text_lines
+from headscope.data.files import (
+    decoded_lines,
+    json_digest,
+    open_bytes,
+    parse_object,
+)
+from headscope.data.formats import opened_table, record_format
 from headscope.data.languages import is_known
 from headscope.data.rows import ID, Field, clean_text, read_fields
-from headscope.data.tables import named, readable_parquet
-from headscope.errors import InputError, need
+from headscope.data.tables import named
+from headscope.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -283,7 +289,7 @@ def concept_file(
 
 
 def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
-    """Read a table of words: TSV, JSON Lines or Parquet, columns named by language codes.
+    """Read a table of words, columns named by language codes.
 
     A column `id` names the meanings, else their line does (Indonesian, whose code this is too, is
     written `ind`). A cell may be empty where a language has no word. Columns with other names are
@@ -319,14 +325,15 @@ def _word(cell: Any, place: str, column: str) -> str:
 
 
 def _columns(path: Path) -> list[str]:
-    """The names of a table's columns, from its first record."""
-    kind = file_kind(path)
+    """The names of a table's columns, in a file of objects those of the first."""
+    form = record_format(path)
     with open_bytes(path) as handle:
-        if kind == "parquet":
-            with readable_parquet(path):
-                pq = need("pyarrow.parquet", f"reading {path}", "data")
-                return [str(name) for name in pq.ParquetFile(handle).schema_arrow.names]
-        _, first = next(text_lines(handle, path), (1, ""))
-    if kind == "tsv":
-        return first.split("\t")
-    return list(parse_object(first, f"{path}, line 1"))
+        if form.table is not None:
+            with opened_table(form, handle, path) as table:
+                return list(map(str, table.schema.names))
+        lines = decoded_lines(handle, path)
+        if form.cells is not None:
+            return next(form.cells(lines, path), (1, []))[1]
+        assert form.objects is not None
+        line, first = next(form.objects(lines, path), (1, "{}"))
+    return list(parse_object(first, f"{path}, line {line}"))

@@ -84,19 +84,6 @@ def remedy(test: Tested) -> str:
     return f"--draws {WANTED}" if more else "a model with more heads"
 
 
-def fewer_sets(
-    evidence: Evidence, statistic: str, condition: Condition, draws: int
-) -> Iterator[str]:
-    """Where fewer random sets exist than draws were asked for."""
-    for test in beside_random(evidence.against(statistic, condition)):
-        if test is not None and test.draws < draws:
-            yield (
-                f"There are {test.draws} different {evidence.controls[test.control].words}, fewer "
-                f"than the {draws} asked for, so p over draws is at least "
-                f"{p_value(1 / (1 + test.draws))} there."
-            )
-
-
 def uncertainty(
     evidence: Evidence, statistic: str, condition: Condition, examples: str
 ) -> tuple[str, str]:
@@ -165,6 +152,22 @@ def said(
                  for control, test in tests.items()]  # fmt: skip
         lines.append(f"Selected {'; '.join(words)}.")
     return lines
+
+
+def few_sets(evidence: Evidence, wanted: int) -> str:
+    """What must be said where fewer sets of a control exist than draws were asked for."""
+    lowest: dict[str, int] = {}
+    for test in evidence.tests:
+        if test.least_p is not None:
+            lowest[test.control] = min(test.draws, lowest.get(test.control, wanted))
+    fewer = {control: sets for control, sets in lowest.items() if sets < wanted}
+    if not fewer:
+        return ""
+    each = enumeration([f"{sets} {evidence.controls[name].words}" for name, sets in fewer.items()])
+    return (
+        f"Fewer different sets exist than the {wanted} asked for: {each}. All of them were used, "
+        f"so p over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
+    )
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -257,15 +260,17 @@ def parts_table(
     title: str,
     examples: str = "examples",
     note: str = "",
+    chance: Mapping[str, float | None] | None = None,
 ) -> Table:
     """A statistic by part: original, selected and random heads, and the tests; no column that no
-    part fills."""
+    part fills. `chance` is what guessing gives, by part."""
     own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
     for part in evidence.parts:
         base, now = (evidence.level(statistic, each, part) for each in (None, condition))
         if base is None or now is None:
             continue
-        cells = {"original": own.cell(base), "selected": own.cell(now.value)}
+        cells = {"chance": own.cell(chance.get(part))} if chance else {}
+        cells |= {"original": own.cell(base), "selected": own.cell(now.value)}
         cells["change"] = own.gap(now.change)
         for control, test in evidence.against(statistic, condition, part).items():
             mean = evidence.draws(statistic, condition, control, part).mean
@@ -322,11 +327,16 @@ class Bar(NamedTuple):
 
 
 def bars(
-    evidence: Evidence, statistic: str, condition: Condition, title: str, note: str = ""
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition,
+    title: str,
+    note: str = "",
+    chance: Mapping[str, float | None] | None = None,
 ) -> Bars:
     """A statistic by part: the original model, selected heads, and each control with its draws.
 
-    The interval of selected heads is that of their change.
+    The interval of selected heads is that of their change; `chance` is what guessing gives.
     """
     groups: dict[str, dict[str, Bar]] = {}
     for part in evidence.parts:
@@ -344,6 +354,7 @@ def bars(
                 for control in evidence.controls
                 if (draws := evidence.draws(statistic, condition, control, part)).each
             },
+            **({"chance": Bar(chance.get(part))} if chance else {}),
         }
     note = ". ".join(filter(None, [note, "The interval of selected heads is that of their change"]))
     return bars_of(evidence.statistics[statistic], groups, title, note)

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.shown.blocks import Cell
 from headscope.shown.words import fixed
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 ORIGINAL, SELECTED = "original", "selected"
 #: The part that is the plain mean over several.
@@ -172,6 +175,22 @@ def statistic(
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What a control may draw by, besides the selected heads.
+
+    Attributes:
+        avoid: heads to be left out, such as token alignment heads.
+        lm: the model, and `texts` of the data, for controls that look at what heads do.
+        watch: called before every try; it may raise to end the drawing.
+    """
+
+    avoid: HeadSet | None = None
+    lm: LanguageModel | None = None
+    texts: Sequence[str] = ()
+    watch: Callable[[], object] = bool
+
+
+@dataclass(frozen=True)
 class Control:
     """A named way to draw sets of the size of the selected one.
 
@@ -179,13 +198,14 @@ class Control:
         words: what the sets are called, such as `random heads of the same layers`.
         null: what is true of the selected heads if they are not special; "" where the draws give
             the size of an effect but no p-value, since the selected heads cannot be one of them.
-        draw: from selected heads, a number of draws, a seed and heads to be left out, to different
-            sets of as many heads; draw i does not depend on the number of draws.
+        draw: from selected heads, a number of draws, a seed and a basis to different sets of as
+            many heads; draw i does not depend on the number of draws. None: a command makes the
+            control itself.
     """
 
     words: str
     null: str = ""
-    draw: Callable[[HeadSet, int, int, HeadSet | None], Sequence[HeadSet]] | None = field(
+    draw: Callable[[HeadSet, int, int, Basis], Sequence[HeadSet]] | None = field(
         default=None, metadata=UNWRITTEN
     )
 

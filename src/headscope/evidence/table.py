@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.estimates import Estimate
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import (
     SELECTED,
@@ -22,6 +23,7 @@ from headscope.evidence.rows import (
     Statistic,
     Tested,
 )
+from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.progress import Progress
@@ -41,6 +43,8 @@ def evidence(
     helps: Callable[[Condition], bool] = lambda condition: False,
     progress: Progress | None = None,
     by_size: bool = True,
+    given: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    means: Mapping[str, Collection[str]] | None = None,
     sets: Mapping[str, Sequence[Hashable]] | None = None,
 ) -> Evidence:
     """Levels of every statistic under every condition, and tests of the selected ones.
@@ -53,6 +57,8 @@ def evidence(
         apart: statistics that have no mean over parts.
         helps: whether selected heads are said to improve the statistics instead of harming them.
         by_size: as of `Group`.
+        given: scores by part, statistic and condition that follow from no numbers of examples.
+        means: further means over some parts, by name.
         sets: what each condition changes in a part, where parts differ in it; else its heads.
     """
     heads = [frozenset(condition.heads) for condition in conditions]
@@ -63,7 +69,8 @@ def evidence(
                 statistic.score or counted_mean,
                 heads if sets is None else sets[part],
                 seed,
-                by_size=by_size,
+                (given or {}).get(part, {}).get(name),
+                by_size,
             )
             for name, statistic in statistics.items()
             if name in counted
@@ -71,10 +78,16 @@ def evidence(
         for part, counted in parts.items()
     }
     trials = {part: {n: Trial([own]) for n, own in named.items()} for part, named in groups.items()}
-    if len(groups) > 1:
-        common = [n for n in statistics if n not in apart and all(n in g for g in groups.values())]
-        every = {name: Trial([own[name] for own in groups.values()]) for name in common}
-        trials = {WHOLE: every, **trials}
+    over = {WHOLE: list(groups), **(means or {})} if len(groups) > 1 else {}
+    pooled = {
+        name: {
+            statistic: Trial([groups[part][statistic] for part in own])
+            for statistic in statistics
+            if statistic not in apart and all(statistic in groups[part] for part in own)
+        }
+        for name, own in over.items()
+    }
+    trials = {**{n: t for n, t in pooled.items() if n == WHOLE}, **trials, **pooled}
     levels: list[Level] = []
     tests: list[Tested] = []
     for number, (part, named) in enumerate(trials.items(), 1):
@@ -103,11 +116,21 @@ def _levels(part: str, name: str, trial: Trial, conditions: Sequence[Condition])
     examples = sum(group.examples for group in trial.groups)
     for at, condition in enumerate(conditions):
         if _known(trial, at):
-            level, change = trial.level(at), trial.difference(at) if at else None
+            level, change = _level(trial, at), trial.difference(at) if at else None
             yield Level(
                 value=level.value, low=level.low, high=level.high, part=part,
                 condition=condition.id, statistic=name, examples=examples, change=change,
             )  # fmt: skip
+
+
+def _level(trial: Trial, at: int) -> Estimate:
+    """A score with its interval: Wilson's of a share of single examples, else the bootstrap's."""
+    numbers = trial.groups[0].statistics[at]
+    if len(trial.groups) == 1 and trial.groups[0].score is counted_mean and numbers is not None:
+        hits, weights = numbers[:, 0], numbers[:, 1]
+        if (weights == 1).all() and np.isin(hits, (0, 1)).all():
+            return Estimate(float(trial.scores[at]), *wilson_interval(int(hits.sum()), len(hits)))
+    return trial.level(at)
 
 
 def _tests(

@@ -79,15 +79,6 @@ def identical_links(links: Links, source: Sequence[Word], target: Sequence[Word]
     return frozenset((i, j) for i, j in links if source[i].text == target[j].text)
 
 
-def allowed_keys(sentence: Sentence, links: Links) -> Bools:
-    """Which keys are a hit for which target token under `links`, bool (n, T).
-
-    Links that fall outside the sentence's words are dropped.
-    """
-    allowed: Bools = _allowed(sentence, [links])[0]
-    return allowed
-
-
 def counted_keys(sentence: Sentence, skip_identical: bool) -> Bools:
     """Which keys count as a hit for which target token, bool (n, T); none for one not counted."""
     allowed, identical = _allowed(sentence, [sentence.links, sentence.identical])
@@ -97,7 +88,10 @@ def counted_keys(sentence: Sentence, skip_identical: bool) -> Bools:
 
 
 def _allowed(sentence: Sentence, several: Sequence[Links]) -> Bools:
-    """`allowed_keys` under each of several links, bool (links, n, T)."""
+    """Which keys are a hit for which target token under each of several links, bool (links, n, T).
+
+    Links that fall outside the sentence's words are dropped.
+    """
     sources, targets = sentence.lengths
     # Counts of at most some hundred words are exact in float32, whose products are fast.
     matrix = np.zeros((len(several), targets, sources), dtype=np.float32)
@@ -174,40 +168,6 @@ def similar_sentences(
     return chosen
 
 
-@dataclass(frozen=True, eq=False)
-class Given:
-    """A pair with its reference translation as one text.
-
-    `ids` are all its tokens, `rows` the places of the target's, `source` (T,) marks those of the
-    source; `words` are its words and links.
-    """
-
-    ids: tuple[int, ...]
-    rows: NDArray[np.intp]
-    source: NDArray[np.bool_]
-    words: Sentence
-
-
-def given_texts(
-    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: RunPart
-) -> tuple[list[Given], Alignment]:
-    """Prompt and reference translation of every pair as one string, with its word links."""
-    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
-    fulls = [
-        prompt.with_target(pair.target)
-        for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
-    ]
-    texts = [lm.encoded(full.text, full.special) for full in fulls]
-    _check_lengths(texts, lm.context_length, pairs)
-    given = []
-    for pair, text, full, words in zip(pairs.pairs, texts, fulls, _words(alignment), strict=True):
-        row = np.flatnonzero(within(text.spans, *full.target_span))
-        source = _source(text.spans, full.source_span, words)
-        sentence = _sentence(text.spans[row] - full.target_start, source, words, pair.target)
-        given.append(Given(text.ids, row, within(text.spans, *full.source_span), sentence))
-    return given, alignment
-
-
 def decoded(
     lm: LanguageModel,
     pairs: PairFile,
@@ -221,11 +181,27 @@ def decoded(
     while they are generated and then aligned.
     """
     if config.decode == "reference":
-        given, alignment = given_texts(lm, pairs, config, part)
-        scope = [text.source for text in given] if config.scope == "source" else None
-        ids, rows = [text.ids for text in given], [text.rows for text in given]
+        alignment = _alignment(lm, part, pairs, config, pairs.pairs)
+        fulls = [
+            prompt.with_target(pair.target)
+            for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
+        ]
+        texts = [lm.encoded(full.text, full.special) for full in fulls]
+        _check_lengths(texts, lm.context_length, pairs)
+        rows, keys, sentences = [], [], []
+        for pair, text, full, words in zip(
+            pairs.pairs, texts, fulls, _words(alignment), strict=True
+        ):
+            row = np.flatnonzero(within(text.spans, *full.target_span))
+            source = _source(text.spans, full.source_span, words)
+            rows.append(row)
+            keys.append(within(text.spans, *full.source_span))
+            target = text.spans[row] - full.target_start
+            sentences.append(_sentence(target, source, words, pair.target))
+        scope = keys if config.scope == "source" else None
+        ids = [text.ids for text in texts]
         captured = capture_reference(lm, ids, rows, scope, config, part, progress)
-        return [text.words for text in given], captured, alignment
+        return sentences, captured, alignment
     prompts = prompts_of(lm, pairs, config)
     texts = [lm.encoded(prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
@@ -282,7 +258,7 @@ def _alignment(
 
     The annotator links the model's own tokens (Token Alignment Heads, section 2.1).
     """
-    kept = part.record(part.links)
+    kept = part.record("alignment")
     if kept is not None:
         return Alignment.from_dict(kept)
     aligner = config.aligner
@@ -295,7 +271,7 @@ def _alignment(
     options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
     alignment = align_file(pairs, options, spoken, extra)
     alignment = _with_silent(alignment, outputs)
-    part.keep_record(part.links, alignment.as_dict())
+    part.keep_record("alignment", alignment.as_dict())
     return alignment
 
 

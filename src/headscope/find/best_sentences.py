@@ -11,7 +11,7 @@ from headscope.data.align import Alignment
 from headscope.data.pairs import SentencePair
 from headscope.find.alignment import Bools, Sentence, counted_keys
 from headscope.find.capture import KEPT_HEADS, Captured
-from headscope.find.scoring import NOWHERE, RunPart
+from headscope.find.scoring import RunPart
 from headscope.heads import HeadScores
 from headscope.results.translation import SENTENCES, BestSentence
 from headscope.runs import encode
@@ -32,10 +32,9 @@ def keep_sentences(
     """Write the best sentences of the best heads of a direction, one a line, into the run.
 
     They are those with the highest share of hits, of equal ones those with more hits; what
-    `headscope.results.translation.best_sentences` reads. Links of a name of their own, by which a
-    run scores what it has scored already, keep none.
+    `headscope.results.translation.best_sentences` reads.
     """
-    if part.run is None or part.links != NOWHERE.links:
+    if part.run is None:
         return
     hits, totals = (scores.statistics[name].astype(int) for name in ("hits", "totals"))
     rows = list[BestSentence]()

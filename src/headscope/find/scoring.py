@@ -30,14 +30,10 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class RunPart:
-    """A named place in a run for finished batches; without a run nothing is kept.
-
-    `links`: under which name word links are kept there. Several alignments share the peaks.
-    """
+    """A named place in a run for finished batches; without a run nothing is kept."""
 
     run: Run | None = None
     name: str = ""
-    links: str = "alignment"
 
     def record(self, name: str) -> Any:
         """A kept record, or None."""

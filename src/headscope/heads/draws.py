@@ -1,8 +1,9 @@
-"""Random sets of heads beside chosen ones, all different, and every one there is where few are.
+"""Random sets of heads beside selected ones, all different, and all there are where those are few.
 
-Drawn freely, or as many of each layer as the chosen ones have. Token Alignment Heads (ICLR 2026)
-compares with random heads that are not token alignment heads; drawing them from the same layers as
-well rules out that the depth of a head explains the effect.
+`random` and `same layers` draw among all heads, so that selected heads that are nothing special are
+one more draw (exchangeable): the share of sets that do as much harm is then a p-value. Token
+Alignment Heads (ICLR 2026) compares with random heads that are not token alignment heads, here
+`outside`; these give the size of an effect and no p, since the selected set could not be drawn.
 """
 
 from __future__ import annotations
@@ -15,13 +16,85 @@ from math import comb, prod
 from typing import Literal
 
 from headscope.errors import InputError
-from headscope.heads.geometry import Head, check_geometry
+from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.sets import HeadSet
 
 Pool = Literal["non-alignment", "outside"]
+#: How random heads are drawn: any, as many of each layer, any that are not selected.
+Way = Literal["random", "same layers", "outside"]
 #: Tries for one set that has not come up before, for each set so far: among equally likely ones
 #: the last is missed with a probability below 1e-13, and then looked up.
 TRIES = 30
+
+
+def draw_sets(
+    heads: HeadSet,
+    draws: int,
+    seed: int = 0,
+    way: Way = "random",
+    avoid: HeadSet | None = None,
+    watch: Callable[[], object] = bool,
+) -> list[HeadSet]:
+    """`draws` different sets of as many heads as `heads` has, none of them `heads` itself.
+
+    `random` draws any heads of the model and `same layers` as many of each layer; the selected
+    heads may be among them. `outside` draws neither selected heads nor those to `avoid` (the token
+    alignment heads). Every possible set is equally likely, and draw i is the same however many
+    there are. Where not more sets are possible than asked for, each of them is drawn once: within
+    layers there may be none. `watch` is called before every try, and may raise to end the drawing.
+
+    Raises `InputError` if `heads` is empty or all of the model, or if too few are outside.
+    """
+    geometry = heads.geometry
+    if not len(heads):
+        raise InputError("the set of heads to remove is empty; name at least one head")
+    if avoid is not None:
+        check_geometry(avoid, geometry, "the set of token alignment heads")
+    every, without = list(geometry.heads()), frozenset(heads)
+    if len(heads) == len(every):
+        raise InputError(
+            f"all {len(every)} heads of the model are to be removed, and there is no other set of "
+            "as many to compare them with; choose a smaller k"
+        )
+    if way == "same layers":
+        groups = [[head for head in every if head.layer == n] for n in range(geometry.layers)]
+        sizes = tuple(_by_layer(heads))
+    else:
+        groups, sizes = [every], (len(heads),)
+    if way == "outside":
+        pool = heads.complement() if avoid is None else heads.complement() - avoid
+        if len(pool) < len(heads):
+            raise InputError(
+                f"{len(pool)} of the model's {len(every)} heads are "
+                f"{'not selected' if avoid is None else 'neither selected nor avoided'}, too few "
+                f"to draw {len(heads)}; choose a smaller k or draw among all heads"
+            )
+        groups, without = [list(pool)], frozenset()
+
+    return sets_within(groups, sizes, geometry, draws, f"{way} {seed}", without, watch)
+
+
+def sets_within(
+    groups: Sequence[Sequence[Head]],
+    sizes: tuple[int, ...],
+    geometry: Geometry,
+    draws: int,
+    name: str,
+    without: frozenset[Head] = frozenset(),
+    watch: Callable[[], object] = bool,
+) -> list[HeadSet]:
+    """`draws` different sets with `sizes` heads of each group, or all there are; not `without`.
+
+    Set i follows from `name` and i.
+    """
+
+    def tried(stream: random.Random) -> Iterator[Head]:
+        watch()
+        for group, size in zip(groups, sizes, strict=True):
+            yield from stream.sample(group, size)
+
+    sets = distinct_sets(Choices(groups, {sizes}), tried, draws, name, [without] if without else [])
+    return [HeadSet(geometry, drawn) for drawn in sets]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
+from headscope.display import Displayed
 from headscope.errors import InputError, first_line, naming
 from headscope.heads import store
 from headscope.heads.geometry import Geometry
@@ -32,7 +32,7 @@ _ADDRESS = re.compile(
 _FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".yaml", ".yml", ".safetensors")
 
 
-class Artifact(ABC):
+class Artifact(Displayed, ABC):
     """Something that is saved as a folder, and so can be shared on the Hugging Face Hub."""
 
     kind: ClassVar[str]
@@ -70,17 +70,6 @@ class Artifact(ABC):
         saved = load(directory, cls.kind, revision, subfolder)
         with naming(saved.directory):
             return cls._of(saved)
-
-    def to_frame(self) -> Any:
-        """Every head with its numbers as a pandas frame, a row a head."""
-        return import_module("headscope.report.notebook").frame(self)
-
-    def figure(self) -> Any:
-        """The map of heads as a matplotlib figure."""
-        return import_module("headscope.report.notebook").figure(self)
-
-    def _repr_html_(self) -> str:
-        return str(import_module("headscope.report.notebook").framed(self))
 
     def push_to_hub(
         self,

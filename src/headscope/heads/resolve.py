@@ -55,15 +55,12 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     for place in places:
         if store.kind_of(place) == "scores":
             return {MEAN: HeadScores.from_pretrained(place)}
-    scores = {
+    return {
         path.parent.name: HeadScores.from_pretrained(path.parent)
         for place in places
         for path in sorted(place.glob("*/config.json"))
         if store.kind_of(path.parent) == "scores"
     }
-    if MEAN in scores:  # earlier versions left the directions' scores out of it
-        scores[MEAN] = scores[MEAN].with_parts(scores)
-    return scores
 
 
 def read_parts(folder: str | PathLike[str]) -> dict[str, HeadScores]:
@@ -186,13 +183,8 @@ def about_rank(*sources: HeadSet | Gate | None) -> AboutRank:
 
 
 def rank_words(result: Mapping[str, Any]) -> str | None:
-    """What the heads of a result are ranked by, in words; None if by nothing.
-
-    Results of earlier versions do not say it: what they cut, they cut by score.
-    """
-    heads = result.get("heads")
-    listed = isinstance(heads, list) and any(isinstance(head, str) for head in heads)
-    rank = result.get("rank", "score" if "k" in result or listed else None)
+    """What the heads of a result are ranked by, in words; None if by nothing."""
+    rank = result.get("rank")
     words = {None: None, "above-chance": "score minus chance"}.get(rank, "score")
     note = re.sub(rf"{NO_TRANSLATION_SCORES} \(([^)]*)\)", r"\1", result.get("rank_note") or "")
     return f"{words} ({note})" if words and note else words

@@ -298,13 +298,6 @@ class HeadScores(Artifact):
             signature=_joined([part.signature for part in parts]),
         )
 
-    def with_parts(self, scores: Mapping[str, HeadScores]) -> HeadScores:
-        """This mean with the scores of its directions, if it lacks them and `scores` has all."""
-        names = self.config.get("mean_over") or ()
-        if "parts" in self.statistics or len(names) < 2 or not set(names) <= scores.keys():
-            return self
-        return replace(self, statistics={**self.statistics, **_parts([scores[n] for n in names])})
-
     @classmethod
     def _of(cls, saved: Saved) -> HeadScores:
         shape = saved.geometry.shape

@@ -22,6 +22,8 @@ from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
 
 FORMAT = 1
+#: The format of results, which they and DONE.json say; older runs said none.
+RUN_FORMAT = 1
 #: The kinds of artifacts; of each its title, its class and its content, for the card.
 KINDS = {
     "scores": ("Attention head scores", "HeadScores", "one score for every query head"),
@@ -91,8 +93,18 @@ def kind_of(directory: str | PathLike[str]) -> str | None:
     return str(config.get("kind"))
 
 
+def check_format(run: Path) -> None:
+    """Raise `InputError` if the finished run in a folder is of a version that wrote other runs."""
+    if read_json(run / "DONE.json").get("format") != RUN_FORMAT:
+        raise InputError(
+            f"{run}: was written by an older version of headscope, whose runs are no longer read; "
+            "run the same command again into another folder"
+        )
+
+
 def check_finished(folder: Path) -> None:
-    """Raise `InputError` if the folder is that of a run that has not ended, or lies in one."""
+    """Raise `InputError` if the folder is that of a run that has not ended, or lies in one; also
+    as `check_format` does."""
     resolved = folder.resolve()
     for place in (resolved, *resolved.parents[:2]):
         if (place / "run.json").exists():
@@ -101,6 +113,7 @@ def check_finished(folder: Path) -> None:
                 raise InputError(
                     f"{shown}: this run is not finished; run the same command again to finish it"
                 )
+            check_format(folder if place == resolved else place)
             return
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
@@ -175,6 +176,7 @@ def wilson_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, 
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
+@cache
 def t_quantile(freedom: int, level: float = 0.95) -> float:
     """What the size of Student's t with so many degrees of freedom stays below at `level`."""
     _check_level(level)

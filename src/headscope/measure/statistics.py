@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any, Literal
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
+from headscope.estimates import Floats
 from headscope.measure.intervals import BLOCK, FromStatistics, paired_statistics
 
 Alternative = Literal["lower", "two-sided"]
@@ -71,7 +72,7 @@ def p_sentences(
     seed: int = 0,
     alternative: Alternative = "lower",
 ) -> float:
-    """Approximate randomisation test (Noreen 1989) of a condition against a random control.
+    """Randomisation test (Noreen 1989) over sentences of a condition against random draws.
 
     `condition` holds the statistics per sentence of the outputs under a removal, (sentences,
     features); `control` those of the same sentences under the removal of random heads, of the same
@@ -80,10 +81,21 @@ def p_sentences(
     alike: if they are of the same sentences they are no independent evidence, and if not, it makes
     no difference.
 
-    In each trial every sentence's statistics are swapped with those of the control with probability
-    1/2 (of one of the draws, taken at random for the trial) and both corpus scores are computed
-    again. The p-value is (1 + trials whose difference is at least the observed one, that to the
-    mean score of the draws) / (1 + trials). `lower` asks whether the condition scores lower than
+    The null is that over further sentences the condition scores as the mean of these draws. Two
+    tests of it are made, and the larger p counts, since either alone errs in cases that occur:
+
+    - Each sentence's statistics are swapped with the mean of the draws' with probability 1/2, and
+      both corpus scores computed again. Alone it calls a rare event that did not happen to occur
+      rarer than among many draws.
+    - In each sentence another of the condition and the draws, all equally likely, takes the place
+      of the condition. Corpus scores are taken as linear about their mean here, and the difference
+      is divided by the root of its squares over sentences, so that draws that differ from each
+      other do not count as noise. Alone it calls a condition that changes more than the draws do,
+      for better as often as for worse, lower.
+
+    With one control both are the same. p is the share of arrangements whose difference is at least
+    the observed one: of all where those are at most `trials` + 1, else (1 + of random ones) / (1 +
+    trials); never below 1 / 2 ** sentences. `lower` asks whether the condition scores lower than
     the control; `two-sided` takes absolute differences.
 
     It is a test over sentences, of these heads and these draws: read it beside `p_draws`, which
@@ -94,28 +106,101 @@ def p_sentences(
     pairs = paired_statistics(condition, control)
     if all((treated == controls).all() for treated, controls in pairs):
         return 1.0  # nothing differs, as with what never happens
+    sizes = list(dict.fromkeys(len(treated) for treated, _ in pairs))
+    sided = np.abs if alternative == "two-sided" else np.positive
+    means = [(treated, controls.mean(axis=0)) for treated, controls in pairs]
+
+    def swapped(chosen: Mapping[int, NDArray[np.integer[Any]]]) -> Floats:
+        differences = np.zeros(len(chosen[sizes[0]]))
+        for treated, mean in means:
+            moved = chosen[len(treated)].astype(np.float64) @ (mean - treated)
+            lower, upper = treated.sum(axis=0) + moved, mean.sum(axis=0) - moved
+            differences += score(upper) - score(lower)
+        return np.asarray(sided(differences))
+
+    p = _share_at_least(swapped, _Arrangements(sizes, 2, trials, seed))
     draws = len(pairs[0][1])
-    drawn = np.random.default_rng(seed).integers(draws, size=trials)
-    observed = 0.0
-    differences = np.zeros(trials)
+    if draws == 1:
+        return p
+    # By length of the pair, then sentence: what each condition adds to its distance from others.
+    parts = {size: np.zeros((size, draws + 1)) for size in sizes}
     for treated, controls in pairs:
-        observed += float(score(controls.sum(axis=1)).mean() - score(treated.sum(axis=0)))
-        step = max(1, BLOCK // len(treated))
-        random = np.random.default_rng([seed, len(treated)])
-        for start in range(0, trials, step):
-            chosen = drawn[start : start + step]
-            swaps = random.integers(2, size=(len(chosen), len(treated)), dtype=np.int8)
-            for draw in np.unique(chosen):
-                at = np.flatnonzero(chosen == draw)
-                moved = swaps[at].astype(np.float64) @ (controls[draw] - treated)
-                lower = score(treated.sum(axis=0) + moved)
-                upper = score(controls[draw].sum(axis=0) - moved)
-                differences[start + at] += upper - lower
-    if alternative == "two-sided":
-        observed, differences = abs(observed), np.abs(differences)
+        every = _linear(np.concatenate([treated[None], controls]), score)
+        parts[len(treated)] += every.mean(axis=1, keepdims=True) - every
+
+    def taken(chosen: Mapping[int, NDArray[np.integer[Any]]]) -> Floats:
+        sums, squares = np.zeros((2, len(chosen[sizes[0]])))
+        for size, part in parts.items():
+            each = part.ravel()[chosen[size] + (draws + 1) * np.arange(size)]
+            sums += each.sum(axis=1)
+            squares += (each**2).sum(axis=1)
+        return np.asarray(sided(sums / np.sqrt(np.where(squares > 0, squares, 1))))
+
+    return max(p, _share_at_least(taken, _Arrangements(sizes, draws + 1, trials, seed)))
+
+
+def _linear(statistics: Floats, score: FromStatistics, step: float = 0.01) -> Floats:
+    """What a sentence under a condition adds to a score near that of the mean condition, (S, C).
+
+    `statistics` is (C, S, features). Of plain means these are the values less the mean, over S.
+    """
+    about = statistics.sum(axis=1).mean(axis=0)
+    slopes = [score(about + step * part) - score(about - step * part) for part in statistics]
+    return np.stack(slopes, axis=1) / (2 * step)
+
+
+@dataclass(frozen=True)
+class _Arrangements:
+    """Which of the `options` each sentence takes, 0 being what was observed, in blocks.
+
+    All ways there are where those are at most `trials` + 1, else random ones: for each length of a
+    pair an array (ways, length).
+    """
+
+    sizes: Sequence[int]
+    options: int
+    trials: int
+    seed: int
+
+    @property
+    def every(self) -> int | None:
+        """How many there are, where all are gone through."""
+        number = self.options ** sum(self.sizes)
+        return number if number <= self.trials + 1 else None
+
+    def __iter__(self) -> Iterator[Mapping[int, NDArray[np.integer[Any]]]]:
+        number = self.every or self.trials
+        step = max(1, BLOCK // sum(self.sizes))
+        dtype = np.int8 if self.options <= 127 else np.int32
+        streams = {size: np.random.default_rng([self.seed, size]) for size in self.sizes}
+        places = np.split(np.arange(sum(self.sizes)), np.cumsum(self.sizes)[:-1])
+        for start in range(0, number, step):
+            ways = np.arange(start, min(start + step, number))
+            if self.every is None:
+                yield {
+                    size: stream.integers(self.options, size=(len(ways), size), dtype=dtype)
+                    for size, stream in streams.items()
+                }
+            else:
+                yield {
+                    size: ways[:, None] // self.options**at % self.options
+                    for size, at in zip(self.sizes, places, strict=True)
+                }
+
+
+def _share_at_least(
+    difference: Callable[[Mapping[int, NDArray[np.integer[Any]]]], Floats],
+    arrangements: _Arrangements,
+) -> float:
+    """p: the share of arrangements whose difference is at least that of the observed one."""
+    nothing = {size: np.zeros((1, size), dtype=np.int8) for size in arrangements.sizes}
+    observed = float(difference(nothing)[0])
     # Equal sums may differ in their last bits: a tie counts as at least as large.
     tie = 1e-9 * max(1.0, abs(observed))
-    return float((1 + (differences >= observed - tie).sum()) / (1 + trials))
+    as_large = sum(int((difference(one) >= observed - tie).sum()) for one in arrangements)
+    if arrangements.every is not None:
+        return as_large / arrangements.every
+    return (1 + as_large) / (1 + arrangements.trials)
 
 
 def p_draws(condition: float, draws: ArrayLike) -> float:

@@ -117,7 +117,8 @@ class Trial:
         return list(first.values())
 
     def p_examples(self, at: int, others: Sequence[int], side: Side = "lower") -> float | None:
-        """p over examples that a condition lies on that side of others (see `p_sentences`)."""
+        """p over examples that a condition lies on that side of the mean of others (see
+        `p_sentences`)."""
         treated = [group.statistics[at] for group in self.groups]
         controls = [[group.statistics[place] for place in others] for group in self.groups]
         if not others or not np.isfinite(self.scores[[at, *others]]).all():

@@ -22,20 +22,17 @@ PAPERS: Mapping[str, str] = MappingProxyType(
         "heads-up": "headscope.papers.heads_up.paper",
     }
 )
-#: Experiments of our own; `all` leaves them out.
-BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.papers.beside"})
 
 
 def paper_named(name: str) -> Paper:
     """The paper of this name; InputError, with what there is, if there is none."""
-    known = {**PAPERS, **BESIDE}
-    if name not in known:
+    if name not in PAPERS:
         raise InputError(
-            f"{name!r} is no paper{_near(name, known)}; there are {', '.join(known)}, and {ALL}"
+            f"{name!r} is no paper{_near(name, PAPERS)}; there are {', '.join(PAPERS)}, and {ALL}"
         )
-    found = import_module(known[name]).PAPER
+    found = import_module(PAPERS[name]).PAPER
     if not isinstance(found, Paper):
-        raise TypeError(f"{known[name]}.PAPER is no Paper")
+        raise TypeError(f"{PAPERS[name]}.PAPER is no Paper")
     return found
 
 

@@ -73,8 +73,7 @@ class Reproduce(Settings):
     paper: Annotated[
         str,
         Option(
-            "token-alignment-heads, lahis, heads-up, or all three: all. beside: experiments "
-            "that none of them has.",
+            "token-alignment-heads, lahis, heads-up, or all three: all.",
             metavar="PAPER",
             argument=True,
         ),

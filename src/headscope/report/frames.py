@@ -42,11 +42,6 @@ def frames_of(shown: Shown) -> Any:
     return next(iter(frames.values())) if len(frames) == 1 else frames
 
 
-def frame_of(block: Block) -> Any:
-    """A block as a pandas frame."""
-    return _framed(list(_rows(block)))
-
-
 def _framed(rows: list[dict[str, Any]]) -> Any:
     return need("pandas", "a data frame", "plot").DataFrame(rows)
 

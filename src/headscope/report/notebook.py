@@ -10,8 +10,6 @@ from typing import Any
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet
 from headscope.heads.hub import Artifact
 from headscope.report.drawing.blocks import draw
-from headscope.report.figures import drawn
-from headscope.report.frames import frame_of
 from headscope.report.html import Html, tag
 from headscope.report.page import Page, render
 from headscope.shown.blocks import Column, HeadMap, HeadMaps, HeadTable
@@ -25,21 +23,10 @@ def page_in_frame(page: Page) -> str:
     )
 
 
-def frame(artifact: Artifact) -> Any:
-    """A pandas frame, a row a head, with every number that the artifact has of it."""
-    return frame_of(block_of(artifact))
-
-
-def figure(artifact: Artifact) -> Any:
-    """The map of heads as a matplotlib figure."""
-    return drawn(block_of(artifact))
-
-
-def framed(artifact: Artifact) -> str:
-    """The map of heads as HTML."""
+def artifact_page(artifact: Artifact) -> Page:
+    """A page of the map of heads alone."""
     made = draw("heads", block_of(artifact))
-    page = Page("heads", Html(""), [("heads", "", made.html)], (), made.data, made.scripts)
-    return page_in_frame(page)
+    return Page("heads", Html(""), [("heads", "", made.html)], (), made.data, made.scripts)
 
 
 def block_of(artifact: Artifact) -> HeadTable | HeadMaps:

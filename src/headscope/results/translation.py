@@ -56,8 +56,8 @@ class BestSentence(Record, PeakSentence):
 def best_sentences(run: str | Path, head: str) -> list[BestSentence]:
     """The best sentences of a head of a finished run, at most ten of each direction, best first.
 
-    Empty where the run holds none: of all but the best heads of a direction, and of runs that an
-    earlier version made. Raises `InputError` naming the file if it is damaged.
+    Empty where the run holds none: of all but the best heads of a direction. Raises `InputError`
+    naming the file if it is damaged.
     """
     kept = list[BestSentence]()
     for path in sorted((Path(run) / SENTENCES).glob("*.jsonl")):

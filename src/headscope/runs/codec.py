@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
-from importlib import import_module
 from math import inf
 from types import NoneType, UnionType
 from typing import (
@@ -24,6 +23,8 @@ from typing import (
     overload,
 )
 
+from headscope.display import Displayed
+from headscope.heads.store import RUN_FORMAT
 from headscope.runs.plain import plain, plain_key
 
 
@@ -37,13 +38,14 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result(Record):
-    """What every command returns: the run's signature and folder, and the seconds it took.
+class Result(Displayed, Record):
+    """What every command returns: its format, the run's signature and folder, the seconds it took.
 
     A command leaves them to the run protocol, unless it has a signature of its own; the command
     line tells the seconds of commands without a run.
     """
 
+    format: int = RUN_FORMAT
     signature: str = ""
     run: str | None = None
     seconds: float = 0.0
@@ -52,17 +54,6 @@ class Result(Record):
     def pending(self) -> bool:
         """Whether the work goes on elsewhere, so that the run stays unfinished."""
         return False
-
-    def to_frame(self) -> Any:
-        """What the run shows as a tidy pandas frame; of several tables a dictionary by title."""
-        return import_module("headscope.studies.report").frames(self)
-
-    def figure(self, title: str = "") -> Any:
-        """A picture of the run as a matplotlib figure: the first, or the one of this title."""
-        return import_module("headscope.studies.report").figure(self, title)
-
-    def _repr_html_(self) -> str:
-        return str(import_module("headscope.studies.report").framed(self))
 
 
 class _Entry(NamedTuple):

@@ -25,10 +25,10 @@ from urllib.parse import quote, unquote
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.heads.store import packed, read_tensors, write_bytes
+from headscope.heads.store import RUN_FORMAT, check_format, packed, read_tensors, write_bytes
 from headscope.progress import Report
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
-from headscope.runs.reading import read_object
+from headscope.runs.reading import read_object, read_result
 from headscope.runs.signature import Signature, collect_provenance, now
 
 RUN, DONE, RESULT, PROVENANCE, LOCK = (
@@ -38,7 +38,6 @@ RUN, DONE, RESULT, PROVENANCE, LOCK = (
     "provenance.json",
     ".lock",
 )
-FORMAT = 1
 
 _log = logging.getLogger(__name__)
 
@@ -144,16 +143,9 @@ class Run:
 
     def result(self) -> dict[str, Any]:
         """The stored result of a finished run; InputError if it does not match the marker."""
-        file = self.path / RESULT
         if not self.finished:
             raise RuntimeError(f"{self.path}: this run is not finished and has no result yet")
-        done = read_object(self.path / DONE)
-        if done.get("hash") != self.hash or done.get("result") != file_digest(file):
-            raise InputError(
-                f"{file}: is not the result that {DONE} stands for; "
-                f"delete {DONE} and run the same command again"
-            )
-        return read_object(file)
+        return read_result(self.path)
 
     @contextmanager
     def units(
@@ -293,7 +285,8 @@ class Run:
         self.provenance["ended"] = now()
         self.write_json(PROVENANCE, self.provenance)
         file = self.write_json(RESULT, result)
-        self.write_json(DONE, {"hash": self.hash, "result": file_digest(file), "ended": now()})
+        done = {"format": RUN_FORMAT, "hash": self.hash, "result": file_digest(file)}
+        self.write_json(DONE, {**done, "ended": now()})
         for part in map(self.part, self._passing):
             if part.is_dir():  # under its name there is the whole part or nothing
                 aside = part.with_name(f".dropped-{part.name}")
@@ -415,7 +408,7 @@ def open_run(
         known = collect_provenance(**{"inputs": key.inputs, **more})
         run.provenance = {**known, "started": [*earlier.get("started", []), now()]}
         run.write_json(PROVENANCE, run.provenance)
-        stored = {"format": FORMAT, "hash": key.hash, "signature": str(key), **key.as_dict()}
+        stored = {"hash": key.hash, "signature": str(key), **key.as_dict()}
         run.write_json(RUN, stored)
     except BaseException:
         if new:
@@ -436,6 +429,7 @@ def reopen_run(path: str | PathLike[str]) -> Run:
     folder = Path(path)
     if not (folder / RUN).is_file() or not (folder / DONE).is_file():
         raise InputError(f"{folder}: is not the folder of a finished run; name one")
+    check_format(folder)
     stored = read_object(folder / RUN)
     try:
         key = Signature(stored["command"], stored["config"], stored["inputs"], stored["version"])
@@ -460,8 +454,7 @@ def _check_folder(folder: Path, key: Signature) -> None:
             state = "a finished" if (folder / DONE).exists() else "an unfinished"
             raise InputError(
                 f"{folder}: holds {state} run of headscope {stored.get('version')}, which "
-                f"{key.version} reads when it is finished but does not continue; it is left "
-                "untouched: name another folder"
+                f"{key.version} does not continue; it is left untouched: name another folder"
             )
         why = _differences(stored, key) or "it was written in another format"
         raise InputError(

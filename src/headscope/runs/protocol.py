@@ -8,6 +8,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, TypeVar, overload
 
+from headscope.heads.store import RUN_FORMAT
 from headscope.runs.codec import Result, decode, encode
 from headscope.runs.folder import Provenance, Run, open_run, reopen_run
 
@@ -95,7 +96,8 @@ def _completed(run: Run, compute: Callable[[Run], Any], began: float) -> Any:
         if not typed.pending:
             run.finish(encode(typed))
         return typed
-    result = {"signature": run.signature, "run": path, "seconds": seconds, **computed}
+    about = {"format": RUN_FORMAT, "signature": run.signature, "run": path, "seconds": seconds}
+    result = {**about, **computed}
     if not isinstance(computed, Pending):
         run.finish(result)
     return result

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.heads.store import read_json, read_tensors
+from headscope.heads.store import check_format, read_json, read_tensors
 from headscope.runs.codec import Result, decode
 from headscope.runs.plain import file_digest
 
@@ -42,8 +42,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """The result of a finished run; InputError if it is not the one the run was finished with."""
+    """The result of a finished run; InputError if it is not the one the run was finished with, or
+    of an older version."""
     done = read_object(path / "DONE.json")
+    check_format(path)
     file = path / "result.json"
     if file.is_file() and done.get("result") != file_digest(file):
         raise InputError(

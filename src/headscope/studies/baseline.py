@@ -80,8 +80,7 @@ def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> Works:
     for name, (languages, rows) in run.read_part("baseline").items():
         # Where answers alone count, the whole outputs stand behind them.
         sources, targets, texts, cut, *_ = zip(*rows, strict=True)
-        # Runs from before know the target's language alone.
-        target, source = (languages, None) if isinstance(languages, str) else languages
+        target, source = languages
         try:
             judged[name] = translates(sources, targets, texts, cut, target, rules, seed, source)
         except MissingExtra:  # no chrF++ can be counted here

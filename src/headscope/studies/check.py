@@ -17,7 +17,7 @@ from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:
-    from headscope.lm.matrix import ArchitectureReport
+    from headscope.lm.check import CheckReport
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class CheckResult(Result):
     total_heads: int
     passed: bool
     noise: float | None
-    report: ArchitectureReport
+    report: CheckReport
     unknown_tokens: tuple[str, ...] = ()
 
 
 def check(config: Check, progress: Progress) -> CheckResult:
     """Load the model and compare; the command's result."""
-    from headscope.lm.matrix import check_model
+    from headscope.lm.check import check_model
 
     lm = config.model.load()
     report = check_model(lm, progress=partial(progress, "comparing with slow references"))

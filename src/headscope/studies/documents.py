@@ -34,7 +34,7 @@ class DocumentsChoice(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "Documents: text file (.txt, one a line), JSON Lines, Parquet or TSV file, or Hub "
+            "Documents: text file (.txt, one a line), JSON Lines, Parquet, CSV, …, or Hub "
             "dataset; LANG may be left out where a column says it; repeatable. May be left out for "
             "pocket.",
             metavar="LANG=DATA",

@@ -13,7 +13,7 @@ from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
 from headscope.results.common import Leakage
-from headscope.runs import Record, Result, encode
+from headscope.runs import Result, encode
 from headscope.runs.reading import result_of
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import POCKET, ModelChoice
@@ -117,7 +117,7 @@ def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     result = mask_result(heads)
     if result is None or result.task is None or model.model != POCKET:
         return choice
-    name = result.task if isinstance(result.task, str) else result.task.name
+    name = result.task
     from headscope.pocket.sample import task_names
     from headscope.pocket.world.languages import DIRECTIONS
 
@@ -126,18 +126,11 @@ def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     return dataclasses.replace(choice, task=(name,)) if name in task_names() else choice
 
 
-@dataclass(frozen=True)
-class NamedTask(Record):
-    """A task as earlier versions told of it."""
-
-    name: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class MaskRun(Result):
-    """What is asked of a mask's run: its task; earlier versions told more than its name."""
+    """What is asked of a mask's run: its task."""
 
-    task: str | NamedTask | None = None
+    task: str | None = None
 
 
 def mask_result(heads: str) -> MaskRun | None:

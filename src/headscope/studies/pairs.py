@@ -46,7 +46,7 @@ class PairsChoice(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset; with several "
+            "File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset; with several "
             "pairs PAIR=DATA, repeatable. May be left out for pocket.",
             metavar="DATA",
         ),

@@ -38,8 +38,8 @@ class QuestionsChoice(Settings):
     data: Annotated[
         str | None,
         Option(
-            "Questions with contexts and answers: SQuAD or XQuAD JSON, or JSON Lines with context, "
-            "question and answers. May be left out for pocket.",
+            "Questions with contexts and answers: SQuAD or XQuAD JSON, or records (JSON Lines, "
+            "Parquet, CSV, …) with context, question and answers. May be left out for pocket.",
             metavar="FILE",
         ),
     ] = field(default=None, metadata=UNSIGNED)
@@ -103,7 +103,7 @@ def read_sides(choice: QuestionsChoice, model: str, seed: int = 0) -> QuestionSi
         if model != POCKET:
             raise InputError(
                 f"no data given for the model {model}; add --data FILE with questions and answers "
-                "(SQuAD, XQuAD or JSON Lines)"
+                "(SQuAD, XQuAD or records)"
             )
         if choice.test_data is not None:
             raise InputError("--test-data without --data; name the file to learn from as well")

@@ -62,7 +62,6 @@ COMMANDS = {
     "heads": "headscope.studies.heads",
     "check": "headscope.studies.check",
     "costs": "headscope.studies.costs.costs",
-    "architectures": "headscope.studies.architectures",
     "pocket sample": "headscope.studies.pocket.sample",
     "pocket tasks": "headscope.studies.pocket.tasks",
     "pocket train": "headscope.studies.pocket.train",

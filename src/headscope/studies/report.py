@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope.errors import InputError
+from headscope.heads.hub import Artifact
 from headscope.heads.store import write_bytes
 from headscope.report.figures import figure_of
 from headscope.report.frames import frames_of
-from headscope.report.notebook import page_in_frame
+from headscope.report.notebook import artifact_page, block_of, page_in_frame
 from headscope.report.page import page_of, render
 from headscope.runs import Result, Signature, file_digest
 from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Shown
+from headscope.shown.blocks import Section, Shown
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
 
@@ -69,20 +70,28 @@ def read_run(folder: str | PathLike[str]) -> Any:
     return replace(result, run=str(path))  # the folder may have been moved
 
 
-def frames(result: Result) -> Any:
+def frames(value: Result | Artifact) -> Any:
     """Its tables as pandas frames by title; the frame itself where there is one."""
-    return frames_of(_shown(result, _folder(result)))
+    return frames_of(_blocks(value))
 
 
-def figure(result: Result, title: str = "") -> Any:
+def figure(value: Result | Artifact, title: str) -> Any:
     """A picture of it as a matplotlib figure: the first, or the one of this title."""
-    return figure_of(_shown(result, _folder(result)), title)
+    return figure_of(_blocks(value), title)
 
 
-def framed(result: Result) -> str:
-    """Its report in a frame, as a notebook shows it."""
-    folder = _folder(result)
-    return page_in_frame(page_of(_shown(result, folder), folder, _command(folder)))
+def framed(value: Result | Artifact) -> str:
+    """Its report, or its map of heads, in a frame, as a notebook shows it."""
+    if isinstance(value, Artifact):
+        return page_in_frame(artifact_page(value))
+    folder = _folder(value)
+    return page_in_frame(page_of(_shown(value, folder), folder, _command(folder)))
+
+
+def _blocks(value: Result | Artifact) -> Shown:
+    if isinstance(value, Artifact):
+        return Shown("", "", [], sections=[Section("", [block_of(value)])])
+    return _shown(value, _folder(value))
 
 
 def _shown(result: Result, folder: Path) -> Shown:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from headscope.errors import InputError
+from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
 from headscope.evidence.controls.instructed import INSTRUCTED
 from headscope.evidence.controls.mask_alone import MASK_ALONE
 from headscope.evidence.controls.outside import OUTSIDE
 from headscope.evidence.controls.random import RANDOM
 from headscope.evidence.controls.same_layers import SAME_LAYERS
-from headscope.evidence.controls.shuffled import SHUFFLED
+from headscope.evidence.controls.shuffled import NOTHING, SHUFFLED
 from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYERS
-from headscope.evidence.rows import Condition, Control
+from headscope.evidence.rows import Basis, Condition, Control
 from headscope.heads import HeadSet
 
 #: In the order in which they are shown.
@@ -23,6 +24,7 @@ CONTROLS: dict[str, Control] = {
     "random": RANDOM,
     "same layers": SAME_LAYERS,
     "outside": OUTSIDE,
+    "equal norm": EQUAL_NORM,
     "shuffled": SHUFFLED,
     "shuffled same layers": SHUFFLED_SAME_LAYERS,
     "foreign": FOREIGN,
@@ -61,14 +63,25 @@ def drawn(
     controls: Collection[str],
     draws: int,
     seed: int = 0,
-    avoid: HeadSet | None = None,
+    basis: Basis = NOTHING,
 ) -> Iterator[Condition]:
     """The conditions of selected heads' controls: `draws` different sets of each, or all there are.
 
-    `avoid` are heads, such as token alignment heads, that `outside` leaves out. Raises `InputError`
-    as `headscope.heads.draws.draw_heads` does.
+    Raises `InputError` as `headscope.heads.draws.draw_sets` does.
     """
     for name in controls:
-        draw = CONTROLS[name].draw
-        for number, own in enumerate(draw(heads, draws, seed, avoid) if draw else ()):
+        for number, own in enumerate(sets_of(name, heads, draws, seed, basis)):
             yield replace(selected, kind=name, draw=number, heads=tuple(map(str, own)))
+
+
+def sets_of(
+    name: str, heads: HeadSet, draws: int, seed: int = 0, basis: Basis = NOTHING
+) -> Sequence[HeadSet]:
+    """The sets of a control.
+
+    Raises `InputError` for a control that only the command which has it can draw.
+    """
+    draw = CONTROLS[name].draw
+    if draw is None:
+        raise InputError(f"the control {name!r} cannot be drawn here; use random or same layers")
+    return draw(heads, draws, seed, basis)

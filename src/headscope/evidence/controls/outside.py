@@ -5,12 +5,12 @@ their rank gives no p-value.
 """
 
 from headscope.evidence.rows import Control
-from headscope.heads.draws import draw_heads
+from headscope.heads.draws import draw_sets
 
 OUTSIDE = Control(
     "random heads that are not selected",
     "",
-    lambda heads, draws, seed, avoid: [
-        draw.heads for draw in draw_heads(heads, draws, seed, avoid)
-    ],
+    lambda heads, draws, seed, basis: draw_sets(
+        heads, draws, seed, "outside", basis.avoid, basis.watch
+    ),
 )

@@ -6,5 +6,5 @@ from headscope.evidence.rows import Control
 SHUFFLED_SAME_LAYERS = Control(
     "random masks of the same layers",
     "the mask removes any so many heads of each layer",
-    lambda heads, draws, seed, avoid: shuffled(heads, draws, seed, layer_matched=True),
+    lambda heads, draws, seed, basis: shuffled(heads, draws, seed, basis, same_layers=True),
 )

@@ -47,7 +47,7 @@ from headscope.results.key_tokens import KeyTokensResult
 from headscope.results.overlap import OverlapResult, PairOverlap
 from headscope.results.rating import RatedCorpus
 from headscope.results.removal import RemovalResult
-from headscope.results.tasks import TasksResult, tops
+from headscope.results.tasks import TasksResult
 from headscope.results.translation import TranslationResult
 from headscope.shown.blocks import Cell, Claim, Findings, Table, one_column, table_of
 from headscope.studies.sentences import read_sentences, shown_conditions
@@ -414,10 +414,10 @@ def show_tasks(setting: Setting) -> Findings:
 
 @of_run("tasks", TasksResult, "Tasks", "What is lost")
 def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings:
-    changes = {
-        name: max(tops(task.conditions), key=lambda condition: condition.label.k).change
-        for name, task in found.tasks.items()
-    }
+    evidence, changes = found.evidence, dict[str, Estimate]()
+    for name, task in found.details.tasks.items():
+        level = evidence.level(task.metric, evidence.main, name)
+        changes[name] = (level.change if level else None) or Estimate()
     worst = min(changes, key=lambda name: changes[name].value)
     most = _figure("Section 5.2", "removal", "largest drop", "accuracy")
     rows = {worst: replace(Cell.of(changes[worst], 1, factor=100), published=-most)}

@@ -22,7 +22,7 @@ from headscope.compare.hidden_states import (
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.evidence.blocks import fewer_sets, said, table_of_tests, uncertainty, verdict
+from headscope.evidence.blocks import said, table_of_tests, uncertainty, verdict
 from headscope.evidence.controls import SHUFFLES, controls_named
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
@@ -220,7 +220,6 @@ def _cautions(result: ComparedStates) -> Iterator[str]:
         yield f"Few samples ({details.states.samples}): the intervals are wide or unreliable."
     if not evidence.tests:
         yield "Without random masks, any mask of this size may have the same effect."
-    yield from fewer_sets(evidence, "cosine", evidence.main, details.draws)
 
 
 def _show(result: ComparedStates, run: Path) -> Shown:

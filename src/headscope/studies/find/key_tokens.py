@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope import options
+from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
 from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
@@ -66,18 +67,10 @@ def _prompt(
         return clean_text(prompt, "the prompt", lines=True)
     if prompt_file is None or prompt is not None:
         raise InputError("give the prompt as --prompt TEXT or as --prompt-file FILE, one of both")
-    try:
-        text = prompt_file.read_bytes().decode("utf-8-sig")
-        text = text.replace("\r\n", "\n").removesuffix("\n")
-        return clean_text(text, str(prompt_file), lines=True)
-    except OSError as error:
-        raise InputError(
-            f"{prompt_file}: cannot be read ({error.strerror}); check the path"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{prompt_file}: is not UTF-8 (byte {error.start}); save it as UTF-8 text"
-        ) from error
+    with open_bytes(prompt_file) as handle:
+        text = decoded(whole_text(handle, prompt_file), prompt_file)
+    text = text.replace("\r\n", "\n").removesuffix("\n")
+    return clean_text(text, str(prompt_file), lines=True)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class WordsChoice(Settings):
     data: Annotated[
         str | None,
         Option(
-            "TSV, JSON Lines or Parquet of words, one meaning a row, columns named by language "
+            "A file of words (TSV, CSV, Parquet, …), one meaning a row, columns named by language "
             "codes (en, de, es…). May be left out for pocket.",
             metavar="FILE",
         ),

@@ -42,8 +42,8 @@ class NeedlesChoice(Settings):
     data: Annotated[
         str | None,
         Option(
-            "JSON Lines, TSV or Parquet with needle, question, haystack and, if known, answer. May "
-            "be left out for pocket.",
+            "A file (JSON Lines, CSV, Parquet, …) with needle, question, haystack and, if known, "
+            "answer. May be left out for pocket.",
             metavar="FILE",
         ),
     ] = field(default=None, metadata=UNSIGNED)

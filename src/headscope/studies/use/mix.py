@@ -56,7 +56,7 @@ class UseMix(Settings):
     rated: Annotated[
         tuple[str, ...],
         Option(
-            "A run of headscope use rate; or JSON Lines or Parquet files, or a folder of them, "
+            "A run of headscope use rate; or files (JSON Lines, Parquet, …), or a folder of them, "
             "whose records have text, score and tokens.",
             metavar="RATED...",
             argument=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.data.files import check_limit
+from headscope.data.files import check_limit, plain_name
 from headscope.data.rows import ID, Field, check_unicode, clean_text, open_rows, text_cell
 from headscope.data.tables import ABSENT
 from headscope.errors import InputError, naming
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 Message = Mapping[str, str]
 
 OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
-
-_TEXT = (".txt", ".txt.gz", ".txt.bz2", ".txt.xz")
 
 
 @dataclass(frozen=True)
@@ -119,10 +117,10 @@ def read_prompts(
 ) -> list[GivenPrompt]:
     """The first `limit` prompts of a file, in its order.
 
-    A `.txt` file holds one a line. JSON Lines, Parquet and TSV files hold them in `column`: texts,
-    or conversations as lists of messages with `role` and `content`; `id` and the column
-    `reference` (`reference`, if there, where it is None) go along. A conversation that ends with a
-    message of the assistant is continued in that message.
+    A `.txt` file holds one a line. Files of records hold them in `column`: texts, or conversations
+    as lists of messages with `role` and `content`; `id` and the column `reference` (`reference`, if
+    there, where it is None) go along. A conversation that ends with a message of the assistant is
+    continued in that message.
 
     Raises `InputError`, naming file and line, for a file that cannot be read or holds no prompts, a
     column that is missing, an empty prompt, or something that is no conversation.
@@ -135,7 +133,7 @@ def read_prompts(
         text_cell("give a text", lines=True),
         ABSENT if reference else None,
     )
-    plain = path.name.lower().endswith(_TEXT)
+    plain = plain_name(path).suffix.lower() == ".txt"
     prompts: list[GivenPrompt] = []
     with open_rows(path, (given, answer, ID), plain=plain) as rows:
         for row in rows:

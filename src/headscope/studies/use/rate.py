@@ -83,9 +83,9 @@ class UseRate(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "JSON Lines (plain, gzip, zstd) or Parquet: a file, a folder, a pattern, an address "
-            "such as s3://…, hf://… or https://…, or the name of a Hub dataset; repeatable. LANG "
-            "is the language of records that do not say theirs.",
+            "JSON Lines, Parquet, CSV, … (compressed or not): a file, a folder, a pattern, an "
+            "address such as s3://…, hf://… or https://…, or the name of a Hub dataset; "
+            "repeatable. LANG is the language of records that do not say theirs.",
             metavar="[LANG=]DATA",
         ),
     ] = field(metadata=UNSIGNED)

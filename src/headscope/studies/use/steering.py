@@ -134,7 +134,7 @@ class Steer(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "Prompts: text file (.txt, one a line), JSON Lines, Parquet or TSV file with texts or "
+            "Prompts: text file (.txt, one a line), or JSON Lines, Parquet, CSV, … with texts or "
             "chat messages; to --steer several languages, LANG=FILE, repeatable.",
             metavar="FILE",
         ),

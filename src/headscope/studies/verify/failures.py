@@ -18,6 +18,7 @@ from headscope.data.pairs import Links, Units, linked_words, spans_of
 from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.evidence.controls import control_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
+from headscope.heads.store import check_finished
 from headscope.progress import Progress
 from headscope.results.atlas import AtlasResult
 from headscope.results.failures import (
@@ -34,7 +35,7 @@ from headscope.results.failures import (
 )
 from headscope.results.removal import RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
-from headscope.runs.reading import damaged_line, read_object, read_rows
+from headscope.runs.reading import damaged_line, read_result, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.models import steps_of
 from headscope.studies.study import Study
@@ -123,7 +124,7 @@ class VerifyFailures(Settings):
     outputs: Annotated[
         Path | None,
         Option(
-            "Instead of RUN: JSON Lines with id, source, reference, before and after, and "
+            "Instead of RUN: a file with id, source, reference, before and after, and "
             "direction and links (0-0 1-2) where known, with units and aligner as headscope align "
             "writes them. Every row is sorted.",
             metavar="FILE",
@@ -209,7 +210,7 @@ def _read(config: VerifyFailures) -> Rows:
             )
         return rows_of_run(config.run, config.choice)
     raise InputError(
-        "give either the folder of a 'verify removal' run, or a file with --outputs FILE.jsonl"
+        "give either the folder of a 'verify removal' run, or a file with --outputs FILE"
     )
 
 
@@ -300,7 +301,7 @@ def rows_of_file(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> Rows:
-    """The rows of a JSON Lines file; languages apply to all rows that name no direction.
+    """The rows of a file; languages apply to all rows that name no direction.
 
     Without any the language identified in an output says nothing about the kind.
     """
@@ -321,12 +322,9 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     Where the run linked outputs by the data's own links, those of the references are used. Raises
     `InputError` if the run is unfinished or damaged, or has no such condition.
     """
-    written = read_object(path / "result.json")
-    if not (path / "DONE.json").is_file():
-        raise InputError(f"{path}: is not finished; run the verification again, it goes on")
-    kind = (
-        AtlasResult if written.get("command") == "atlas" or "overlap" in written else RemovalResult
-    )
+    check_finished(path)
+    written = read_result(path)
+    kind = AtlasResult if "overlap" in written else RemovalResult
     try:
         result: AtlasResult | RemovalResult = decode(kind, written)
     except (KeyError, ValueError) as error:

@@ -147,7 +147,7 @@ def verify_families(
                 baseline_check=works["baseline_check"],
             ),
         )
-        return concluded(result, _main(evidence), _cautions, config.draws)
+        return concluded(result, _main(evidence), _cautions)
 
     data, seed = task_inputs(tasks), config.seed
     return run_with_model(

@@ -166,7 +166,7 @@ def verify_mask(
                 baseline_check=works["baseline_check"],
             ),
         )
-        return concluded(result, _main(result), _cautions, config.draws)
+        return concluded(result, _main(result), _cautions)
 
     data, seed = task_inputs(tasks), config.seed
     return run_with_model(

@@ -10,7 +10,6 @@ from typing import TypeVar
 from headscope.evidence.blocks import (
     bars,
     draws_table,
-    fewer_sets,
     levels_table,
     parts_table,
     table_of_tests,
@@ -31,12 +30,11 @@ SHOWN, LETTERS, TABLES = 20, 160, 3
 
 
 def concluded(
-    result: Compared, main: Condition, cautions: Callable[[Compared], Iterator[str]], draws: int
+    result: Compared, main: Condition, cautions: Callable[[Compared], Iterator[str]]
 ) -> Compared:
     """The result with its verdict, of the loss, and what weakens it."""
-    evidence = result.evidence
-    words = [*cautions(result), *fewer_sets(evidence, "nll", main, draws)]
-    return replace(result, verdict=verdict(evidence, "nll", main), cautions=tuple(words))
+    words = tuple(cautions(result))
+    return replace(result, verdict=verdict(result.evidence, "nll", main), cautions=words)
 
 
 def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:

@@ -16,7 +16,7 @@ from headscope import options
 from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import Basis, Condition, Evidence
 from headscope.evidence.texts import measured_texts
 from headscope.executors import Execution
 from headscope.heads import (
@@ -186,7 +186,8 @@ def verify_removal(
     apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
     inputs = opened(config, out, apart, linked)
     lm, removal, directions = inputs.lm, inputs.removal, inputs.directions
-    planned = conditions(inputs.sets, removal, inputs.avoid)
+    texts = [pair.source for pairs in directions.values() for pair in pairs.pairs]
+    planned = conditions(inputs.sets, removal, Basis(inputs.avoid, lm, texts))
     reference = translations(lm, directions, removal) if apart else Reference()
     settings = {
         "settings": replace(config, removal=removal),

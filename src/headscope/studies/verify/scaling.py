@@ -181,7 +181,7 @@ def verify_scaling(
                 baseline_check=works["baseline_check"],
             ),
         )
-        return concluded(result, evidence.selected[0], _cautions, config.draws)
+        return concluded(result, evidence.selected[0], _cautions)
 
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed

@@ -97,7 +97,7 @@ class VerifySummaries(Settings):
             without=("split",),
             changed={
                 "data": Option(
-                    "Texts with summaries: JSON Lines, TSV or Parquet file; LANG may be left out "
+                    "Texts with summaries (JSON Lines, CSV, Parquet, …); LANG may be left out "
                     "where a column says it; repeatable. Without it pocket repeats sentences, "
                     "which is what it can do.",
                     metavar="LANG=FILE",

@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
+from headscope.evidence.rows import Basis, Condition
+from headscope.evidence.runner import pass_of
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.tasks import Task, TaskGroup, TasksResult, Value, ValueCondition
+from headscope.results.tasks import Task, TasksDetails, TasksResult
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.studies.baseline import Works, about_baseline
@@ -25,10 +26,10 @@ from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
-from headscope.studies.verify.tasks_show import show
-from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, summarise
+from headscope.studies.verify.tasks_show import concluded, show
+from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, tasks_evidence
 from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedTask, load_tasks
-from headscope.verify.translation import Condition, Removal, conditions
+from headscope.verify.translation import Removal, conditions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,14 +69,9 @@ class VerifyTasks(Settings):
         Removal,
         Nested(
             without=("template", "measure", "chat", "answer_only", "max_new_tokens"),
-            changed={
-                "layer_matched": Option(
-                    "Also draw as many random heads of the same layers.", default=False
-                ),
-                "ablate": replace(options.ABLATE, single=True),
-            },
+            changed={"ablate": replace(options.ABLATE, single=True)},
         ),
-    ] = field(default_factory=lambda: Removal(layer_matched=False))
+    ] = field(default_factory=Removal)
     allow_code: Annotated[
         bool,
         Option("Run the Python code that task files name (!function).", flag="--allow-task-code"),
@@ -120,8 +116,9 @@ def verify_tasks(
         )
     lm = config.model.load_for()
     sets = head_sets(config.heads, config.k, lm, config.rank)
-    avoid, pool_note = alignment_heads(config.heads, removal, lm)
-    planned = conditions(sets, removal, avoid)
+    avoid, outside_note = alignment_heads(config.heads, removal, lm)
+    texts = [example.prompt for task in loaded for example in task.examples]
+    planned = conditions(sets, removal, Basis(avoid, lm, texts))
     data = {f"task {task.name}": task.digest for task in loaded}
     settings = {
         "settings": config,
@@ -139,23 +136,30 @@ def verify_tasks(
         outcomes = _measure(lm, config, loaded, planned, run, reference, progress)
         run.write_jsonl("examples.jsonl", _examples(loaded))
         run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
-        tasks = _describe(loaded, planned, outcomes, removal.seed)
-        return TasksResult(
+        tasks = {task.name: _about(task, outcomes[task.name]) for task in loaded}
+        groups = _groups(tasks)
+        details = TasksDetails(
             **about_rank(*sets),
-            **works,
             k=tuple(map(len, sets)),
             gates=removal.gates,
             draws=removal.draws,
-            pool="outside" if avoid is None else "non-alignment",
-            pool_note=pool_note,
+            outside_note=outside_note,
             ablate=removal.ablate[0],
             reference_text=reference.facts,
             seed=removal.seed,
             heads=tuple(map(str, sets[-1])),
             leakage=leakage,
             harness=harness_version(),
+            baseline_check=works["baseline_check"],
             tasks=tasks,
-            groups=_groups(tasks),
+            groups=groups,
+        )
+        return concluded(
+            TasksResult(
+                baseline_works=works["baseline_works"],
+                evidence=tasks_evidence(planned, outcomes, groups, removal.seed),
+                details=details,
+            )
         )
 
     return run_with_model(
@@ -199,9 +203,9 @@ def _measure(
             key = f"{task.name} {condition.key}"
             if key not in kept:
                 report = _reporter(progress, task.name, number * requests, len(planned) * requests)
-                if condition.label.ablate == "mean" and means is None:
+                if condition.replacement == "mean" and means is None:
                     means = reference.means(lm, config.removal.batch_tokens)
-                with condition.on((), means).applied(lm):
+                with pass_of(condition, lm.geometry, (), means).applied(lm):
                     outcome = run_task(
                         lm,
                         task,
@@ -251,54 +255,30 @@ def _answer(example: HarnessExample) -> str:
     return example.choices[at] if at < len(example.choices) else example.target
 
 
-def _describe(
-    loaded: Sequence[LoadedTask],
-    planned: Sequence[Condition],
-    outcomes: Mapping[str, Sequence[Outcome]],
-    seed: int,
-) -> dict[str, Task]:
-    tasks = {}
-    for task in loaded:
-        made = outcomes[task.name]
-        first = main_metric(task, made[0])
-        rest = {
-            metric: summarise(metric, task.chance, planned, made, seed)
-            for metric in [first, *(name for name in made[0].metrics if name != first)]
-        }
-        tasks[task.name] = Task(
-            **vars(rest.pop(first)),
-            groups=tuple(task.groups),
-            shots=task.shots,
-            truncated=max(outcome.truncated for outcome in made),
-            other_metrics=rest,
-        )
-    return tasks
+def _about(task: LoadedTask, made: Sequence[Outcome]) -> Task:
+    metric = main_metric(task, made[0])
+    return Task(
+        metric=metric,
+        chance=task.chance if metric.partition(",")[0] == "acc" else None,
+        examples=len(made[0].rows),
+        groups=tuple(task.groups),
+        shots=task.shots,
+        truncated=max(outcome.truncated for outcome in made),
+    )
 
 
-def _groups(tasks: Mapping[str, Task]) -> dict[str, TaskGroup]:
-    """Plain means over the tasks of each group, of tasks that share one metric."""
-    members: dict[str, list[str]] = {}
+def _groups(tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+    """The tasks of each group that share one metric, where there are several."""
+    members: dict[tuple[str, str], list[str]] = {}
     for name, task in tasks.items():
         for group in task.groups:
-            members.setdefault(group, []).append(name)
-    groups: dict[str, TaskGroup] = {}
-    for group, names in members.items():
-        metrics = sorted({tasks[name].metric for name in names})
-        for metric in metrics:
-            same = {name: tasks[name] for name in names if tasks[name].metric == metric}
-            if len(same) < 2:
-                continue
-            columns = zip(*(task.conditions for task in same.values()), strict=True)
-            groups[group if len(metrics) == 1 else f"{group} ({metric})"] = TaskGroup(
-                metric=metric,
-                tasks=tuple(same),
-                baseline=Value(value=fmean(task.baseline.value for task in same.values())),
-                conditions=tuple(
-                    ValueCondition(label=rows[0].label, value=fmean(row.value for row in rows))
-                    for rows in columns
-                ),
-            )
-    return groups
+            members.setdefault((group, task.metric), []).append(name)
+    several = {group for group, _ in members if sum(g == group for g, _ in members) > 1}
+    return {
+        f"{group} ({metric})" if group in several else group: tuple(names)
+        for (group, metric), names in members.items()
+        if len(names) > 1
+    }
 
 
 def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
@@ -343,11 +323,7 @@ def _samples(
                 yield {
                     "task": task.name,
                     "id": row["id"],
-                    "condition": condition.label.kind,
-                    "k": condition.label.k,
-                    "gate": condition.label.gate,
-                    "draw": condition.label.draw,
-                    "ablate": condition.label.ablate,
+                    "condition": condition.id,
                     **row["metrics"],
                     "responses": row["responses"],
                 }

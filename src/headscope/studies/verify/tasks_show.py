@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from headscope.estimates import Draws, Estimate
-from headscope.results.removal import Kind
-from headscope.results.tasks import (
-    Measured,
-    Task,
-    TaskComparison,
-    TaskCondition,
-    TaskGroup,
-    TasksResult,
-    ValueCondition,
-    tops,
+from headscope.evidence.blocks import (
+    LEVEL,
+    MORE,
+    OPEN,
+    bars,
+    draws_table,
+    holds,
+    named_part,
+    parts_table,
+    remedy,
+    said,
+    table_of_tests,
+    verdict,
 )
-from headscope.shown.blocks import Bars, Cell, HeadSets, Section, Shown, Table
-from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of
-from headscope.studies.comparison import Compared, Comparison, Scale, draws_remedy
+from headscope.evidence.rows import Evidence
+from headscope.results.tasks import TasksResult
+from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.words import count, enumeration, fixed, p_value, sentence_of
 from headscope.studies.shows import (
     ablation_facts,
     few_parts,
@@ -27,228 +31,135 @@ from headscope.studies.shows import (
     model_facts,
     named_places,
 )
-from headscope.studies.verify.removal_blocks import DRAWN
-
-#: The usual metrics of the harness, all shares, in plain words.
-METRICS = {
-    "acc": "share answered right",
-    "acc_norm": "share answered right, choices weighted by their length",
-    "exact_match": "share written exactly right",
-    "f1": "words in common with the right answer",
-}
+from headscope.verify.other_tasks.evaluate import METRICS
 
 
 def show(result: TasksResult, run: Path) -> Shown:
     """Each task with and without the heads, means of groups, and every number."""
-    tasks, k = result.tasks, max(result.k)
-    heads = HeadSets("Selected heads", {"selected": named_places(result.heads)})
-    comparison = _comparison(tasks, k)
-    expected = "a larger loss of the metric"
-    sections = [
-        Section(
-            "Tasks",
-            comparison.tables(f"Tasks with {count(k, 'head')} removed", expected),
-            brief=True,
-        ),
-        Section("What is lost", [*_bars(tasks, k), heads]),
-        Section("Groups of tasks", [_group_table(result.groups)]),
-        Section("Every task and head set", [_every(tasks)]),
+    evidence, details, main = result.evidence, result.details, result.evidence.main
+    tasks = details.tasks
+    chance = {name: task.chance for name, task in tasks.items()}
+    metrics = list(dict.fromkeys([*(task.metric for task in tasks.values()), *evidence.statistics]))
+    heads = HeadSets("Selected heads", {"selected": named_places(details.heads)})
+    first = metrics[: len({task.metric for task in tasks.values()})]
+    drawings = [
+        bars(evidence, name, main, sentence_of(METRICS.get(name, name)).rstrip("."), "", chance)
+        for name in first
+    ]
+    tables = [
+        parts_table(evidence, name, main, f"{name} with {count(main.k, 'head')} {main.done}",
+                    "examples", _NOTE, chance)
+        for name in metrics
+    ]  # fmt: skip
+    doses = [
+        table_of_tests(evidence, metrics, "examples", part, f"{named_part(evidence, part)}, tests")
+        for part in evidence.parts
+        if len(evidence.selected) > 1
     ]
     return Shown(
         "Tasks without heads",
         "What can the model still do when attention heads are removed?",
-        _finding(tasks, k, comparison),
+        [sentence_of(result.verdict), *_finding(result)],
         "Intervals and p over examples hold for these heads and this model; with "
-        f"{count(result.draws, 'random draw')} p over draws is at least "
-        f"{p_value(1 / (1 + result.draws))}.",
-        draws_remedy(result.draws, 99),
-        _cautions(result),
+        f"{count(details.draws, 'random draw')} p over draws is at least "
+        f"{p_value(1 / (1 + details.draws))}.",
+        "--draws 99" if details.draws < 19 else "",
+        [*leakage_caution(details.leakage, "examples"), *result.cautions],
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
             ("examples", f"{sum(task.examples for task in tasks.values()):,}"),
-            ("random draws", str(result.draws)),
-            *ablation_facts(result),
-            ("lm-evaluation-harness", result.harness),
+            ("random draws", str(details.draws)),
+            *ablation_facts(details),
+            ("lm-evaluation-harness", details.harness),
         ],
-        [section for section in sections if section.title != "Groups of tasks" or result.groups],
-    )  # fmt: skip
+        [
+            Section("What is lost", [*drawings, heads]),
+            Section("Tasks", [*tables, *doses], brief=True),
+            Section("Random draws", [draws_table(evidence, first, main)]),
+        ],
+    )
 
 
-def _top(task: Task, k: int) -> TaskCondition:
-    """The condition of `k` selected heads at the first gate."""
-    return next(row for row in tops(task.conditions) if row.label.k == k)
+_NOTE = (
+    "Intervals of levels are Wilson's where each example is right or wrong, else the bootstrap's; "
+    "those of differences resample examples. Means over tasks count each task alike. Empty: the "
+    "metric is no mean over examples"
+)
 
 
-def _finding(tasks: Mapping[str, Task], k: int, comparison: Comparison) -> list[str]:
-    gate = _top(next(iter(tasks.values())), k).label.gate
-    heads = count(k, "selected head")
-    what = f"Removing {heads}" if gate == 0 else f"Multiplying {heads} by {gate:g}"
-    hurt, tested = _hurt(tasks, k, "random")
+def concluded(result: TasksResult) -> TasksResult:
+    """The result with its verdict and what weakens it, which follow from its rows."""
+    evidence, tasks = result.evidence, result.details.tasks
+    names = {task.metric for task in tasks.values()}
+    if len(tasks) == 1 or (len(names) == 1 and evidence.level(next(iter(names)))):
+        words = verdict(evidence, next(iter(names)))
+    else:
+        hurt, tested = _hurt(evidence, result, "random")
+        words = f"{MORE} in {len(hurt)} of {count(len(tested), 'task')}"
+        tests = [evidence.against(tasks[name].metric, evidence.main, name) for name in tested]
+        if left := [own["random"] for own in tests if holds(own["random"]) is None]:
+            words += f"; {OPEN} in {len(left)}: {remedy(left[0])}"
+    return replace(result, verdict=words, cautions=tuple(_cautions(result)))
+
+
+def _hurt(evidence: Evidence, result: TasksResult, control: str) -> tuple[list[str], list[str]]:
+    """The tasks that are hurt more than by a control, and those that were tested."""
+    tasks, main = result.details.tasks, evidence.main
+    tests = {name: evidence.against(task.metric, main, name) for name, task in tasks.items()}
+    tested = {name: own[control] for name, own in tests.items() if control in own}
+    return [name for name, test in tested.items() if holds(test)], list(tested)
+
+
+def _finding(result: TasksResult) -> Iterator[str]:
+    evidence, main = result.evidence, result.evidence.main
+    heads = f"The {count(main.k, 'selected head')} {main.done}"
+    hurt, tested = _hurt(evidence, result, "random")
     if not tested:
-        return [f"{what} was tested on no task whose metric is a mean over examples."]
-    words = [
-        f"{what} hurts {hurt} of {count(len(tested), 'task')} more than removing as many "
-        "random heads does (p < 0.05 over examples, each task by itself; "
-        f"{fixed(0.05 * len(tested), 1)} expected by chance)."
-    ]
-    losses = {name: loss for name in tested if (loss := _loss(tasks[name], k)) is not None}
-    most = max(losses, key=lambda name: losses[name], default="")
-    if losses and losses[most] > 0:
-        task = tasks[most]
-        examples = count(task.examples, "example")
-        words += comparison.said(most, f"Largest difference: {most}", task.metric, examples)
-    hurt, tested = _hurt(tasks, k, "random-layer-matched")
+        yield f"{heads} were tested on no task."
+        return
+    yield (
+        f"{heads} hurt {len(hurt)} of {count(len(tested), 'task')} more than as many random heads "
+        f"(the interval excludes zero and p over draws is at most {LEVEL}, each task by itself; "
+        f"{fixed(LEVEL * len(tested), 1)} expected by chance)."
+    )
+    losses = {}
+    for name in tested:
+        metric = result.details.tasks[name].metric
+        test, own = evidence.against(metric, main, name)["random"], evidence.statistics[metric]
+        losses[name] = own.sign * own.factor * test.difference.value
+    most = max(losses, key=lambda name: losses[name])
+    if losses[most] > 0:
+        metric = result.details.tasks[most].metric
+        lead = f"Largest difference: {most}"
+        yield from said(evidence, metric, main, "example", lead, most)
+    hurt, tested = _hurt(evidence, result, "same layers")
     if tested:
-        words.append(
-            f"Against random heads of the same layers: {hurt} of {count(len(tested), 'task')}."
+        yield (
+            f"Against random heads of the same layers: {len(hurt)} of {count(len(tested), 'task')}."
         )
-    return words
 
 
-def _hurt(tasks: Mapping[str, Task], k: int, kind: Kind) -> tuple[int, list[str]]:
-    """How many tasks are hurt more than under random heads, and those that were tested."""
-    tests = {name: _top(task, k).than(kind) for name, task in tasks.items()}
-    p = {name: than.p_examples for name, than in tests.items() if than is not None}
-    tested = {name: value for name, value in p.items() if value is not None}
-    return sum(value < 0.05 for value in tested.values()), list(tested)
-
-
-def _loss(task: Task, k: int) -> float | None:
-    """By how much a task is worse than under random heads."""
-    free = _top(task, k).free
-    if free is None or not free.difference.known:
-        return None
-    loss = -free.difference.value if task.higher_is_better else free.difference.value
-    return _scale(task).factor * loss
-
-
-def _cautions(result: TasksResult) -> list[str]:
-    tasks = result.tasks
-    cautions = leakage_caution(result.leakage, "examples")
-    if result.pool_note:
-        cautions.append(sentence_of(result.pool_note))
-    cautions += few_parts({name: task.examples for name, task in tasks.items()}, "examples", 50)
-    chances = {name: (task.baseline.low or 0.0, task.chance) for name, task in tasks.items()}
-    guessed = [name for name, (low, chance) in chances.items() if chance and low <= chance]
+def _cautions(result: TasksResult) -> Iterator[str]:
+    evidence, details, tasks = result.evidence, result.details, result.details.tasks
+    if details.outside_note and "outside" in evidence.controls:
+        yield sentence_of(details.outside_note)
+    yield from few_parts({name: task.examples for name, task in tasks.items()}, "examples", 50)
+    levels = {name: evidence.level(task.metric, None, name) for name, task in tasks.items()}
+    guessed = [
+        name
+        for name, row in levels.items()
+        if row is not None and (chance := tasks[name].chance) and (row.low or 0.0) <= chance
+    ]
     if guessed:
-        cautions.append(
+        yield (
             f"In {enumeration(guessed)} the original model is not clearly better than guessing, so "
             "there is little to lose."
         )
     if cut := [f"{name} ({task.truncated})" for name, task in tasks.items() if task.truncated]:
-        cautions.append(
-            f"Prompts longer than the model's context lost their beginning: {enumeration(cut)}."
-        )
-    if "random-layer-matched" not in _kinds(tasks, max(result.k)):
-        cautions.append(
+        yield f"Prompts longer than the model's context lost their beginning: {enumeration(cut)}."
+    if evidence.controls and "same layers" not in evidence.controls:
+        yield (
             "No random heads of the same layers were drawn, so an effect of the layers is not "
-            "excluded; add --layer-matched."
+            "excluded."
         )
-    return cautions
-
-
-def _kinds(tasks: Mapping[str, Task], k: int) -> list[Kind]:
-    """The kinds of random heads that were drawn."""
-    return [
-        kind for kind in DRAWN if any(task.drawn(_top(task, k), kind) for task in tasks.values())
-    ]
-
-
-def _scale(metric: TaskComparison) -> Scale:
-    """The usual metrics are shares."""
-    if metric.metric.partition(",")[0] in METRICS:
-        return Scale(metric.metric)
-    return Scale(metric.metric, unit="", digits=3, to_100=False)
-
-
-def _level(value: Measured) -> Estimate:
-    """A metric's value with its interval."""
-    return Estimate(value.value, *value.interval) if value.interval else Estimate(value.value)
-
-
-def _draws(metric: TaskComparison, top: ValueCondition) -> tuple[Draws | None, Draws | None]:
-    """The values under random draws, free and of the same layers."""
-    free, matched = (Draws.of(drawn) if (drawn := metric.drawn(top, kind)) else None
-                     for kind in DRAWN)  # fmt: skip
-    return free, matched
-
-
-def _comparison(tasks: Mapping[str, Task], k: int) -> Comparison:
-    return Comparison(
-        {
-            name: Compared(
-                _scale(task),
-                (top := _top(task, k)).change,
-                _level(task.baseline),
-                _level(top),
-                _draws(task, top),
-                (top.free, top.matched),
-                task.chance,
-                {"metric": Cell(task.metric), "examples": Cell(task.examples)},
-            )
-            for name, task in tasks.items()
-        },
-        "examples",
-    )
-
-
-def _bars(tasks: Mapping[str, Task], k: int) -> list[Bars]:
-    """Bars of each metric."""
-    made = []
-    for metric in dict.fromkeys(task.metric for task in tasks.values()):
-        own = {name: task for name, task in tasks.items() if task.metric == metric}
-        words = METRICS.get(metric.partition(",")[0], metric)
-        made.append(_comparison(own, k).bars(sentence_of(words).rstrip(".")))
-    return made
-
-
-def _by_control(metric: TaskComparison, top: ValueCondition) -> Iterator[tuple[str, Draws, Cell]]:
-    """The kinds of random draws that there are, in words, with their range."""
-    for words, draws in zip(DRAWN.values(), _draws(metric, top), strict=True):
-        if draws is not None:
-            scale = _scale(metric)
-            low, high = (scale.of(end).value for end in (min(draws.each), max(draws.each)))
-            yield words, draws, Cell(between(low, high, scale.digits))
-
-
-def _group_table(groups: Mapping[str, TaskGroup]) -> Table:
-    rows = {}
-    for name, group in groups.items():
-        top = max(tops(group.conditions), key=lambda row: row.label.k)
-        for words, draws, ends in _by_control(group, top):
-            more = {"metric": Cell(group.metric), "tasks": Cell(len(group.tasks))}
-            rows[f"{name}: {words}"] = Compared(
-                _scale(group),
-                original=group.baseline.value,
-                selected=top.value,
-                random=(draws, None),
-                more={**more, "range of draws": ends},
-            )
-    note = "Means over the tasks of a group, each task counting the same, without intervals"
-    return Comparison(rows).table("Groups of tasks", note)
-
-
-def _every(tasks: Mapping[str, Task]) -> Table:
-    rows = {}
-    several = any(len(list(tops(task.conditions))) > 1 for task in tasks.values())
-    for name, task in tasks.items():
-        for top in tops(task.conditions):
-            heads = f", {count(top.label.k, 'head')}, gate {top.label.gate:g}" * several
-            tests = dict(zip(DRAWN.values(), (top.free, top.matched), strict=True))
-            for words, draws, ends in _by_control(task, top):
-                rows[f"{name}{heads}: {words}"] = Compared(
-                    _scale(task),
-                    top.change,
-                    _level(task.baseline),
-                    _level(top),
-                    (draws, None),
-                    (tests[words], None),
-                    more={"range of draws": ends},
-                )
-    note = (
-        "Intervals of levels are Wilson's where each example is right or wrong, else the "
-        "bootstrap's; those of differences resample examples. An empty cell: the metric is no mean "
-        "over examples"
-    )
-    return Comparison(rows, "examples").table("Every task and head set", note)

@@ -91,7 +91,7 @@ class VerifyTransfer(Settings):
     data: Annotated[
         str | None,
         Option(
-            "Prompts of your own: JSON Lines with a, b, prompt, answers_a, answers_b and, if "
+            "Prompts of your own: a file with a, b, prompt, answers_a, answers_b and, if "
             "wanted, stem and id. Without it those that come with headscope, in fifteen languages.",
             metavar="FILE",
         ),

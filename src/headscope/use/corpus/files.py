@@ -7,28 +7,39 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import has_magic
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, cast
 
-from headscope.data.files import CORRUPT, LongLine, decompressed, files_below, raw_lines
+from headscope.data.files import (
+    COMPRESSED,
+    Unread,
+    decoded_lines,
+    decompressed,
+    files_below,
+    raw_lines,
+    readable,
+)
+from headscope.data.formats import (
+    FORMATS,
+    JSON_LINES,
+    Format,
+    Table,
+    begun,
+    formats_read,
+    named_formats,
+    opened_table,
+)
 from headscope.data.languages import language_name
-from headscope.data.tables import is_hub_name, readable_parquet
-from headscope.errors import InputError, first_line, need
+from headscope.data.tables import is_hub_name, text_rows
+from headscope.errors import InputError, need
 
-FileKind = Literal["jsonl", "parquet", "dataset"]
-_KINDS: dict[str, FileKind] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+DATASET = "dataset"
 #: What `datasets` leaves beside tables it saved itself.
 _SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")
 _BLOCK = 1 << 20
@@ -39,18 +50,18 @@ class CorpusFile:
     """One file of a corpus, or one dataset.
 
     `name` begins the names of its output files; no two files of a corpus share one. `path` is the
-    path, address or dataset name, `kind` ``jsonl`` (compressed or not), ``parquet`` or ``dataset``,
-    of which it is a `split`. `language` is that of all records that do not say theirs; None where
-    nothing was said. `survey` makes the rest: `digest`, the SHA-256 of the content (decompressed,
-    for JSON Lines); `records`, how many there are, or as many as are wanted; `blocks`, the digests
-    of what was read, block by block; `types`, the columns of a Parquet file to be written, where
-    the input does not say them; `stamp`, size, times and number of a local file, and what was
-    wanted.
+    path, address or dataset name, `kind` the usual ending of its format (``jsonl``), or
+    ``dataset``, of which it is a `split`. `language` is that of all records that do not say theirs;
+    None where nothing was said. `survey` makes the rest: `digest`, the SHA-256 of the content
+    (decompressed, for text); `records`, how many there are, or as many as are wanted; `blocks`, the
+    digests of what was read, block by block; `types`, the columns of a Parquet file to be written,
+    where the input does not say them; `stamp`, size, times and number of a local file, and what was
+    wanted; `headless`, whether columns go by number, so that a text table has no header.
     """
 
     name: str
     path: str
-    kind: FileKind
+    kind: str
     language: str | None = None
     split: str | None = None
     digest: str = ""
@@ -58,6 +69,12 @@ class CorpusFile:
     blocks: tuple[str, ...] = ()
     types: Any = None
     stamp: tuple[str, ...] | None = None
+    headless: bool = False
+
+    @property
+    def format(self) -> Format | None:
+        """The format of a file; None for a dataset."""
+        return next((form for form in FORMATS if form.endings[0] == f".{self.kind}"), None)
 
 
 def find_files(data: Sequence[str], split: str | None = None) -> tuple[CorpusFile, ...]:
@@ -78,9 +95,9 @@ def find_files(data: Sequence[str], split: str | None = None) -> tuple[CorpusFil
                 raise InputError(f"{path} is named twice by --data; name each file once")
             paths.add(path)
             name = _free_name(path, files)
-            own_split = split if kind == "dataset" else None
+            own_split = split if kind == DATASET else None
             files[name] = CorpusFile(name, path, kind, language, own_split)
-    if split is not None and not any(file.kind == "dataset" for file in files.values()):
+    if split is not None and not any(file.kind == DATASET for file in files.values()):
         raise InputError("--split is for datasets, but --data names files; leave it out")
     return tuple(files.values())
 
@@ -93,24 +110,24 @@ def _language(spec: str) -> tuple[str | None, str]:
     return code, place
 
 
-def _places(place: str) -> list[tuple[str, FileKind]]:
+def _places(place: str) -> list[tuple[str, str]]:
     """Each file or dataset at a place, with its kind."""
     path = Path(place)
     if path.is_dir() and any((path / name).exists() for name in _SAVED):
-        return [(place, "dataset")]
+        return [(place, DATASET)]
     pattern = has_magic(place) and not path.exists()
     remote = "://" in place
     own_kind = _kind(place)
     if not (pattern or remote or path.exists() or own_kind) and is_hub_name(place):
-        return [(place, "dataset")]
+        return [(place, DATASET)]
     with _reachable(place):
         system, inner = _open_place(place)
         # A web server cannot tell a file from a folder, but the name can.
         if not pattern and system.isfile(inner) and (own_kind or not remote):
             if own_kind is None:
                 raise InputError(
-                    f"{place} is neither JSON Lines nor Parquet by its name; a corpus is read from "
-                    ".jsonl, .jsonl.gz, .jsonl.zst and .parquet files"
+                    f"{place} holds no records by its name; a corpus is read from {formats_read()} "
+                    "files, compressed or not"
                 )
             return [(place, own_kind)]
         if pattern:
@@ -133,26 +150,26 @@ def _places(place: str) -> list[tuple[str, FileKind]]:
     ]
     if not known:
         raise InputError(
-            f"{place} holds no JSON Lines or Parquet files; name one of .jsonl, .jsonl.gz, "
-            ".jsonl.zst or .parquet"
+            f"{place} holds no files of records; name {formats_read()} files, compressed or not"
         )
     return known
 
 
-def _kind(path: str) -> FileKind | None:
+def _kind(path: str) -> str | None:
     """The kind of a file by its name; None for hidden files and others that are not read."""
-    name = path.rsplit("/", 1)[-1].partition("?")[0].lower()
-    if name.startswith("."):
-        return None
-    for ending in _COMPRESSED:
-        name = name.removesuffix(ending)
-    return next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
+    forms = _allowed(path)
+    return forms[-1].endings[0][1:] if forms else None
+
+
+def _allowed(path: str) -> list[Format]:
+    name = path.rsplit("/", 1)[-1].partition("?")[0]
+    return [] if name.startswith(".") else named_formats(name)
 
 
 def _free_name(path: str, taken: Iterable[str]) -> str:
     """The file's name without its endings, in letters that every file system takes."""
     name = path.rstrip("/").rsplit("/", 1)[-1].partition("?")[0]
-    for ending in (*_COMPRESSED, *_KINDS):
+    for ending in (*COMPRESSED, *(ending for form in FORMATS for ending in form.endings)):
         if name.lower().endswith(ending):
             name = name[: -len(ending)]
     name = re.sub(r"[^A-Za-z0-9._+=-]+", "_", name).strip(".")[:100] or "file"
@@ -265,28 +282,23 @@ def open_raw(path: str, known: Sequence[str] = ()) -> Iterator[BlockReader]:
     with _reachable(path):
         system, inner = _open_place(path)
         raw = system.open(inner, "rb")
-    with raw:
-        try:
-            yield BlockReader(raw, path, known)
-        except OSError as error:
-            raise _damaged(path, error) from error
-        except MemoryError:
-            raise InputError(
-                f"{path} needs more memory than there is; split it into smaller files or records"
-            ) from None
+    with raw, readable(path):
+        yield BlockReader(raw, path, known)
 
 
 @contextmanager
-def open_parquet(path: str, known: Sequence[str] = ()) -> Iterator[Any]:
-    """A Parquet file as pyarrow opens it; InputError if it is none, damaged or not as `known`."""
-    pq = need("pyarrow.parquet", f"reading {path}", "corpus")
-    with open_raw(path, known) as raw, readable_parquet(path):
+def open_corpus_table(file: CorpusFile, known: Sequence[str] = ()) -> Iterator[Table]:
+    """The table in a file; InputError if it holds none, is damaged or not as `known`."""
+    assert file.format is not None
+    with open_raw(file.path, known) as raw:
         if not raw.seekable():
             raise InputError(
-                f"{path} is on a server that gives whole files only, and Parquet is read in "
-                "pieces; download it first"
+                f"{file.path} is on a server that gives whole files only, and "
+                f"{file.format.name} is read in pieces; download it first"
             )
-        yield pq.ParquetFile(io.BufferedReader(raw, _BLOCK))
+        buffered = io.BufferedReader(raw, _BLOCK)
+        with opened_table(file.format, buffered, file.path) as table:
+            yield table
 
 
 @contextmanager
@@ -297,29 +309,57 @@ def open_plain(path: str, known: Sequence[str] = ()) -> Iterator[tuple[BinaryIO,
     Unlike the openers of fsspec this reads every frame of a zstd file, and knows a file that was
     cut off or is not as `known`: InputError, also for other damage.
     """
-    with open_raw(path, known) as raw:
-        buffered = io.BufferedReader(cast("Any", raw), _BLOCK)
-        try:
-            with decompressed(buffered) as opened:
-                yield opened, raw
-        except CORRUPT as error:
-            raise _damaged(path, error) from None
+    with (
+        open_raw(path, known) as raw,
+        decompressed(io.BufferedReader(cast("Any", raw), _BLOCK)) as opened,
+    ):
+        yield opened, raw
+
+
+def settled(file: CorpusFile) -> CorpusFile:
+    """A file whose name allows several formats, with the kind that its first bytes say."""
+    forms = _allowed(file.path)
+    if file.format is None or len(forms) < 2:
+        return file
+    with open_plain(file.path) as (handle, _):
+        form = begun(handle.read(_BLOCK), forms)
+    return file if form is None else replace(file, kind=form.endings[0][1:])
+
+
+def record_lines(file: CorpusFile, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The records of a file of text as JSON, by the lines that they begin on.
+
+    Rows of a text table are written as JSON; one of another length than the first is `Unread`.
+    """
+    assert file.format is not None
+    if file.format is JSON_LINES:
+        yield from numbered_lines(handle)
+        return
+    # A row with bytes that are not UTF-8 keeps them, and cannot be rated.
+    lines = decoded_lines(handle, file.path, errors="surrogateescape")
+    if file.format.objects is not None:
+        for number, item in file.format.objects(lines, file.path):
+            yield number, item.replace("\n", " ").encode("utf-8", "surrogateescape")
+        return
+    assert file.format.cells is not None
+    filled = (record for record in file.format.cells(lines, file.path) if record[1])
+    for number, row in text_rows(filled, file.path, None, headless=file.headless):
+        if isinstance(row, dict):
+            line = json.dumps(row, ensure_ascii=False)
+            yield number, line.encode("utf-8", "surrogateescape")
+        else:
+            yield number, row
 
 
 def numbered_lines(handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Lines with something on them, by their number from 1, without what ends them.
 
     Lines end at line feeds alone; a byte order mark at the beginning is no part of the first. One
-    that is too long to be read is a `LongLine`.
+    that is too long to be read is `Unread`.
     """
     for number, line in enumerate(raw_lines(handle), 1):
-        if not isinstance(line, LongLine):
+        if not isinstance(line, Unread):
             line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             line = line.strip(b" \t\r\n")
         if line:
             yield number, line
-
-
-def _damaged(path: str, error: BaseException) -> InputError:
-    reason = first_line(error)
-    return InputError(f"{path} cannot be read to its end ({reason}); fetch or write it again")

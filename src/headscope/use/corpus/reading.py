@@ -14,14 +14,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headscope.data.tables import arrow_rows, check_names, load_table
+from headscope.data.tables import arrow_rows, by_number, check_names, load_table
 from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
+    DATASET,
     CorpusFile,
-    numbered_lines,
-    open_parquet,
+    open_corpus_table,
     open_plain,
     open_raw,
+    record_lines,
+    settled,
 )
 from headscope.use.corpus.records import ADDED, Columns, ColumnTypes, RawRecord, parse_line
 
@@ -44,23 +46,23 @@ def survey(
 ) -> tuple[CorpusFile, ...]:
     """Each file with its digest and its number of records, of which at most ``limit`` are wanted.
 
-    With ``parquet`` JSON Lines also get the columns that they will be written to. ``known`` is what
+    With ``parquet`` text also gets the columns that it will be written to. ``known`` is what
     `remember` made of an earlier survey: a local file that has the same size, times and number as
     then is not read again, any other is, so that a copy elsewhere is the same corpus if it holds
     the same. Files without records stay, with none. InputError naming the file (and line) if it
     cannot be read to its end, has no text column or one of the fields that rating adds, if its
     records do not fit into the columns of one table, or if no file holds a record.
     """
-    kinds: dict[str, Callable[[CorpusFile, Columns, int | None, bool], CorpusFile]] = {
-        "jsonl": _survey_lines,
-        "parquet": _survey_parquet,
-        "dataset": _survey_dataset,
-    }
     surveyed = []
     for number, file in enumerate(files):
         if progress:
             progress(number, len(files))
-        stamp = None if parquet and file.kind == "jsonl" else _stamp(file, columns, limit)
+        file = settled(file)
+        form = file.format
+        lines = form is not None and form.table is None
+        if form is not None and form.cells is not None:
+            file = replace(file, headless=by_number([columns.text], [columns.language, columns.id]))
+        stamp = None if parquet and lines else _stamp(file, columns, limit)
         earlier = (known or {}).get(file.path, {})
         if stamp is not None and earlier.get("stamp") == list(stamp):
             seen = replace(
@@ -70,7 +72,8 @@ def survey(
                 blocks=tuple(earlier["blocks"]),
             )
         else:
-            seen = kinds[file.kind](file, columns, limit, parquet)
+            look = _survey_dataset if form is None else _survey_table
+            seen = _survey_lines(file, columns, limit, parquet) if lines else look(file, columns)
         records = min(seen.records, limit or seen.records)
         surveyed.append(replace(seen, records=records, stamp=stamp))
     if progress:
@@ -114,7 +117,7 @@ def remembered(path: Path) -> dict[str, Any]:
 def _stamp(file: CorpusFile, columns: Columns, limit: int | None) -> tuple[str, ...] | None:
     """Size, times and number of a local file, and what is wanted of it."""
     path = Path(file.path)
-    if file.kind == "dataset" or not path.is_file():
+    if file.kind == DATASET or not path.is_file():
         return None
     about = path.stat()
     state = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
@@ -129,7 +132,7 @@ def _survey_lines(
     fields: list[Mapping[str, Any]] = []
     types = ColumnTypes(file.path)
     with open_plain(file.path) as (handle, raw):
-        for number, line in numbered_lines(handle):
+        for number, line in record_lines(file, handle):
             digest.update(b"%d %b\n" % (number, line))
             if not records and line.startswith(b"["):
                 raise InputError(
@@ -152,7 +155,7 @@ def _survey_lines(
     return replace(file, digest=digest.hexdigest(), records=records, blocks=blocks, types=schema)
 
 
-def _survey_parquet(file: CorpusFile, columns: Columns, *_: object) -> CorpusFile:
+def _survey_table(file: CorpusFile, columns: Columns) -> CorpusFile:
     digest = hashlib.sha256()
     with open_raw(file.path) as raw:
         while block := raw.read(_BLOCK):
@@ -160,15 +163,15 @@ def _survey_parquet(file: CorpusFile, columns: Columns, *_: object) -> CorpusFil
     read = replace(file, digest=digest.hexdigest(), blocks=tuple(raw.blocks))
     if not raw.blocks:  # a file of no bytes, as an empty shard of JSON Lines is one
         return read
-    with open_parquet(file.path, read.blocks) as table:
-        names = table.schema_arrow.names
+    with open_corpus_table(file, read.blocks) as table:
+        names = table.schema.names
         check_names(file.path, names)
-        if table.metadata.num_rows:
+        if table.rows:
             _check_columns(file, names, names, columns)
-        return replace(read, records=table.metadata.num_rows)
+        return replace(read, records=table.rows)
 
 
-def _survey_dataset(file: CorpusFile, columns: Columns, *_: object) -> CorpusFile:
+def _survey_dataset(file: CorpusFile, columns: Columns) -> CorpusFile:
     table = load_table(file.path, file.split)
     names = list(table.column_names)
     if len(table):
@@ -207,14 +210,15 @@ def read_records(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
 
     InputError if the file does not hold what it held when it was surveyed, or is damaged.
     """
-    kinds = {"jsonl": _read_lines, "parquet": _read_parquet, "dataset": _read_dataset}
-    return kinds[file.kind](file, wanted)
+    if file.format is None:
+        return _read_dataset(file, wanted)
+    return (_read_lines if file.format.table is None else _read_table)(file, wanted)
 
 
 def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     place = -1
     with open_plain(file.path, file.blocks) as (handle, _):
-        for place, (number, line) in enumerate(numbered_lines(handle)):
+        for place, (number, line) in enumerate(record_lines(file, handle)):
             if place == file.records:
                 return
             if wanted(place):
@@ -222,15 +226,15 @@ def _read_lines(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     _check_size(file, place + 1)
 
 
-def _read_parquet(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
+def _read_table(file: CorpusFile, wanted: Wanted) -> Iterator[RawRecord]:
     pa = need("pyarrow", f"reading {file.path}", "corpus")
-    with open_parquet(file.path, file.blocks) as table:
-        _check_size(file, table.metadata.num_rows)
+    with open_corpus_table(file, file.blocks) as table:
+        _check_size(file, table.rows)
         begin = 0
-        for group in range(table.metadata.num_row_groups):
-            end = begin + table.metadata.row_group(group).num_rows
+        for piece in range(table.pieces):
+            end = begin + table.size(piece)
             if any(map(wanted, range(begin, min(end, file.records)))):
-                for batch in table.iter_batches(batch_size=_ROWS, row_groups=[group]):
+                for batch in table.read(piece, None):
                     yield from _rows(file, pa.Table.from_batches([batch]), begin, wanted)
                     begin += batch.num_rows
             begin = end

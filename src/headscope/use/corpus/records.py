@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope import options
-from headscope.data.files import LONGEST_LINE, LongLine, unique_keys
+from headscope.data.files import Unread, unique_keys
 from headscope.data.rows import unusable, without_line_end
 from headscope.data.tables import ABSENT, cell_of
 from headscope.errors import InputError, need
@@ -167,11 +167,9 @@ class RawRecord:
 def parse_line(file: CorpusFile, line: int, place: int, data: bytes) -> RawRecord:
     """The record on a line of JSON Lines; one with a problem where it holds none."""
     value, problem = None, None
-    if isinstance(data, LongLine):
-        problem = f"it is longer than {LONGEST_LINE >> 20} MiB"
-        raw = data.decode("utf-8", "backslashreplace")
-        return RawRecord(file, line, place, None, raw, problem=problem)
     raw = data.decode("utf-8", "backslashreplace")
+    if isinstance(data, Unread):
+        return RawRecord(file, line, place, None, raw, problem=f"it {data.why}")
     try:
         value = json.loads(
             data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=unique_keys

@@ -258,6 +258,11 @@ def choose(index: Index, plan: MixPlan, folder: Path) -> DocumentChoice:
             for code, count in zip(index.languages, corpus, strict=True)
         ]
         baseline = records.before(records.cut("baseline", sizes, at_least_one=True), "baseline")
+        if not baseline.any():
+            raise InputError(
+                f"the baseline would hold no documents, since its size is 0 {plan.by} in every "
+                "language; make it larger (--size)"
+            )
     base = records.total(baseline)
     targets = [plan.selected_of(count.by(plan.by)) if count.by(plan.by) else 0 for count in base]
     if plan.quantile == "streaming":
@@ -276,7 +281,12 @@ def choose(index: Index, plan: MixPlan, folder: Path) -> DocumentChoice:
         "reserve": records.total(fresh),
     }
     budget = _budgets(index, plan, counts)
-    kept = others & records.before(records.cut("others", budget.others, others), "others")
+    # Others that weigh nothing, documents without tokens, fit into any budget.
+    room = [
+        left if count.by(plan.by) else 1
+        for left, count in zip(budget.others, counts["others"], strict=True)
+    ]
+    kept = others & records.before(records.cut("others", room, others), "others")
     refilled = fresh & records.before(records.cut("reserve", budget.refill, fresh), "reserve")
     copies = np.zeros(len(index), np.uint8)
     copies[kept | refilled] = 1

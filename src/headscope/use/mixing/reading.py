@@ -1,4 +1,4 @@
-"""Rated records as they lie in files: JSON Lines (plain, gzip, bzip2, xz, zstd) and Parquet."""
+"""Rated records as they lie in files."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from headscope.data.files import (
     LONGEST_LINE,
-    LongLine,
+    Unread,
     files_below,
+    load_json,
     open_bytes,
     parse_object,
     plain_name,
     raw_lines,
 )
-from headscope.data.tables import ABSENT, arrow_rows, cell_of, check_names, readable_parquet
-from headscope.errors import InputError, need
+from headscope.data.formats import JSON_LINES, format_of, formats_read, named_formats
+from headscope.data.tables import ABSENT, cell_of, open_table
+from headscope.errors import InputError
+from headscope.heads.store import check_format
 from headscope.runs import file_digest
+from headscope.use.corpus.records import ADDED
 from headscope.use.mixing.plan import MixPlan
 
-_ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
-_ROWS = 1024
 _LARGEST = sys.float_info.max
 LANGUAGE = "language"
 DOCUMENTS = "documents"
@@ -130,16 +132,19 @@ def _files(source: Path) -> list[Path]:
                 f"{source} is a rating that is not finished, so documents are missing; run the "
                 "same command again to finish it"
             )
+        if command == "use rate":
+            check_format(source)
         source = source / DOCUMENTS
     files = [
         path
         for path in files_below(source)
         if not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and plain_name(path).suffix.lower() in _ENDINGS
+        and named_formats(path)
+        and plain_name(path).suffix.lower() != ".json"  # of a run, not of records
     ]
     if not files:
         raise InputError(
-            f"{source} holds no JSON Lines or Parquet files; name the folder of rated documents"
+            f"{source} holds no {formats_read()} files; name the folder of rated documents"
         )
     return files
 
@@ -147,20 +152,18 @@ def _files(source: Path) -> list[Path]:
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The records of a file as lines of JSON in UTF-8, without line ends, numbered from 1.
 
-    A line is as it stands in the file; a Parquet row is written as JSON.  Blank lines and a byte
-    order mark are left out.
+    A line of JSON is as it stands in the file; other records are written as JSON.  Blank lines and
+    a byte order mark are left out.
     """
+    form = format_of(path) if path.stat().st_size else None
+    if form is not None and form is not JSON_LINES:
+        yield from _other_lines(path, numbers=form.cells is not None)
+        return
     with open_bytes(path) as handle:
-        if handle.peek(4).startswith(b"PAR1"):
-            yield from _parquet_lines(path, handle)
-            return
         # What rating adds to a line makes it longer than one that it reads.
         for number, line in enumerate(raw_lines(handle, 2 * LONGEST_LINE), 1):
-            if isinstance(line, LongLine):
-                raise InputError(
-                    f"{path}, line {number} is longer than {2 * LONGEST_LINE >> 20} MiB; leave it "
-                    "out"
-                )
+            if isinstance(line, Unread):
+                raise InputError(f"{path}, line {number} {line.why}; leave it out")
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             line = line.rstrip(b"\r\n")
@@ -168,23 +171,29 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    pq = need("pyarrow.parquet", f"reading {path}", "data")
-    number = 0
+def _other_lines(path: Path, numbers: bool) -> Iterator[tuple[int, bytes]]:
+    """Records that are no lines of JSON; with `numbers` cells are text, also of scores."""
+    with open_table(path, None) as (records, unit):
+        for number, record in records:
+            if numbers:
+                rated = {name: _number(record[name]) for name in ADDED if name in record}
+                record = {**record, **rated}
+            try:
+                line = json.dumps(record, ensure_ascii=False)
+            except TypeError as error:
+                raise InputError(
+                    f"{path}, {unit} {number} holds a value that JSON has none of ({error}); leave "
+                    "the column out, or write it as text"
+                ) from None
+            yield number, line.encode("utf-8", "surrogatepass")
+
+
+def _number(cell: str) -> Any:
+    """What a cell says as a number of JSON; the cell itself where it says none."""
     try:
-        with readable_parquet(path):
-            table = pq.ParquetFile(handle)
-            check_names(path, table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=_ROWS):
-                for row in arrow_rows(batch, f"{path}, rows from {number + 1}"):
-                    number += 1
-                    line = json.dumps(row, ensure_ascii=False)
-                    yield number, line.encode("utf-8", "surrogatepass")
-    except TypeError as error:
-        raise InputError(
-            f"{path}, row {number} holds a value that JSON has none of ({error}); leave the "
-            "column out, or write it as text"
-        ) from None
+        return load_json(cell)
+    except (ValueError, RecursionError):
+        return cell
 
 
 def read_records(path: Path, plan: MixPlan) -> Iterator[tuple[int, bytes, RatedRecord]]:

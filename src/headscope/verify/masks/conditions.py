@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.evidence.controls import SHUFFLES, drawn
+from headscope.evidence.controls import drawn
 from headscope.evidence.rows import SELECTED, Condition, Evidence, Level
 from headscope.heads import HeadSet
 from headscope.measure.intervals import resamples
@@ -260,8 +260,7 @@ def family_conditions(
 ) -> dict[Condition, Way]:
     """The instructed model as it is, and without the heads of each family, beside random heads.
 
-    Families without heads, or with all, are left out. Of more than half of all heads there are not
-    as many others, so random ones are drawn from all.
+    Families without heads, or with all, are left out.
     """
     planned = {Condition(): Way(instructed=True)}
     for family in grouped:
@@ -269,7 +268,6 @@ def family_conditions(
         if not 0 < len(family.heads) < total:
             continue
         gone = Mask(family.heads.removed(), name=family.name)
-        own = controls if 2 * len(family.heads) <= total else SHUFFLES
         removed = condition_of(gone, family.name)
-        planned |= beside_controls(removed, Way(gone, True), own, draws, seed)
+        planned |= beside_controls(removed, Way(gone, True), controls, draws, seed)
     return planned

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headscope.estimates import Floats, known
-from headscope.measure.intervals import wilson_interval
+from headscope.estimates import Floats
+from headscope.evidence.rows import SHARE, Better, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Group, Side, Trial
-from headscope.results.removal import CONTROLS
-from headscope.results.tasks import Measured, Metric, TaskCondition
 from headscope.verify.other_tasks.library import LoadedTask, quiet, seeded
-from headscope.verify.translation import Condition
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -123,59 +121,42 @@ def main_metric(loaded: LoadedTask, baseline: Outcome) -> str:
     return next(iter(baseline.metrics))
 
 
-def summarise(
-    metric: str,
-    chance: float | None,
-    planned: Sequence[Condition],
-    outcomes: Sequence[Outcome],
+#: The usual metrics of the harness, all shares, in plain words.
+METRICS = {
+    "acc": "share answered right",
+    "acc_norm": "share answered right, choices weighted by their length",
+    "exact_match": "share written exactly right",
+    "f1": "words in common with the right answer",
+}
+
+
+def tasks_evidence(
+    conditions: Sequence[Condition],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    groups: Mapping[str, Sequence[str]],
     seed: int = 0,
-) -> Metric:
-    """One metric of one task under every condition.
+) -> Evidence:
+    """The table of tasks by every metric; means over the tasks of each group.
 
-    `p_examples`: approximate randomisation that swaps single outcomes with those of a random draw
-    (9,999 times).
+    Where a metric is no mean over examples, only its values and p over draws are known.
     """
-    values = [outcome.metrics[metric] for outcome in outcomes]
-    singles = [_singles(outcome, metric) for outcome in outcomes]
-    statistics = [None if single is None else counted(single) for single in singles]
-    sets = [condition.heads for condition in planned]
-    trial = Trial([Group(statistics, sets=sets, seed=seed, given=values, by_size=False)])
-    labels = [condition.label for condition in planned]
-    higher = outcomes[0].higher[metric]
-    side: Side = "lower" if higher else "higher"
-    plain = chance if metric.partition(",")[0] == "acc" else None
-
-    def measured(at: int) -> dict[str, Any]:
-        low, high = _interval(trial, at, singles[at])
-        entry = {"value": values[at], "stderr": _stderr(singles[at]), "low": low, "high": high}
-        if plain is not None and plain < 1:
-            entry["above_chance"] = (values[at] - plain) / (1 - plain)
-        return entry
-
-    rows = []
-    for at, condition in enumerate(planned[1:], 1):
-        label = condition.label
-        drawn = [label.draws(labels, kind) if label.kind == "top" else [] for kind in CONTROLS]
-        free, matched = (trial.against(at, draws, side) if draws else None for draws in drawn)
-        rows.append(
-            TaskCondition(
-                **measured(at),
-                label=label,
-                heads=tuple(map(str, condition.heads)),
-                filled_up=condition.filled_up,
-                change=trial.difference(at),
-                free=free,
-                matched=matched,
+    statistics: dict[str, Statistic] = {}
+    counts: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
+    given: dict[str, dict[str, list[float]]] = {}
+    for task, made in outcomes.items():
+        for metric in made[0].metrics:
+            share = metric.partition(",")[0] in METRICS
+            better: Better = "higher" if made[0].higher[metric] else "lower"
+            statistics.setdefault(
+                metric,
+                Statistic(metric, better, SHARE, 1) if share else Statistic(metric, better),
             )
-        )
-    return Metric(
-        metric=metric,
-        higher_is_better=higher,
-        chance=plain,
-        examples=len(outcomes[0].rows),
-        baseline=Measured(**measured(0)),
-        conditions=tuple(rows),
-    )
+            singles = [_singles(outcome, metric) for outcome in made]
+            counts.setdefault(task, {})[metric] = [
+                None if each is None else counted(each) for each in singles
+            ]
+            given.setdefault(task, {})[metric] = [outcome.metrics[metric] for outcome in made]
+    return evidence(conditions, counts, statistics, seed, by_size=False, given=given, means=groups)
 
 
 def _singles(outcome: Outcome, metric: str) -> Floats | None:
@@ -186,21 +167,3 @@ def _singles(outcome: Outcome, metric: str) -> Floats | None:
     array = np.asarray(values, dtype=np.float64)
     near = math.isclose(float(array.mean()), outcome.metrics[metric], rel_tol=1e-9, abs_tol=1e-9)
     return array if near else None
-
-
-def _stderr(singles: Floats | None) -> float | None:
-    if singles is None or len(singles) < 2:
-        return None
-    return float(singles.std(ddof=1) / math.sqrt(len(singles)))
-
-
-def _interval(trial: Trial, at: int, singles: Floats | None) -> tuple[float | None, float | None]:
-    """The 95 % interval of a mean over examples.
-
-    Of a share of right answers Wilson's, which has a width where all are right or none is; of all
-    else the bootstrap's.
-    """
-    if singles is not None and bool(np.isin(singles, (0, 1)).all()):
-        return wilson_interval(int(singles.sum()), len(singles))
-    level = trial.level(at)
-    return known(level.low), known(level.high)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import LongLine, files_below, parse_object, raw_lines
+from headscope.data.files import Unread, files_below, parse_object, raw_lines
 from headscope.errors import InputError
 
 #: Keys beside those of a task's own configuration.
@@ -259,8 +259,8 @@ def _check_lines(file: Path) -> None:
     filled = 0
     with file.open("rb") as lines:
         for number, line in enumerate(raw_lines(lines), start=1):
-            if isinstance(line, LongLine):
-                raise InputError(f"{file}:{number}: the line is longer than 64 MiB; leave it out")
+            if isinstance(line, Unread):
+                raise InputError(f"{file}:{number}: the line {line.why}; leave it out")
             if line.strip():
                 parse_object(line, f"{file}:{number}:")
                 filled += 1

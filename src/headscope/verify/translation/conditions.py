@@ -31,8 +31,8 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, control_named, drawn
-from headscope.evidence.rows import SELECTED, Condition
+from headscope.evidence.controls import DEFAULT, NOTHING, control_named, drawn
+from headscope.evidence.rows import SELECTED, Basis, Condition
 from headscope.evidence.runner import Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
 from headscope.progress import Progress
@@ -157,14 +157,12 @@ class Translating(Protocol):
     def seed(self) -> int: ...
 
 
-def conditions(
-    sets: Sequence[HeadSet], config: Removal, avoid: HeadSet | None = None
-) -> list[Condition]:
+def conditions(sets: Sequence[HeadSet], config: Removal, basis: Basis = NOTHING) -> list[Condition]:
     """The model as it is; then, for each of `sets`, each gate and each replacement, the set and
     its controls.
 
-    `avoid` are the token alignment heads, which the control `outside` leaves out. The draws of one
-    set are the same for every gate and replacement. Raises `InputError` as `draw_heads` does.
+    The draws of one set are the same for every gate and replacement. Raises `InputError` as
+    `draw_sets` does.
     """
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
@@ -173,7 +171,7 @@ def conditions(
     for heads in sets:
         named = tuple(map(str, heads))
         selected = Condition(SELECTED, k=len(heads), gate=0.0, heads=named)
-        controls = [*drawn(selected, heads, config.controls, draws, config.seed, avoid)]
+        controls = [*drawn(selected, heads, config.controls, draws, config.seed, basis)]
         planned += [
             replace(condition, gate=gate, replacement=replacement)
             for gate, replacement in product(config.gates, config.ablate)

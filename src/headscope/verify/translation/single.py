@@ -6,27 +6,21 @@ A lower bound of what a head does: others may stand in for it once it is gone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
-from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED, Condition
-from headscope.heads import Head, HeadScores, HeadSet
-from headscope.heads.draws import draw_heads
+from headscope.heads import HeadScores
 from headscope.measure.intervals import bootstrap_interval
-from headscope.measure.statistics import counted, holm, least_p
-from headscope.measure.trial import Group, Trial
 from headscope.progress import Progress
 from headscope.runs.plain import plain
 from headscope.verify.translation.conditions import (
     CLASSES,
-    ReferenceLosses,
     Removal,
     reference_losses,
 )
@@ -116,100 +110,3 @@ def single_removal(
             signature=f"{run.signature}|links:{digest}",
         )
     return scores
-
-
-Pair = tuple[Head, Head]
-
-
-def pairs_of(
-    heads: HeadSet, draws: int, seed: int = 0, avoid: HeadSet | None = None
-) -> tuple[list[Pair], list[Pair]]:
-    """Every two of `heads`, and `draws` different random pairs of heads outside them.
-
-    `avoid` are the token alignment heads, left out of the random pairs as far as possible. Raises
-    `InputError` for fewer than two heads, or if fewer than two are left to be drawn.
-    """
-    if len(heads) < 2:
-        raise InputError(f"{len(heads)} heads make no pair; choose a larger k")
-    two = HeadSet(heads.geometry, heads.heads[:2])
-    drawn = draw_heads(two, draws, seed, heads if avoid is None else heads | avoid)
-    pairs = [(draw.heads.heads[0], draw.heads.heads[1]) for draw in drawn]
-    random = [pair for pair in pairs if not set(pair) & set(heads)]
-    if not random:
-        raise InputError(
-            f"no two heads are left beside {len(heads)} of them to be drawn; choose a smaller k"
-        )
-    return list(combinations(heads, 2)), random
-
-
-def planned_pairs(heads: HeadSet, pairs: Sequence[Pair]) -> list[Condition]:
-    """The model of `heads` as it is, without each head of the pairs, and without each pair."""
-    singles = sorted({head for pair in pairs for head in pair})
-    sets = [(head,) for head in singles] + [tuple(pair) for pair in pairs]
-    return [Condition()] + [
-        Condition(SELECTED, k=len(pair), gate=0.0, heads=tuple(map(str, pair))) for pair in sets
-    ]
-
-
-def interactions(
-    directions: Mapping[str, ReferenceLosses],
-    sets: Sequence[Sequence[str]],
-    chosen: Sequence[Sequence[str]],
-    random: Sequence[Sequence[str]],
-    seed: int = 0,
-) -> dict[str, Any]:
-    """The interactions of chosen pairs and of random ones, from stored losses by direction.
-
-    `sets` are the heads that each condition removes, none in the first; they hold each head of the
-    pairs alone and together. `seed` is that of resampled sentences and of swaps.
-
-    Returns:
-        `pairs`: of each chosen pair `heads`, `harms` (of each alone), `together`, the `interaction`
-            with `value`, `low` and `high` (95 % over sentences; over several directions of their
-            plain mean), `p_sentences` (its sign swapped sentence by sentence, 9,999 times, two-
-            sided), `p_holm` over the chosen pairs, and `p_draws`, over random pairs whose
-            interaction is at least as far from 0. `random`: heads and interaction of each random
-            pair; `least_p`: the lowest that `p_draws` can be. `difference`: the mean of the chosen
-            pairs minus that of the random ones, with an interval over sentences.
-    """
-    places = {frozenset(pair): number for number, pair in enumerate(sets)}
-    means = [loss.sums.sum(axis=2) / loss.tokens.sum(axis=1) for loss in directions.values()]
-
-    def harm(*heads: str) -> float:
-        at = places[frozenset(heads)]
-        return float(np.mean([np.mean(mean[at] - mean[0]) for mean in means]))
-
-    pairs = [*chosen, *random]
-    removed: list[frozenset[str]] = [frozenset(), *map(frozenset, pairs)]
-    groups = []
-    for mean in means:
-        as_is = mean[0]
-        extra = [np.zeros_like(as_is)]
-        for a, b in pairs:
-            alone = mean[places[frozenset([a])]] + mean[places[frozenset([b])]]
-            extra.append(mean[places[frozenset([a, b])]] + as_is - alone)
-        groups.append(Group(list(counted(extra)), sets=removed, seed=seed))
-    trial = Trial(groups)
-    own, drawn = range(1, 1 + len(chosen)), range(1 + len(chosen), 1 + len(pairs))
-    rows: list[dict[str, Any]] = [
-        {
-            "heads": list(pair),
-            "harms": [harm(head) for head in pair],
-            "together": harm(*pair),
-            "interaction": trial.difference(at).record(),
-            "p_sentences": trial.p_examples(at, [0], "two-sided"),
-            "p_draws": trial.p_draws(at, drawn, "two-sided"),
-        }
-        for at, pair in zip(own, chosen, strict=True)
-    ]
-    for row, p in zip(rows, holm([row["p_sentences"] for row in rows]), strict=True):
-        row["p_holm"] = p
-    return {
-        "pairs": rows,
-        "random": [
-            {"heads": list(pair), "interaction": float(trial.scores[at])}
-            for at, pair in zip(drawn, random, strict=True)
-        ],
-        "least_p": least_p(len(drawn)),
-        "difference": trial.difference(own, drawn).record(),
-    }

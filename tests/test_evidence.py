@@ -1,0 +1,236 @@
+"""The table of evidence: its rows are those of the trial, its laws hold for every command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.errors import InputError
+from headscope.estimates import Estimate
+from headscope.evidence.blocks import MORE, NO_MORE, verdict
+from headscope.evidence.controls import CONTROLS, control_named, drawn, sets_of
+from headscope.evidence.controls.equal_norm import output_norms
+from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
+from headscope.heads import Geometry, HeadSet
+from headscope.measure.statistics import counted
+from headscope.runs import decode, encode
+from lm_helpers import wrapped
+from test_frozen import FILES, SCORES
+
+TOP = Condition("selected", k=2, gate=0.0, heads=("0.0", "1.1"))
+
+
+def rows_of(values: Any, share: bool = False, **more: Any) -> Evidence:
+    """The table of means over examples: the original, selected heads, and draws of each control.
+
+    `values` are numbers of examples by part, condition and example.
+    """
+    some = next(iter(values.values()))
+    draws = [
+        replace(TOP, kind=control, draw=number, heads=(f"{at}.0", f"{number}.2"))
+        for at, control in enumerate(("random", "same layers"))
+        for number in range((len(some) - 2) // 2)
+    ]
+    statistic = Statistic("score", "higher", SHARE if share else "")
+    parts = {part: {"score": list(counted(own))} for part, own in values.items()}
+    return evidence([Condition(), TOP, *draws], parts, {"score": statistic}, **more)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_rows_are_those_that_every_command_had(file: Path) -> None:
+    """From the same numbers of examples the same levels, changes and tests, to 1e-9.
+
+    Shares of single examples have Wilson's interval now, and tests are those of one condition
+    against the draws of a control.
+    """
+    held = json.loads(file.read_text("utf-8"))
+    heads = [row["heads"] for row in held["conditions"]]
+    if not held["levels"] or any(isinstance(own, dict) for own in heads):
+        pytest.skip("compares sets alone, or other heads in every part")
+    conditions = [_condition(row) for row in held["conditions"]]
+    if len({each.id for each in conditions}) < len(conditions):  # of single heads
+        conditions = [replace(each, of=str(at)) for at, each in enumerate(conditions)]
+    statistics = {
+        name: Statistic(name, of["better"] or "higher", score=SCORES[of["score"]].score)
+        for name, of in held["statistics"].items()
+    }
+    scoring = {name: SCORES[of["score"]] for name, of in held["statistics"].items()}
+    counted_of = {
+        part: {
+            name: [None if row is None else scoring[name].statistics(row) for row in rows]
+            for name, rows in of.items() if name in statistics
+        }
+        for part, of in held["parts"].items()
+    }  # fmt: skip
+    given = {
+        part: {name.removesuffix(" given"): [np.nan if v is None else v for v in rows]
+               for name, rows in of.items() if name.endswith(" given")}
+        for part, of in held["parts"].items()
+    }  # fmt: skip
+    with np.errstate(invalid="ignore", over="ignore"):
+        table = evidence(conditions, counted_of, statistics, held["seed"],
+                         by_size=held["by_size"], given=given)  # fmt: skip
+    compared = 0
+    for row in held["levels"]:
+        level = table.level(row["statistic"], conditions[row["condition"]], row["part"])
+        if level is None:  # the mean over the parts that have it is a view of its command
+            assert row.get("value") is None or row["part"] == ""
+            continue
+        assert level.value == pytest.approx(row.get("value", level.value), rel=1e-9, abs=1e-12)
+        wilson = bool(row.get("interval") == "wilson")
+        if wilson or ("interval" not in row and level.statistic not in _shares(held)):
+            ends = (row.get("low", level.low), row.get("high", level.high))
+            assert _known(level.low, level.high) == pytest.approx(
+                _known(*ends), rel=1e-9, abs=1e-12
+            )
+        if level.change is not None and "change" in row:
+            _same(level.change, row["change"])
+        compared += 1
+    assert compared > 0
+    for row in held["tests"]:
+        if not isinstance(row["condition"], int) or row["control"] not in CONTROLS:
+            continue
+        condition = conditions[row["condition"]]
+        test = table.against(row["statistic"], condition, row["part"]).get(row["control"])
+        if test is None or test.side != row["side"]:
+            continue  # a claim of the other side
+        _same(test.difference, row["difference"])
+        for name in row.keys() & {"p_draws", "least_p", "draws"}:
+            assert getattr(test, name) == pytest.approx(row[name], rel=1e-9), name
+
+
+def _condition(row: Any) -> Condition:
+    role = "" if row.get("role", "chosen") == "chosen" else row["role"]
+    how = row["k"], row["gate"], row["replacement"], row["draw"]
+    return Condition(row["kind"], row["of"] + role, *how, tuple(row["heads"]))
+
+
+def _same(found: Estimate, stored: dict[str, float | None]) -> None:
+    own = [getattr(found, name) for name in stored]
+    assert _known(*own) == pytest.approx(_known(*stored.values()), rel=1e-9, abs=1e-12)
+
+
+def _known(*numbers: float | None) -> list[float]:
+    """Numbers that may be null, in place of which stands one that no comparison has."""
+    return [-1e300 if n is None or not np.isfinite(n) else n for n in numbers]
+
+
+def _shares(held: Any) -> set[str]:
+    """Statistics whose examples are all 0 or 1."""
+    found = set(held["statistics"])
+    for of in held["parts"].values():
+        for name, rows in of.items():
+            flat = [v for row in rows if row is not None for v in np.ravel(row).tolist()]
+            if name in found and not set(flat) <= {0, 1, None}:
+                found.discard(name)
+    return found
+
+
+def test_the_table_comes_back_from_json() -> None:
+    generator = np.random.default_rng(0)
+    table = rows_of({part: generator.random((6, 9)) for part in ("de", "en")})
+    again = decode(Evidence, json.loads(json.dumps(encode(table), allow_nan=False)))
+    assert again.levels == table.levels and again.tests == table.tests
+    assert again.conditions == table.conditions and len({c.id for c in table.conditions}) == 6
+    assert again.statistics["score"] == table.statistics["score"]
+
+
+def test_the_mean_over_parts_counts_each_alike_and_stands_first() -> None:
+    table = rows_of({"a": np.zeros((6, 4)), "b": np.ones((6, 40))})
+    assert table.parts == ("", "a", "b") and table.single == ("a", "b")
+    row = table.level("score", TOP)
+    assert row is not None and (row.value, row.examples) == (0.5, 44)
+    assert rows_of({"a": np.zeros((6, 4))}).parts == ("a",)
+
+
+def test_what_is_not_measured_has_no_row_and_no_test() -> None:
+    numbers = {"a": [*counted(np.random.default_rng(1).random((4, 8))), None, None]}
+    draws = [replace(TOP, kind="random", draw=n, heads=(f"1.{n}",)) for n in range(4)]
+    table = evidence(
+        [Condition(), TOP, *draws], {"a": {"score": numbers["a"]}}, {"score": Statistic("s")}
+    )
+    assert [table.level("score", each) is None for each in draws] == [False, False, True, True]
+    assert table.against("score", TOP)["random"].draws == 2
+
+
+@pytest.mark.parametrize(
+    ("selected", "draws", "words"),
+    [
+        (-1.0, 19, MORE),
+        (0.0, 19, NO_MORE),
+        (1.0, 19, NO_MORE),
+        (-1.0, 2, "cannot tell: --draws 99"),
+    ],
+)
+def test_the_verdict_is_that_of_interval_and_draws(selected: float, draws: int, words: str) -> None:
+    generator = np.random.default_rng(2)
+    base = generator.random(30)
+    shifted = base + selected + 0.01 * generator.random(30)
+    others = base + 0.05 * generator.normal(size=(2 * draws, 30))
+    assert verdict(rows_of({"a": np.array([base, shifted, *others])}), "score") == words
+
+
+def test_an_effect_of_depth_is_said_to_be_one() -> None:
+    generator = np.random.default_rng(3)
+    base = generator.random(30)
+    low = base - 1 + 0.05 * generator.normal(size=(20, 30))
+    high = base + 0.05 * generator.normal(size=(19, 30))
+    words = verdict(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}), "score")
+    assert words.startswith(MORE) and "same layers" in words
+
+
+def test_controls_are_known_by_their_names() -> None:
+    assert control_named("Same-Layers") == "same layers"
+    with pytest.raises(InputError, match="did you mean 'outside'"):
+        control_named("outsid")
+    geometry = Geometry.uniform(3, 6)
+    heads = TOP.in_model(geometry)
+    named = [name for name in CONTROLS if name != "equal norm"]
+    conditions = [*drawn(TOP, heads, named, 5)]
+    assert [each.draw for each in conditions] == [*range(5)] * len(named)
+    for each in conditions:
+        own = each.in_model(geometry)
+        assert len(own) == 2 and own != heads and each.controls(TOP)
+        layers = [head.layer for head in own]
+        assert each.kind != "same layers" or sorted(layers) == [0, 1]
+        assert each.kind != "outside" or not own & heads
+    few = HeadSet.parse("0.0", Geometry((2, 1)))
+    assert len([*drawn(replace(TOP, k=1, heads=("0.0",)), few, ("random",), 99)]) == 2
+
+
+def test_equal_norm_draws_heads_with_outputs_as_large() -> None:
+    lm = wrapped("llama", layers=4)
+    rows = [[3, 4, 5, 6], [7, 8]]
+    wanted = np.zeros(lm.geometry.shape)
+    for layer, block in enumerate(lm.model.model.layers):
+        width = block.self_attn.head_dim
+        weight, inputs = block.self_attn.o_proj.weight, list[torch.Tensor]()
+        hook = block.self_attn.o_proj.register_forward_pre_hook(
+            lambda _, args, inputs=inputs: inputs.append(args[0])
+        )
+        for row in rows:
+            lm.model(torch.tensor([row]))
+        hook.remove()
+        for head in range(lm.geometry.counts[layer]):
+            part = slice(head * width, (head + 1) * width)
+            outputs = (x[..., part] @ weight[:, part].T for x in inputs)
+            wanted[layer, head] = sum(float(y.detach().norm(dim=-1).sum()) for y in outputs)
+    assert output_norms(lm, rows) == pytest.approx(wanted, rel=1e-5)
+    heads = HeadSet(lm.geometry, tuple(lm.geometry.heads())[:3])
+    texts = ["a b c dog", "cat"]
+    norms = output_norms(lm, [lm.encode(text) for text in texts])
+    ranks = {head: at // 8 for at, head in enumerate(
+        sorted(lm.geometry.heads(), key=lambda head: norms[head.layer, head.head]))}  # fmt: skip
+    sets = sets_of("equal norm", heads, 9, 0, Basis(lm=lm, texts=texts))
+    assert len({frozenset(own) for own in sets} - {frozenset(heads)}) == 9
+    for own in sets:
+        assert sorted(ranks[head] for head in own) == sorted(ranks[head] for head in heads)
+    with pytest.raises(InputError, match="needs a model and texts"):
+        sets_of("equal norm", heads, 9)
