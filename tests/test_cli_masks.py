@@ -128,6 +128,22 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
                for words in result.cautions)  # fmt: skip
 
 
+def test_other_random_masks_can_be_drawn(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    found = found_by(
+        command, "verify", "mask", "--heads", masks["past-en"], "--task", "plural-en",
+        "--held-out", 2, "--max-new-tokens", 1, "--draws", 2, "--control", "same-layers",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    rows = [row for row in found["conditions"] if row["draw"] is not None]
+    assert [row["kind"] for row in rows] == ["same layers"] * 2
+    own = next(row for row in found["conditions"] if row["kind"] == "selected")
+    layers = [sorted(head.split(".")[0] for head in row["heads"]) for row in (own, *rows)]
+    assert layers[0] == layers[1] == layers[2]
+    assert len({frozenset(row["heads"]) for row in (own, *rows)}) == 3
+
+
 def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "others.tsv"
     file.write_text("source\ttarget\nThe king sees.\tDer König sieht.\n", "utf-8")
@@ -215,6 +231,7 @@ def test_a_mask_is_not_tested_on_what_it_was_trained_on(
         ([], "no task given"),
         (["--task", "plural-en", "--instruction", "no place"], "put it once"),
         (["--task", "no/file.json"], "there is no task file no/file.json"),
+        (["--task", "plural-en", "--control", "foreign"], "the control 'foreign' is not known"),
     ],
 )
 def test_slips_are_told_in_a_sentence(

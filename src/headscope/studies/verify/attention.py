@@ -13,10 +13,18 @@ import numpy as np
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.estimates import Estimate, Floats
-from headscope.evidence.blocks import MORE, NO_MORE, Bar, bars_of, levels_table, table_of_tests
+from headscope.estimates import Floats
+from headscope.evidence.blocks import (
+    LEVEL,
+    MORE,
+    NO_MORE,
+    bars,
+    levels_table,
+    said,
+    table_of_tests,
+)
 from headscope.evidence.controls import controls_named
-from headscope.evidence.rows import SHARE, WHOLE, Condition, Level, Statistic
+from headscope.evidence.rows import WHOLE, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.attention import (
@@ -27,7 +35,7 @@ from headscope.results.attention import (
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Nested, Settings
-from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import (
     arrow,
     between,
@@ -40,12 +48,11 @@ from headscope.shown.words import (
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import few_parts, interval, leakage_caution, model_facts
+from headscope.studies.shows import few_parts, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.verify.looking import (
-    GROUPS,
     STATISTICS,
     Placed,
     beside_random_sets,
@@ -65,8 +72,6 @@ COMMAND = "verify attention"
 TESTED = ("share_in", "in_minus_out")
 #: Whose heads are kept where the prompt says what to do.
 INSTRUCTED = f"{OWN}, instructed"
-#: p of random sets of heads that says that a mask's heads are none.
-LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -222,40 +227,46 @@ def _main(result: AttentionResult) -> Condition:
     return next(each for each in result.evidence.selected if each.of == OWN)
 
 
-def _more(result: AttentionResult) -> list[str]:
-    """The tasks in which the heads of the mask look at the right word more than random sets."""
-    main, names = _main(result), []
-    for name, task in result.details.tasks.items():
+def _verdict(result: AttentionResult) -> str:
+    """In how many tasks the heads of the mask look at the right word more than random sets."""
+    main, tasks, more = _main(result), result.details.tasks, 0
+    for name, task in tasks.items():
         random, level = task.random[main.id], result.evidence.level("share_in", main, name)
         if random.p_value is not None and random.mean is not None and level is not None:
-            names += [name] if random.p_value <= LEVEL and level.value > random.mean else []
-    return names
-
-
-def _verdict(result: AttentionResult) -> str:
-    more, every = _more(result), len(result.details.tasks)
-    if not more:
-        return NO_MORE
-    return MORE if len(more) == every else f"{MORE} in {len(more)} of {count(every, 'task')}"
+            more += random.p_value <= LEVEL and level.value > random.mean
+    some = MORE if more == len(tasks) else f"{MORE} in {more} of {count(len(tasks), 'task')}"
+    return some if more else NO_MORE
 
 
 def _show(result: AttentionResult, run: Path) -> Shown:
-    """Shares by condition and task, bars of each task, and differences with their tests."""
-    evidence, tasks = result.evidence, result.details.tasks
+    """Shares by condition and task, beside random masks and random sets of heads."""
+    evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
+    known = evidence.statistics
     examples, draws = sum(task.examples for task in tasks.values()), result.details.draws
-    tested = table_of_tests(evidence, TESTED, title="Heads in the mask, under it and random masks")
     note = (
         "Share of the attention on the candidates that goes to the right word, from the last input "
         "token: exact weights, mean over heads and examples. Even attention: the share of tokens "
         "that are the right word's. The masked model computes heads outside the mask but does not "
         "use them"
     )
-    names = [*STATISTICS]
-    levels = [levels_table(evidence, names, arrow(part), note, part) for part in evidence.single]
+    levels = [levels_table(evidence, [*STATISTICS], arrow(part), note, part)
+              for part in evidence.single]  # fmt: skip
+    shares = [name for name in STATISTICS if name.startswith("share") and name in known]
+    effect = [bars(evidence, name, main, known[name].words) for name in shares]
+    tested = table_of_tests(evidence, TESTED, title="Under the mask and under random masks")
+    sentences = [
+        sentence
+        for name, task in tasks.items()
+        for sentence in (
+            *said(evidence, "share_in", main, lead=f"{arrow(name)}: under the mask", part=name),
+            f"Random sets of as many heads of the masked model: p\u00a0=\u00a0"
+            f"{p_value(task.random[main.id].p_value)}.",
+        )
+    ]
     return Shown(
         "Attention on the answer",
         "Do the heads that a mask keeps look at the right one of several words?",
-        [sentence_of(result.verdict), *_finding(result)],
+        [sentence_of(result.verdict), *sentences],
         f"Intervals are over {count(examples, 'example')}, p over random sets of as many heads; "
         f"random masks: {count(draws, 'draw')}.",
         "--draws 20" if draws < 20 else "",
@@ -267,34 +278,12 @@ def _show(result: AttentionResult, run: Path) -> Shown:
             ("heads in the mask", ", ".join(str(task.mask.kept) for task in tasks.values())),
         ],
         [
-            Section("By condition", [_bars(result, name) for name in tasks]),
+            Section("Effect", effect),
             Section("Heads in the mask and random sets", [_random(result)], brief=True),
             Section("Shares by task", levels),
             *([Section("Random masks", [tested])] if tested.rows else []),
         ],
     )
-
-
-def _finding(result: AttentionResult) -> list[str]:
-    evidence, main, words = result.evidence, _main(result), []
-
-    def said(name: str, task: str, each: Condition = main) -> str:
-        own = evidence.statistics.get(name)
-        return "nothing" if own is None else own.number(evidence.level(name, each, task))
-
-    for name, task in result.details.tasks.items():
-        gap = evidence.level("in_minus_out", main, name)
-        points = Estimate() if gap is None else evidence.statistics["in_minus_out"].shown(gap)
-        words.append(
-            f"{arrow(name)}: in the masked model the heads in the mask give the right word "
-            f"{said('share_in', name)} of their attention on the candidates; minus that of heads "
-            f"outside the mask: {interval(points, 1, ' pp')}; random sets of as many heads: "
-            f"p\u00a0=\u00a0{p_value(task.random[main.id].p_value)}. All heads: "
-            f"{said('share_all', name, evidence.original)} in the original model, "
-            f"{said('share_all', name)} in the masked model, {said('uniform', name)} with even "
-            "attention."
-        )
-    return words
 
 
 def _cautions(result: AttentionResult) -> Iterator[str]:
@@ -314,58 +303,24 @@ def _cautions(result: AttentionResult) -> Iterator[str]:
         )
 
 
-def _word(condition: Condition) -> str:
-    return condition.of or condition.kind
-
-
-def _bars(result: AttentionResult, task: str) -> Bars:
-    """The share of each group of heads under every condition."""
-    evidence, main = result.evidence, _main(result)
-    groups: dict[str, dict[str, Bar]] = {}
-    for each in evidence.conditions:
-        if each.draw is None:
-            groups[_word(each)] = {words: Bar(evidence.level(f"share_{group}", each, task))
-                                   for group, words in GROUPS.items()}  # fmt: skip
-    for control in evidence.controls:
-        if evidence.reference(main, control) is None:
-            drawn = {words: evidence.draws(f"share_{group}", main, control, task)
-                     for group, words in GROUPS.items()}  # fmt: skip
-            groups[control] = {words: Bar(own.mean, own.each) for words, own in drawn.items()}
-    examples = count(result.details.tasks[task].examples, "example")
-    return bars_of(
-        Statistic("right word", unit=SHARE, digits=1), groups, f"{arrow(task)}, {examples}"
-    )
-
-
 def _random(result: AttentionResult) -> Table:
+    """The heads of the mask beside random sets of heads under every condition."""
     evidence, rows = result.evidence, []
     share = evidence.statistics["share_all"]
     for name, task in result.details.tasks.items():
         for each in (each for each in evidence.conditions if each.id in task.random):
-            random = task.random[each.id]
+            random, gap = task.random[each.id], evidence.level("in_minus_out", each, name)
             low, high = (None if end is None else 100 * end for end in (random.low, random.high))
-            cells = (
-                share.gap(evidence.level("in_minus_out", each, name)),
-                share.cell(_value(evidence.level("share_in", each, name))),
-                Cell.share(random.mean),
-                Cell(between(low, high, 1)),
-                p_cell(random.p_value),
-                share.gap(evidence.level("above_uniform", each, name)),
-                share.cell(_value(evidence.level("attention_all", each, name))),
-            )
-            rows.append(Row(f"{arrow(name)}, {_word(each)}", cells))
-    columns = ("in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p",
-               "all heads minus even", "attention on candidates")  # fmt: skip
+            own = share.cell(evidence.level("share_in", each, name))
+            cells = (share.gap(gap), own, Cell.share(random.mean), Cell(between(low, high, 1)),
+                     p_cell(random.p_value))  # fmt: skip
+            rows.append(Row(f"{arrow(name)}, {each.of or each.kind}", cells))
+    columns = "in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p"
     note = (
         "Random sets: the share of as many heads, drawn from all; p, two-sided: how often such a "
-        "set lies as far from their mean as the heads of the mask. Attention on candidates: the "
-        "part of all attention that falls on any of them"
+        "set lies as far from their mean as the heads of the mask"
     )
     return Table("Heads in and outside the mask", columns, tuple(rows), note=note)
-
-
-def _value(level: Level | None) -> float | None:
-    return None if level is None else level.value
 
 
 command = Study(VerifyAttention, verify_attention, result=AttentionResult, show=_show)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Annotated
 from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
-from headscope.estimates import Floats, known
-from headscope.evidence.blocks import dose_lines, said, uncertainty
+from headscope.estimates import Floats
+from headscope.evidence.blocks import dose_lines, levels_table, said, uncertainty
 from headscope.evidence.controls import SHUFFLES, controls_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.measure.baseline import Rules
@@ -21,8 +21,8 @@ from headscope.progress import Progress
 from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, Section, Shown, Table, table_of
-from headscope.shown.words import arrow, count, enumeration, fixed, percent, sentence_of
+from headscope.shown.blocks import Section, Shown
+from headscope.shown.words import arrow, count, enumeration, percent, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
@@ -41,10 +41,17 @@ from headscope.studies.verify.masked_shows import (
     tests_sections,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, MaskRecord, ask, asked, read_mask, write_samples
+from headscope.verify.masks.asking import (
+    Asking,
+    MaskRecord,
+    Planned,
+    ask,
+    asked,
+    read_mask,
+    write_samples,
+)
 from headscope.verify.masks.conditions import (
     GRID,
-    UNINSTRUCTED,
     best_alpha,
     check_apart,
     check_conditions,
@@ -57,6 +64,7 @@ from headscope.verify.masks.conditions import (
 from headscope.verify.masks.evidence import masks_evidence, numbers_of, own_heads
 
 COMMAND = "verify scaling"
+Records = Mapping[Condition, MaskRecord]
 
 
 @dataclass(frozen=True)
@@ -137,22 +145,32 @@ def verify_scaling(
         shots, how, seed = config.tasks.shots, config.asking, config.seed
         works = check_tasks(lm, tasks, shots, seed, run, config.baseline, progress)
         draws = config.draws if config.grid_draws is None else config.grid_draws
-        tried, records, best, again = {}, {}, {}, {}
-        for name, sides in tasks.items():
-            choose, check, _ = parts[name]
-            question = asked(choose, sides.pool, shots, seed)
-            planned = grid_conditions(masks[name], grid, config.controls[:1], draws, seed)
-            tried[name] = ask(lm, question, planned, how, run, progress, False, "grid: ")
-            write_samples(run, "grid", choose, tried[name])
-            losses = _losses(choose, tried[name])
-            best[name] = best_alpha({alpha: float(own.mean()) for alpha, own in losses.items()})
-            again[name] = chosen_again(losses, seed)
-            question = asked(check, sides.pool, shots, seed)
-            final = check_conditions(masks[name], best[name], config.controls, config.draws, seed)
-            records[name] = ask(lm, question, final, how, run, progress, prefix="samples: ")
-            write_samples(run, "samples", check, records[name])
         grids = {name: choose for name, (choose, _, _) in parts.items()}
         checks = {name: check for name, (_, check, _) in parts.items()}
+
+        def made(which: Mapping[str, Task], name: str, planned: Planned, write: bool) -> Records:
+            task, part = which[name], "samples" if write else "grid"
+            question = asked(task, tasks[name].pool, shots, seed)
+            done = ask(lm, question, planned, how, run, progress, write, f"{part}: ")
+            write_samples(run, part, task, done)
+            return done
+
+        grid_of = {
+            name: grid_conditions(mask, grid, config.controls[:1], draws, seed)
+            for name, mask in masks.items()
+        }
+        losses = {name: made(grids, name, planned, False) for name, planned in grid_of.items()}
+        tried = masks_evidence(grids, losses, seed, by_gate=True)
+        best = {
+            name: best_alpha({at: row.value for at, row in losses_by_alpha(tried, name).items()})
+            for name in tasks
+        }
+        again = {name: chosen_again(_losses(grids[name], losses[name]), seed) for name in tasks}
+        final = {
+            name: check_conditions(mask, best[name], config.controls, config.draws, seed)
+            for name, mask in masks.items()
+        }
+        records = {name: made(checks, name, planned, True) for name, planned in final.items()}
         evidence = masks_evidence(checks, records, seed, progress=progress)
         shown = {
             name: ScaledTask(
@@ -177,7 +195,7 @@ def verify_scaling(
                 tasks=shown,
                 grid=grid,
                 draws=config.draws,
-                tried=masks_evidence(grids, tried, seed, by_gate=True),
+                tried=tried,
                 baseline_check=works["baseline_check"],
             ),
         )
@@ -218,7 +236,7 @@ def _parts(
     return task, replace(made, examples=new), len(made.examples) - len(new)
 
 
-def _losses(task: Task, records: dict[Condition, MaskRecord]) -> dict[float, Floats]:
+def _losses(task: Task, records: Records) -> dict[float, Floats]:
     """The loss of every example by α, (examples,); 1 is the model as it is."""
     return {
         1.0 if each.kind == ORIGINAL else each.gate: own["nll"][:, 0]
@@ -254,7 +272,10 @@ def _show(result: ScalingTests, run: Path) -> Shown:
         [
             Section(
                 "Strength of the other heads",
-                [_alphas(result, *each) for each in tasks.items()],
+                [
+                    levels_table(tried, ["nll"], f"{arrow(name)}: \u03b1", _again(task), name)
+                    for name, task in tasks.items()
+                ],
                 brief=True,
             ),
             Section(
@@ -303,38 +324,12 @@ def _cautions(result: ScalingTests) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
-def _alphas(result: ScalingTests, name: str, task: ScaledTask) -> Table:
-    tried = result.details.tried
-    bare = [(each, tried.level("nll", each, name)) for each in tried.conditions
-            if each.kind == UNINSTRUCTED]  # fmt: skip
-    plain = " and ".join(
-        f"{fixed(row.value, 3)} {'under the mask' if each.heads or each.of else 'of the original'}"
-        for each, row in bare
-        if row is not None
-    )
-    note = (
-        f"{count(task.chosen_on, 'example')}. α = 1: the original model; α = 0: the mask "
-        f"alone. Without the instruction the loss is {plain}"
-    )
-    by_gate = {each.gate: each for each in tried.selected}
-
-    def random(alpha: float) -> Cell:
-        draws = [tried.draws("nll", by_gate[alpha], each, name).mean for each in tried.controls
-                 if alpha in by_gate and tried.reference(by_gate[alpha], each) is None]  # fmt: skip
-        return Cell(known(draws[0]), digits=4) if draws else Cell()
-
-    return table_of(
-        f"{arrow(name)}: loss by α",
-        [
-            (f"{alpha:g}{', lowest loss' * (alpha == task.best)}", (alpha, row))
-            for alpha, row in losses_by_alpha(tried, name).items()
-        ],
-        {
-            "loss, nats a token": lambda row: Cell.of(row[1], 4),
-            "random masks": lambda row: random(row[0]),
-            "lowest in resamples": lambda row: Cell.share(task.chosen_again[f"{row[0]:g}"], 0),
-        },
-        note,
+def _again(task: ScaledTask) -> str:
+    """What is said below the losses that \u03b1 was chosen by."""
+    shares = ", ".join(f"{at}: {percent(share)}" for at, share in task.chosen_again.items())
+    return (
+        f"{count(task.chosen_on, 'example')}. Strength 1: the original model; 0: the mask alone. "
+        f"Resamples of the examples with the lowest loss at \u03b1, {shares}"
     )
 
 
