@@ -25,6 +25,11 @@ ORIGINAL, SELECTED = "original", "selected"
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
 SHARE = "share"
+#: What removed heads give by each kind of ablation but zero.
+REPLACED_BY = {
+    "mean": "mean output",
+    "resample": "output in another example",
+}
 Better = Literal["higher", "lower"]
 #: A score with or without its interval.
 Scored = Estimate | float | None
@@ -90,11 +95,10 @@ class Condition:
         """What is done to the heads, such as `removed`."""
         if self.gate is None:
             return "gated"
+        other = REPLACED_BY.get(self.replacement, "")
         if self.gate == 0:
-            removed = {"zero": "removed", "resample": "replaced by their output elsewhere"}
-            return removed.get(self.replacement, f"replaced by {self.replacement} output")
-        rest = "" if self.replacement == "zero" else f", the rest {self.replacement} output"
-        return f"at {self.gate:g} \u00d7 strength{rest}"
+            return f"replaced by {other}" if other else "removed"
+        return f"at {self.gate:g} \u00d7 strength" + (f", the rest {other}" if other else "")
 
     def named(self, kind: str = SELECTED) -> str:
         """`12 selected, removed`."""

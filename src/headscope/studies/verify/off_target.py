@@ -189,12 +189,12 @@ def verify_off_target(
         works = None
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
-        means = reference.means(lm, config.batch_tokens)
+        replacement = reference.replacement(lm, config.ablate, config.batch_tokens, config.seed)
         # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
         # where the pocket model goes on from a document with a second line, it translates.
         newline = not chat if config.ask == "translate" else not config.documents.data
         stop = newline_stop(newline, config.answer_only)
-        texts = written(lm, groups, run, stop, not chat, config.batch_tokens, means, progress)
+        texts = written(lm, groups, run, stop, not chat, config.batch_tokens, replacement, progress)
         if config.answer_only:  # the run keeps the whole
             texts = [[list(map(answer_of, made)) for made in arms] for arms in texts]
         numbers, missing = measure_languages(groups, texts)

@@ -257,10 +257,12 @@ def _method(evidence: Evidence, details: RemovalDetails) -> list[str]:
         "Removing many heads harms a model whichever heads they are; as many random heads are the "
         "control for that.",
     ]
-    if len({each.replacement for each in evidence.selected}) > 1:
+    kinds = dict.fromkeys(each.replacement for each in evidence.selected)
+    if "zero" in kinds and len(kinds) > 1:
+        others = enumeration([kind for kind in kinds if kind != "zero"])
         words.append(
-            "Harm under zero ablation but not under mean ablation comes from states that the model "
-            "never saw in training."
+            f"Harm under zero ablation but not under {others} ablation comes from states that the "
+            "model never saw in training."
         )
     if "text" in details.measures:
         words.append(

@@ -127,7 +127,7 @@ def verify_transfer(
     check_gate(config.down)
     files = _files(config)
     reference = Reference()
-    if config.ablate == "mean":
+    if config.ablate != "zero":
         reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
     lm = config.model.load_for()
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
@@ -156,11 +156,13 @@ def verify_transfer(
     }
 
     def make(run: Run) -> Transfer:
-        means = reference.means(lm, config.batch_tokens)
+        replacement = reference.replacement(lm, config.ablate, config.batch_tokens, config.seed)
         first = by_pair[groups[0].name][0]
         how = GenerateConfig(batch_tokens=config.batch_tokens)
-        texts = write(lm, groups, how, run, "answering", progress, not chat, means)
-        by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
+        texts = write(lm, groups, how, run, "answering", progress, not chat, replacement)
+        by_key = kept_ranks(
+            lm, forms, passes(groups, replacement), config.batch_tokens, run, progress
+        )
         ranks = [
             [[best_ranks(forms[at], by_key[arm.key][at]) for at in own] for arm in group.arms]
             for group, own in zip(groups, places(groups), strict=True)
@@ -216,7 +218,7 @@ def verify_transfer(
                 prompt=groups[0].prompts[0].text,
                 answers_a=first.answer_a.forms,
                 answers_b=first.answer_b.forms,
-                conditions=example_lens(lm, groups[0].arms, forms[0], means),
+                conditions=example_lens(lm, groups[0].arms, forms[0], replacement),
             ),
         )
 

@@ -25,11 +25,9 @@ from headscope.verify.writing.measures import Numbers
 from headscope.verify.writing.texts import Group, write
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.lm.generation import NewlineStop
+    from headscope.lm.replacement import Replacement
 
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
@@ -93,14 +91,14 @@ def written(
     stop_at_newline: NewlineStop,
     special: bool,
     batch_tokens: int,
-    means: NDArray[np.float32] | None,
+    replacement: Replacement | None,
     progress: Progress | None,
 ) -> list[list[list[str]]]:
     """The outputs by group, arm and prompt; the run keeps what the model was given, once."""
     from headscope.lm.generation import GenerateConfig
 
     how = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=stop_at_newline)
-    texts = write(lm, groups, how, run, "writing", progress, special, means)
+    texts = write(lm, groups, how, run, "writing", progress, special, replacement)
     rows = [
         {"language": group.name, "id": prompt.id, "prompt": prompt.text}
         for group in groups

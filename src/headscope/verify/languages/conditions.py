@@ -41,10 +41,10 @@ from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 
 TextKind = Literal["baseline", "removed", "random", "random-layer-matched"]
-Means = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -250,14 +250,14 @@ def read_texts(
     planned: Sequence[TextCondition],
     config: LanguageRemoval,
     run: Run,
-    means: Callable[[], Means] | None = None,
+    replacement: Callable[[], Replacement | None] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Text]:
     """The losses of every language's documents under every condition, by language.
 
     Conditions that remove the same heads are run once. Each language under each of them is kept in
-    `run` as soon as it is read, so that a run that was stopped goes on there. `means` gives the
-    heads' mean outputs where `config.ablate` is "mean", and is asked when they are first needed.
+    `run` as soon as it is read, so that a run that was stopped goes on there. `replacement` gives
+    what stands in the place of removed heads, and is asked when it is first needed; None: zero.
     """
     kept = Kept(run, "losses")
     removals: dict[str, tuple[HeadSet, set[str]]] = {}
@@ -281,8 +281,8 @@ def read_texts(
         for key, (heads, _) in removals.items():
             missing = [name for name in documents if f"{name} {key}" in own]
             gated = missing and len(heads)
-            replacing = means() if gated and means is not None else None
-            with lm.gated(heads.removed(), config.ablate, replacing) if gated else nullcontext():
+            replacing = replacement() if gated and replacement is not None else None
+            with lm.gated(heads.removed(), replacing) if gated else nullcontext():
                 for name in missing:
                     texts = documents[name]
                     losses = _losses(lm, name, texts, config, progress, done, total)

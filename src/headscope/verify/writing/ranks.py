@@ -21,10 +21,8 @@ from headscope.verify.translation.conditions import Pass, kept_blocks
 from headscope.verify.writing.texts import Arm
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
     from headscope.runs import Run
 
 #: Tokens shown of each layer under the lens.
@@ -120,12 +118,12 @@ def example_lens(
     lm: LanguageModel,
     arms: Sequence[Arm],
     forms: Forms,
-    means: NDArray[np.float32] | None = None,
+    replacement: Replacement | None = None,
 ) -> tuple[LensCondition, ...]:
     """What each layer would say at the last token of a prompt, for every arm that is no draw.
 
     Ranks are those of the forms that follow the same tokens as the first form does; None where an
-    answer has no such form. `means` are those of mean ablation.
+    answer has no such form. `replacement` stands in the place of what gates remove.
     """
     before = forms[0].before
     known = [form for form in forms if form.before == before]
@@ -138,7 +136,7 @@ def example_lens(
     for arm in arms:
         if arm.name.draw is not None:
             continue
-        with Pass(arm.heads.scaled(arm.gate), [0], means).applied(lm):
+        with Pass(arm.heads.scaled(arm.gate), [0], replacement).applied(lm):
             layers = states(lm, [before]).after_layer[0]
         top = lens(lm, layers, SHOWN)
         ranks = token_ranks(lm, layers, [form.token for form in known]).tolist()

@@ -17,11 +17,9 @@ from headscope.progress import Progress
 from headscope.verify.translation.conditions import Pass, gate_key, kept_texts
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig
+    from headscope.lm.replacement import Replacement
     from headscope.runs import Run
 
 #: Of every prompt, by group, arm and prompt.
@@ -103,17 +101,17 @@ def places(groups: Sequence[Group]) -> list[range]:
     return [range(end - len(group.prompts), end) for end, group in zip(ends, groups, strict=True)]
 
 
-def passes(groups: Sequence[Group], means: NDArray[np.float32] | None = None) -> dict[str, Pass]:
+def passes(groups: Sequence[Group], replacement: Replacement | None = None) -> dict[str, Pass]:
     """The different gates of all groups by key, each with its prompts, counted over all groups.
 
-    `means` take the place of what gates remove; None: zero.
+    `replacement` stands in the place of what gates remove; None: zero.
     """
     rows: dict[str, tuple[Arm, set[int]]] = {}
     for group, own in zip(groups, places(groups), strict=True):
         for arm in group.arms:
             rows.setdefault(arm.key, (arm, set()))[1].update(own)
     return {
-        key: Pass(arm.heads.scaled(arm.gate), sorted(prompts), means)
+        key: Pass(arm.heads.scaled(arm.gate), sorted(prompts), replacement)
         for key, (arm, prompts) in rows.items()
     }
 
@@ -126,19 +124,19 @@ def write(
     title: str,
     progress: Progress | None = None,
     special: bool = True,
-    means: NDArray[np.float32] | None = None,
+    replacement: Replacement | None = None,
 ) -> list[list[list[str]]]:
     """Greedy outputs by group, arm and prompt; a run that was stopped goes on where it was.
 
     Arms with the same gate write once, together for all groups. `special`: whether the tokenizer
-    adds its special tokens to prompts. `means` are those of mean ablation.
+    adds its special tokens to prompts. `replacement` is as for `passes`.
     """
     prompts = [prompt for group in groups for prompt in group.prompts]
     made = kept_texts(
         lm,
         [prompt.text for prompt in prompts],
         [prompt.limit for prompt in prompts],
-        passes(groups, means),
+        passes(groups, replacement),
         settings,
         run,
         title,
