@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import few_sets
+from headscope.evidence.controls.shuffled import shuffled
 from headscope.evidence.rows import Statistic
 from headscope.evidence.table import evidence as evidence_of
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, Way, distinct_sets, draw_heads, draw_sets
 from headscope.measure import least_p, p_draws
-from headscope.verify.masks.asking import Mask, shuffled
 from headscope.verify.translation import Removal, conditions
 
 counts = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(lambda c: sum(c) >= 2)
@@ -148,12 +148,10 @@ def test_shuffled_masks_are_all_others_of_the_size(
         for one in combinations(heads, len(gone))
         if not matched or profile(HeadSet(geometry, one)) == profile(removed)
     } - {frozenset(gone)}
-    drawn = shuffled(Mask(removed.removed()), 80, 3, matched)
-    sets = [frozenset(one.removed) for one in drawn]
+    sets = [frozenset(one) for one in shuffled(removed, 80, 3, same_layers=matched)]
     assert len(set(sets)) == len(sets) == min(80, len(possible))
     assert set(sets) <= possible
-    again = [frozenset(one.removed) for one in shuffled(Mask(removed.removed()), 4, 3, matched)]
-    assert sets[:4] == again
+    assert sets[:4] == [frozenset(one) for one in shuffled(removed, 4, 3, same_layers=matched)]
 
 
 def test_too_few_in_a_layer_come_from_the_nearest() -> None:

@@ -156,6 +156,15 @@ Controls = Annotated[
         metavar="NAME",
     ),
 ]
+MaskControls = Annotated[
+    tuple[str, ...],
+    Option(
+        "How random masks are drawn: shuffled (any heads), shuffled same layers, or as random "
+        "heads: random, same layers, outside; repeatable.",
+        flag="--control",
+        metavar="NAME",
+    ),
+]
 AblateName = Literal["zero", "mean", "resample"]
 ABLATE = Option(
     "What replaces a removed head's output: zero, its mean over other examples, or its output in "

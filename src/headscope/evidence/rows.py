@@ -45,7 +45,7 @@ class Condition:
         id: names it in the rows of a table.
         kind: `original`, `selected`, or the name of a control.
         of: whose heads they are (a language, a task, a layer), or "".
-        k: how many heads were asked for; `heads` may hold fewer.
+        k: how many heads were asked for; `heads` may hold fewer. 0 where parts differ in it.
         gate: what the heads' outputs are multiplied by; 0 removes them; None: each has its own.
         replacement: what stands in the place of what the gate removes.
         draw: number of a random draw, from 0.
@@ -62,9 +62,10 @@ class Condition:
     heads: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        gate = "" if self.gate in (None, 0.0) else f"\u00d7{self.gate:g}"
+        plain = self.gate in (None, 0.0) or (self.gate == 1 and not self.k)
+        gate = "" if plain else f"\u00d7{self.gate:g}"
         other = "" if self.replacement == "zero" else self.replacement
-        parts = [self.of, str(self.k), gate, other] if self.kind != ORIGINAL else [self.of]
+        parts = [self.of, str(self.k or ""), gate, other] if self.kind != ORIGINAL else [self.of]
         draw = "" if self.draw is None else f"#{self.draw}"
         object.__setattr__(self, "id", " ".join(filter(None, [self.kind, *parts, draw])))
 
@@ -74,8 +75,9 @@ class Condition:
         return self.k, self.gate, self.replacement
 
     def controls(self, selected: Condition) -> bool:
-        """Whether this was drawn for these heads; a control of nobody is for all of the size."""
-        return self.of in ("", selected.of) and self.case == selected.case
+        """Whether this was drawn for these heads; a control of nobody is for all of the size, one
+        that is not drawn, such as the instructed model, for all sizes."""
+        return self.of in ("", selected.of) and (self.draw is None or self.case == selected.case)
 
     @property
     def key(self) -> str:
@@ -102,7 +104,7 @@ class Condition:
 
     def named(self, kind: str = SELECTED) -> str:
         """`12 selected, removed`."""
-        return ", ".join(filter(None, [self.of, f"{self.k} {kind}", self.done]))
+        return ", ".join(filter(None, [self.of, f"{self.k or ''} {kind}".strip(), self.done]))
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,9 @@ class Basis:
     lm: LanguageModel | None = None
     texts: Sequence[str] = ()
     watch: Callable[[], object] = bool
+
+
+NOTHING = Basis()
 
 
 @dataclass(frozen=True)
@@ -323,6 +328,13 @@ class Evidence:
         """The conditions of selected heads."""
         return tuple(each for each in self.conditions if each.kind == SELECTED)
 
+    @cached_property
+    def references(self) -> tuple[Condition, ...]:
+        """The conditions that selected heads are compared with and that are not drawn."""
+        return tuple(
+            each for each in self.conditions[1:] if each.kind != SELECTED and each.draw is None
+        )
+
     @property
     def main(self) -> Condition:
         """The selected heads of which a page speaks: the most, at the first gate and kind."""
@@ -341,7 +353,7 @@ class Evidence:
         rows = (self.level(statistic, each, part) for each in self.of_control(condition, control))
         return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
 
-    def as_harmful(
+    def as_far(
         self, statistic: str, condition: Condition, control: str, part: str | None = None
     ) -> int:
         """How many draws of a control lie at least as far on the side that is claimed."""
@@ -349,6 +361,11 @@ class Evidence:
         test = self.against(statistic, condition, part).get(control)
         if own is None or test is None:
             return 0
-        sign = 1 if test.side == "higher" else -1
         draws = self.draws(statistic, condition, control, part).each
+        sign = 1 if test.side == "higher" else -1
         return sum(sign * draw >= sign * own.value for draw in draws)
+
+    def reference(self, condition: Condition, control: str) -> Condition | None:
+        """What a control is that nothing is drawn of, such as the instructed model; else None."""
+        own = self.of_control(condition, control)
+        return own[0] if len(own) == 1 and own[0].draw is None else None
