@@ -204,10 +204,10 @@ def test_series_have_the_colour_of_what_they_are() -> None:
         return re.findall(r'<b class="key-(\w+)">', html_of(bars))
 
     assert colours("as is", "under random masks", "masked", "instructed") == [
-        "base", "random", "selected", "s9"
+        "base", "random", "top", "s9"
     ]  # fmt: skip
     assert colours("the chosen heads", "random heads", "random heads of the same layers") == [
-        "selected", "random", "matched"
+        "top", "random", "matched"
     ]  # fmt: skip
     assert colours("token alignment heads", "low activity", "inactive") == ["ta", "low", "off"]
     for names in (("a", "b, random", "c, random"), tuple("abcdefghij")):
@@ -276,7 +276,8 @@ def test_a_set_of_heads_is_copied_as_the_option_takes_it() -> None:
 # ---- sentences -----------------------------------------------------------------------------------
 def test_a_terminal_shows_the_sentences_that_lost_most() -> None:
     sentences = tuple(
-        Sentence("en-de", str(at), f"source {at}", "ref", {"original": "a", "selected": "b " * 200 * at},
+        Sentence("en-de", str(at), f"source {at}", "ref",
+                 {"original": "a", "selected": "b " * 200 * at},
                  chrf={"original": 90.0, "selected": 90.0 - 10 * at})
         for at in range(5)
     )  # fmt: skip
