@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 import re
 import resource
 import sys
@@ -151,6 +152,24 @@ def test_a_process_that_was_ended_is_begun_again() -> None:
     assert wrap_prompts(lm, ["Hello"], True) == first
     rendering._PROCESS.end()
     assert wrap_prompts(lm, ["Hello"], True) == first
+
+
+def test_a_forked_process_has_a_process_of_its_own() -> None:
+    lm = chat_model(CHATML)
+    first = wrap_prompts(lm, ["Hello"], True)
+    own = rendering._PROCESS._process
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(writing, wrap_prompts(lm, ["Hello"], True)[0].encode())
+            rendering._PROCESS.end()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as said:
+        assert [said.read()] == first
+    os.waitpid(child, 0)
+    assert wrap_prompts(lm, ["Hello"], True) == first and rendering._PROCESS._process is own
 
 
 def test_a_template_is_rendered_from_any_thread_and_several_at_once(hurried: None) -> None:
