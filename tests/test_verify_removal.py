@@ -150,8 +150,8 @@ def test_differences_tests_and_curves_follow_from_the_outputs(
     for one in result["conditions"]:
         change = one["change"]["chrf"]
         assert change["value"] == pytest.approx(expected[label(one)]["chrf"] - base, abs=1e-9)
-        assert change["low"] <= change["value"] + 1e-9
-        assert change["high"] >= change["value"] - 1e-9
+        if change["value"]:  # what no output changed has no interval
+            assert change["low"] - 1e-9 <= change["value"] <= change["high"] + 1e-9
         if one["kind"] != "top":
             continue
         at = one["k"], one["gate"]
@@ -184,7 +184,7 @@ def test_a_gate_of_one_is_the_model_as_it_is_and_costs_nothing(
         assert {name: one[name] for name in ("chrf", "bleu", "off_target", "source_copy")} == {
             name: base[name] for name in ("chrf", "bleu", "off_target", "source_copy")
         }
-        assert one["change"]["chrf"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+        assert one["change"]["chrf"] == {"value": 0.0, "low": None, "high": None}
     keys = parts_of(out)
     assert len(keys) == len(set(keys))
     sets = {(frozenset(c["heads"]), c["gate"]) for c in result["conditions"] if c["gate"] != 1}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.measure import bootstrap_interval
+from headscope.measure import bootstrap_interval, rate_interval
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 from headscope.results.states import Nearer, Pair, Rank, SharedTop, StateControl, StatesFound
@@ -259,8 +259,10 @@ def _shared(tokens: NDArray[Any]) -> tuple[SharedTop, ...]:
     rows = []
     for a, b in _SHARED:
         first, other = tokens[at[a]], tokens[at[b]]
-        same = (first[..., :, None] == other[..., None, :]).any(axis=-1).mean(axis=-1)
-        rows.append(SharedTop(a, b, _rows(same)))
+        same = (first[..., :, None] == other[..., None, :]).any(axis=-1)
+        counts, totals = same.sum(axis=-1), np.full(len(same), same.shape[-1])
+        ends = (same.mean(axis=(0, -1)), *rate_interval(counts, totals))
+        rows.append(SharedTop(a, b, tuple(map(Mean, *(end.tolist() for end in ends)))))
     return tuple(rows)
 
 
