@@ -157,7 +157,8 @@ def test_summaries_put_outputs_in_other_sentences_in_place(
     config = VerifySummaries(HEADS, texts=texts, draws=1, max_new_tokens=6, ablate=ablate)
     result = verify_summaries(config, tmp_path / "run")
     apart = [one.source for one in sample_pairs("de-en", "train", 50, 0).pairs]
-    assert result.reference_text is not None and result.reference_text.texts == 50
+    reference = result.details.reference_text
+    assert reference is not None and reference.texts == 50
     rows = encode_answers(pocket, [REPEAT.format(text) for text in apart], apart)
     ids, starts = [one.ids for one in rows], [one.start for one in rows]
     replacement = replacement_of(ablate, pocket, ids, starts)
@@ -165,11 +166,12 @@ def test_summaries_put_outputs_in_other_sentences_in_place(
     outputs = rows_of(tmp_path / "run" / "outputs.jsonl")
     with pocket.gated(HeadSet.parse(HEADS, pocket.geometry).removed(), replacement):
         made = [one.text for one in pocket.generate(prompts, GenerateConfig(6))]
-    assert [row["output"] for row in outputs if row["condition"] == "general"] == made
+    (own,) = result.evidence.selected
+    assert [row["output"] for row in outputs if row["condition"] == own.id] == made
     zero = verify_summaries(
         VerifySummaries(HEADS, texts=texts, draws=1, max_new_tokens=6), tmp_path / "zero"
     )
-    assert zero.signature != result.signature and zero.reference_text is None
+    assert zero.signature != result.signature and zero.details.reference_text is None
 
 
 @KINDS

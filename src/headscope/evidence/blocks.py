@@ -26,6 +26,8 @@ from headscope.shown.words import arrow, between, confidence, count, enumeration
 LEVEL = 0.05
 #: Draws that allow a p of 0.01, where the model has so many sets.
 WANTED = 99
+#: So many parts are counted instead of listed.
+MANY = 7
 #: Draws that allow a p of 0.05.
 FEW = 19
 MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "cannot tell"
@@ -48,12 +50,18 @@ def holds(test: Tested) -> bool | None:
     return False
 
 
-def verdict(evidence: Evidence, statistic: str, condition: Condition | None = None) -> str:
-    """Whether the selected heads do more than random ones, over all parts.
+def verdict(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition | None = None,
+    part: str | None = None,
+) -> str:
+    """Whether the selected heads do more than random ones, over all parts (or in one).
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
-    random, matched = beside_random(evidence.against(statistic, condition or evidence.main))
+    tests = evidence.against(statistic, condition or evidence.main, part)
+    random, matched = beside_random(tests)
     if random is None:
         return f"{OPEN}: no random heads were drawn"
     free = holds(random)
@@ -82,6 +90,39 @@ def remedy(test: Tested) -> str:
     """What would decide a test over too few draws."""
     more = test.draws < WANTED
     return f"--draws {WANTED}" if more else "a model with more heads"
+
+
+def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
+    """Verdicts of several parts in one line, equal ones together; many parts are counted."""
+    if not words:
+        return f"{OPEN}: no heads were changed"
+    groups: dict[str, list[str]] = {}
+    for name, each in words.items():
+        groups.setdefault(each, []).append(name)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(
+        f"{each} {joint} "
+        + (enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}")
+        for each, names in groups.items()
+    )
+
+
+def few_sets(evidence: Evidence, wanted: int) -> list[str]:
+    """What it means that fewer different random sets exist than were asked for."""
+    least: dict[str, int] = {}
+    for test in evidence.tests:
+        if test.least_p is not None:
+            least[test.control] = min(test.draws, least.get(test.control, test.draws))
+    fewer = {control: draws for control, draws in least.items() if draws < wanted}
+    if not fewer:
+        return []
+    words = [f"{draws} {evidence.controls[control].words}" for control, draws in fewer.items()]
+    lowest = p_value(1 / (1 + min(fewer.values())))
+    return [
+        f"Fewer different sets exist than the {wanted} asked for: {enumeration(words)}. All of "
+        f"them were used, so p over draws cannot be lower than {lowest} there."
+    ]
 
 
 def uncertainty(
@@ -154,22 +195,6 @@ def said(
     return lines
 
 
-def few_sets(evidence: Evidence, wanted: int) -> str:
-    """What must be said where fewer sets of a control exist than draws were asked for."""
-    lowest: dict[str, int] = {}
-    for test in evidence.tests:
-        if test.least_p is not None:
-            lowest[test.control] = min(test.draws, lowest.get(test.control, wanted))
-    fewer = {control: sets for control, sets in lowest.items() if sets < wanted}
-    if not fewer:
-        return ""
-    each = enumeration([f"{sets} {evidence.controls[name].words}" for name, sets in fewer.items()])
-    return (
-        f"Fewer different sets exist than the {wanted} asked for: {each}. All of them were used, "
-        f"so p over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
-    )
-
-
 # ---- tables ------------------------------------------------------------------------------------
 def levels_table(
     evidence: Evidence, names: Sequence[str], title: str, note: str = "", part: str | None = None
@@ -239,8 +264,8 @@ def table_of_tests(
                 rows.append(Row(f"{own.words}: {condition.named()} \u2212 {control}", cells))
     return Table(
         title,
-        ("difference", f"p over {examples}", "p over draws", "draws that do as much",
-         "different sets", "shared heads"),
+        ("difference", f"p over {examples}", "p over draws", "draws as far", "different sets",
+         "shared heads"),
         tuple(rows),
         note=TESTS.format(examples=examples),
     )  # fmt: skip
@@ -343,7 +368,8 @@ def bars(
         base, now = (evidence.level(statistic, each, part) for each in (None, condition))
         if base is None or now is None or now.change is None:
             continue
-        ends = base.value + now.change.low, base.value + now.change.high
+        before = now.value - now.change.value  # over the parts where it was measured
+        ends = before + now.change.low, before + now.change.high
         groups[named_part(evidence, part)] = {
             ORIGINAL: Bar(base),
             SELECTED: Bar(Estimate(now.value, *ends)),
@@ -405,14 +431,15 @@ def bars_of(
 
 
 def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> Iterator[Lines]:
-    """A statistic over the number of heads at each gate, and over gates at each number."""
+    """A statistic over the number of heads at each gate, and over gates at each number, of the
+    heads of which a page speaks."""
     own, base = evidence.statistics[statistic], evidence.level(statistic, None, part)
-    kind = evidence.main.replacement
+    main = evidence.main
     known = [
         each
         for each in evidence.selected
         if each.gate is not None
-        and each.replacement == kind
+        and (each.of, each.replacement) == (main.of, main.replacement)
         and evidence.level(statistic, each, part) is not None
     ]
     if base is None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 ORIGINAL, SELECTED = "original", "selected"
+#: The key of conditions that leave the model as it is.
+AS_IS = "as is"
 #: The part that is the plain mean over several.
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
@@ -81,7 +83,7 @@ class Condition:
     def key(self) -> str:
         """What decides what the model does: conditions with one key are the same."""
         if self.gate == 1 or not self.heads:
-            return "as is"
+            return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
         return f"{other}{(self.gate or 0.0) + 0.0!r} {heads}"
@@ -192,6 +194,9 @@ class Basis:
     lm: LanguageModel | None = None
     texts: Sequence[str] = ()
     watch: Callable[[], object] = bool
+
+
+NOTHING = Basis()
 
 
 @dataclass(frozen=True)
@@ -351,8 +356,7 @@ class Evidence:
     def as_far(
         self, statistic: str, condition: Condition, control: str, part: str | None = None
     ) -> int:
-        """How many draws of a control did at least as much of what is claimed of the selected
-        heads, harm or good."""
+        """How many draws of a control lie at least as far on the side that is claimed."""
         own = self.level(statistic, condition, part)
         test = self.against(statistic, condition, part).get(control)
         if own is None or test is None:

@@ -61,9 +61,8 @@ class Study:
 def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
-    from headscope.evidence.blocks import few_sets
     from headscope.heads import rank_words  # not read by the command line before a command runs
-    from headscope.results.common import ClusterJob, ComparedResult, few_draws
+    from headscope.results.common import ClusterJob, few_draws
     from headscope.runs import encode
 
     if study.show is None:
@@ -73,12 +72,7 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     shown = study.show(result, run)
     details = getattr(result, "details", result)
     written = encode(details)
-    few = few_draws(written)
-    if isinstance(result, ComparedResult):
-        draws = written.get("draws")
-        wanted = max(draws.values(), default=0) if isinstance(draws, dict) else draws or 0
-        few = few_sets(result.evidence, wanted)
-    if few:
+    if few := few_draws(written):
         shown = replace(shown, cautions=(*shown.cautions, few))
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from headscope.errors import InputError
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
@@ -14,9 +15,9 @@ from headscope.evidence.controls.mask_alone import MASK_ALONE
 from headscope.evidence.controls.outside import OUTSIDE
 from headscope.evidence.controls.random import RANDOM
 from headscope.evidence.controls.same_layers import SAME_LAYERS
-from headscope.evidence.controls.shuffled import NOTHING, SHUFFLED
+from headscope.evidence.controls.shuffled import SHUFFLED
 from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYERS
-from headscope.evidence.rows import Basis, Condition, Control
+from headscope.evidence.rows import NOTHING, Basis, Condition, Control
 from headscope.heads import HeadSet
 
 #: In the order in which they are shown.
@@ -52,9 +53,13 @@ def control_named(name: str) -> str:
     return wanted
 
 
-def controls_named(names: Collection[str]) -> tuple[str, ...]:
-    """Controls by their names in the registry, each once."""
-    return tuple(dict.fromkeys(map(control_named, names)))
+def name_controls(settings: Any) -> None:
+    """Gives the `controls` of frozen settings the names of the registry, each once.
+
+    Raises `InputError` as `control_named` does.
+    """
+    names = tuple(dict.fromkeys(map(control_named, settings.controls)))
+    object.__setattr__(settings, "controls", names)
 
 
 def drawn(

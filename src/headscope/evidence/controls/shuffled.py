@@ -4,11 +4,9 @@ After Heads Up! (ICML 2025), section 3.4: the task's mask, shuffled, and never t
 """
 
 from headscope.errors import InputError
-from headscope.evidence.rows import Basis, Control
+from headscope.evidence.rows import NOTHING, Basis, Control
 from headscope.heads import HeadSet
 from headscope.heads.draws import sets_within
-
-NOTHING = Basis()
 
 
 def shuffled(

@@ -23,7 +23,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.evidence.blocks import said, table_of_tests, uncertainty, verdict
-from headscope.evidence.controls import SHUFFLES, controls_named
+from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -85,7 +85,7 @@ class CompareStates(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
 
 
 def compare_states(

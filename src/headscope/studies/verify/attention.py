@@ -23,7 +23,7 @@ from headscope.evidence.blocks import (
     said,
     table_of_tests,
 )
-from headscope.evidence.controls import controls_named
+from headscope.evidence.controls import name_controls
 from headscope.evidence.rows import WHOLE, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -94,7 +94,7 @@ class VerifyAttention(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
 
 
 def verify_attention(

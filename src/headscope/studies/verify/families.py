@@ -11,7 +11,7 @@ from typing import Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import bars, parts_table, said, uncertainty, verdict
-from headscope.evidence.controls import DEFAULT, controls_named
+from headscope.evidence.controls import DEFAULT, name_controls
 from headscope.evidence.rows import Condition, Evidence
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -77,7 +77,7 @@ class VerifyFamilies(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
 
 
 def verify_families(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import said, uncertainty
-from headscope.evidence.controls import SHUFFLES, controls_named
+from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -83,7 +83,7 @@ class VerifyMask(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
 
 
 def verify_mask(

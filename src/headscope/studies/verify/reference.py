@@ -21,7 +21,7 @@ from headscope.options import AblateName
 from headscope.results.common import ReferenceText
 from headscope.studies.leakage import check_reference
 from headscope.studies.models import POCKET, ModelChoice
-from headscope.verify.translation.conditions import Removal, Translating
+from headscope.verify.translation.conditions import Translating
 
 if TYPE_CHECKING:
     from headscope.data.pairs import PairFile
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 
 #: Examples of each direction or language that are set aside, and documents read of a file of them.
 REFERENCES, DOCUMENTS = 50, 200
+
+
+class Ablating(Protocol):
+    """Settings that remove heads by one kind of ablation or several."""
+
+    @property
+    def ablate(self) -> str | tuple[str, ...]: ...
+    @property
+    def batch_tokens(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -58,11 +69,12 @@ class Reference:
         """The digest, for settings that leave out what plays no part."""
         return {"reference text": self.digest} if self.digest else {}
 
-    def replacements(self, lm: LanguageModel, removal: Removal) -> Replacements:
+    def replacements(self, lm: LanguageModel, settings: Ablating) -> Replacements:
         """What stands in the place of removed heads, by the kind of ablation."""
+        ablate = settings.ablate
         made: dict[str, Replacement | None] = {
-            kind: self.replacement(lm, kind, removal.batch_tokens, removal.seed)
-            for kind in removal.ablate
+            kind: self.replacement(lm, kind, settings.batch_tokens, settings.seed)
+            for kind in ((ablate,) if isinstance(ablate, str) else ablate)
             if kind != "zero"
         }
         return {**ZERO, **made}

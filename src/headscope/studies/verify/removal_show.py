@@ -12,6 +12,7 @@ from headscope.evidence.blocks import (
     beyond,
     dose_lines,
     draws_table,
+    few_sets,
     levels_table,
     parts_table,
     said,
@@ -209,6 +210,7 @@ _TOKENS = ("linked", "linked_later", "unlinked")
 def _cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
     main = evidence.main
     yield from few_sentences(evidence)
+    yield from few_sets(evidence, max(details.draws.values(), default=0))
     if evidence.controls and "same layers" not in evidence.controls:
         yield "No random heads of the same layers were drawn: depth may explain the difference."
     for name in ("chrf", "nll"):

@@ -14,7 +14,7 @@ from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
 from headscope.evidence.blocks import dose_lines, levels_table, said, uncertainty
-from headscope.evidence.controls import SHUFFLES, controls_named
+from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -111,7 +111,7 @@ class VerifyScaling(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
 
 
 def verify_scaling(

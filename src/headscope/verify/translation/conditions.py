@@ -31,8 +31,8 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, NOTHING, control_named, drawn
-from headscope.evidence.rows import SELECTED, Basis, Condition
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
 from headscope.progress import Progress
@@ -111,8 +111,7 @@ class Removal(Settings):
         return {name: draws for name, draws in known.items() if name in wanted}
 
     def __post_init__(self) -> None:
-        named = dict.fromkeys(map(control_named, self.controls))
-        object.__setattr__(self, "controls", tuple(named))
+        name_controls(self)
         for name in self.measure or ():
             if name not in MEASURES:
                 raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
