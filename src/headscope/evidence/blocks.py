@@ -45,8 +45,15 @@ def holds(test: Tested) -> bool | None:
     return False
 
 
-def verdict(evidence: Evidence, statistic: str, condition: Condition | None = None) -> str:
+def verdict(
+    evidence: Evidence,
+    statistic: str,
+    condition: Condition | None = None,
+    option: str = "--draws",
+) -> str:
     """Whether the selected heads do more than random ones, over all parts.
+
+    `option` is what gives more draws.
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
@@ -55,20 +62,20 @@ def verdict(evidence: Evidence, statistic: str, condition: Condition | None = No
         return f"{OPEN}: no random heads were drawn"
     free, matched = holds(tests["random"]), tests.get("same layers")
     if free is None:
-        return f"{OPEN}: {remedy(tests['random'])}"
+        return f"{OPEN}: {remedy(tests['random'], option)}"
     if not free:
         return NO_MORE
     if matched is None or holds(matched):
         return MORE
     if holds(matched) is None:
-        return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched)}"
+        return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched, option)}"
     return f"{MORE} at any depth, not more than those of the same layers"
 
 
-def remedy(test: Tested) -> str:
+def remedy(test: Tested, option: str = "--draws") -> str:
     """What would decide a test over too few draws."""
     more = test.draws < WANTED
-    return f"--draws {WANTED}" if more else "a model with more heads"
+    return f"{option} {WANTED}" if more else "a model with more heads"
 
 
 def compared(test: Tested, statistic: Statistic, examples: str) -> str:

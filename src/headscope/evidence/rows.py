@@ -52,7 +52,7 @@ class Condition:
     heads: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        gate = "" if self.gate in (None, 0.0) else f"\u00d7{self.gate:g}"
+        gate = "gated" if self.gate is None else f"\u00d7{self.gate:g}" if self.gate else ""
         other = "" if self.replacement == "zero" else self.replacement
         parts = [self.of, str(self.k), gate, other] if self.kind != ORIGINAL else [self.of]
         draw = "" if self.draw is None else f"#{self.draw}"
@@ -70,11 +70,13 @@ class Condition:
     @property
     def key(self) -> str:
         """What decides what the model does: conditions with one key are the same."""
+        if self.gate is None:
+            return self.id
         if self.gate == 1 or not self.heads:
             return "as is"
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
-        return f"{other}{(self.gate or 0.0) + 0.0!r} {heads}"
+        return f"{other}{self.gate + 0.0!r} {heads}"
 
     def in_model(self, geometry: Geometry) -> HeadSet:
         """The heads as a set of a model."""

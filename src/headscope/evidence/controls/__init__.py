@@ -38,6 +38,11 @@ def control_named(name: str) -> str:
     return wanted
 
 
+def controls_named(names: Collection[str]) -> tuple[str, ...]:
+    """Controls by their names in the registry, each once."""
+    return tuple(dict.fromkeys(map(control_named, names)))
+
+
 def drawn(
     selected: Condition,
     heads: HeadSet,
@@ -49,7 +54,7 @@ def drawn(
     """The conditions of selected heads' controls: `draws` different sets of each, or all there are.
 
     `avoid` are heads, such as token alignment heads, that `outside` leaves out. Raises `InputError`
-    as `headscope.heads.draws.draw_heads` does.
+    as `headscope.heads.draws.draw_sets` does.
     """
     for name in controls:
         draw = CONTROLS[name].draw

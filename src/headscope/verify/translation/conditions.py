@@ -31,7 +31,7 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, control_named, drawn
+from headscope.evidence.controls import DEFAULT, controls_named, drawn
 from headscope.evidence.rows import SELECTED, Condition
 from headscope.evidence.runner import Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
@@ -111,8 +111,7 @@ class Removal(Settings):
         return {name: draws for name, draws in known.items() if name in wanted}
 
     def __post_init__(self) -> None:
-        named = dict.fromkeys(map(control_named, self.controls))
-        object.__setattr__(self, "controls", tuple(named))
+        object.__setattr__(self, "controls", controls_named(self.controls))
         for name in self.measure or ():
             if name not in MEASURES:
                 raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
@@ -164,7 +163,7 @@ def conditions(
     its controls.
 
     `avoid` are the token alignment heads, which the control `outside` leaves out. The draws of one
-    set are the same for every gate and replacement. Raises `InputError` as `draw_heads` does.
+    set are the same for every gate and replacement. Raises `InputError` as `draw_sets` does.
     """
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
