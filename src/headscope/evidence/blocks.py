@@ -30,9 +30,12 @@ MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "c
 
 # ---- verdict -----------------------------------------------------------------------------------
 def beyond(test: Tested) -> bool:
-    """Whether the interval of a difference lies on the side that is claimed."""
+    """Whether the interval of a difference, or its value where it has none, lies on the side that
+    is claimed."""
     ends = test.difference
-    return ends.low > 0 if test.side == "higher" else ends.high < 0
+    if test.side == "higher":
+        return (ends.low if ends.bounded else ends.value) > 0
+    return (ends.high if ends.bounded else ends.value) < 0
 
 
 def holds(test: Tested) -> bool | None:

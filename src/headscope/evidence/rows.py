@@ -87,6 +87,8 @@ class Condition:
         """What is done to the heads, such as `removed`."""
         if self.gate is None:
             return "gated"
+        if self.gate == 1:
+            return "as they are"
         if self.gate == 0:
             removed = {"zero": "removed", "resample": "replaced by their output elsewhere"}
             return removed.get(self.replacement, f"replaced by {self.replacement} output")
