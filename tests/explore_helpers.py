@@ -155,7 +155,7 @@ def run(body: dict[str, Any]) -> Iterator[Event]:
     if outputs:
         yield {"event": "place", "of": "reference", "selected": -5.1,
                "random": [-0.1 * at + 0.3 for at in range(20)], "place": 1, "among": 21,
-               "matched": body["matched"]}  # fmt: skip
+               "control": body["control"]}  # fmt: skip
     if body["pinned"]:
         yield {"event": "head", "head": body["pinned"],
                "alone": {"change": CHANGE, "total": -5.7, "reference": -2.1}}  # fmt: skip

@@ -234,9 +234,8 @@ def test_scores_of_other_documents_are_not_compared() -> None:
 def read_run(folder: Path, nll: Any, text: str = "a") -> Path:
     """A run of `verify perplexity`: the model as it is, then German heads removed."""
     folder.mkdir()
-    rows = [("", "chosen", "baseline"), ("de", "chosen", "removed")]
-    names = ("of", "role", "kind")
-    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    rows = [("", "original"), ("de", "selected")]
+    lines = [json.dumps({"of": of, "kind": kind}) for of, kind in rows]
     (folder / "conditions.jsonl").write_text("\n".join(lines))
     (folder / "documents.jsonl").write_text(text)
     tokens = np.array([10, 20, 10])

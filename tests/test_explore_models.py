@@ -137,7 +137,7 @@ def test_numbers_are_those_of_scaled_weights(name: str) -> None:
             "original": {}, "gated": gates, "random": prompt["control_gates"],
         }  # fmt: skip
         assert sorted(lanes["random"].values()) == sorted(gates.values())
-        assert not lanes["random"].keys() & gates.keys()
+        assert lanes["random"].keys() != gates.keys()
         for lane, changed in lanes.items():
             scaled = Plain(lm, changed)
             reference = scaled.log_probabilities(referred, start).sum()
@@ -291,7 +291,12 @@ def test_a_full_cache_forgets_what_was_not_used_for_longest(
 def test_draws_of_a_short_prompt_and_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether logits can be made apart is tried on a batch of its own, with no layer replayed."""
     lm = wrapped("qwen3", 4, layers=4)
-    body = {"input": {"prompt": "ab"}, "gates": {"2.1": 0.0}, "matched": True, "new_tokens": 60}
+    body = {
+        "input": {"prompt": "ab"},
+        "gates": {"2.1": 0.0},
+        "control": "same layers",
+        "new_tokens": 60,
+    }
     expected = one(answer(explorer_of(lm), **body), "place")["random"]
     monkeypatch.setattr(losses, "CHUNK", 96 * 100)  # as with 335,000 tokens
     lm = wrapped("qwen3", 4, layers=4)
@@ -308,22 +313,22 @@ def controls_of(explorer: Explorer, draws: int, **body: Any) -> list[Gates]:
     return [prompt["control_gates"] for prompt in prompts]
 
 
-@pytest.mark.parametrize("matched", [False, True])
-def test_the_place_is_among_the_controls_that_are_shown(matched: bool) -> None:
+@pytest.mark.parametrize("control", ["random", "same layers"])
+def test_the_place_is_among_the_controls_that_are_shown(control: str) -> None:
     lm = loaded("llama")
-    explorer, gates = explorer_of(lm), {"1.0": 5.0, "1.3": 0.0, "3.1": -1.0}
-    place = one(answer(explorer, input=PROMPT, gates=gates, matched=matched), "place")
+    explorer, gates = explorer_of(lm), {"1.0": 5.0, "3.1": -1.0}
+    place = one(answer(explorer, input=PROMPT, gates=gates, control=control), "place")
     referred = lm.tokenizer("Hello: a b c dog")["input_ids"]
     base = Plain(lm, {}).log_probabilities(referred, 11).sum()
-    shown = controls_of(explorer, 21, gates=gates, matched=matched)
-    # One pair in layer 1 and three heads in layer 3 are three matched sets, which come again.
-    among = 4 if matched else 21
-    assert (place["among"], place["filled_up"]) == (among, 0)
-    if matched:
-        assert shown == shown[:3] * 7
+    shown = controls_of(explorer, 21, gates=gates, control=control)
+    # A head of layer 1 and one of layer 3 are 15 other sets of these layers, which come again.
+    among = 16 if control == "same layers" else 21
+    assert place["among"] == among
+    if control == "same layers":
+        assert shown[15:] == shown[:6]
     changes = [
-        Plain(lm, control).log_probabilities(referred, 11).sum() - base
-        for control in shown[: among - 1]
+        Plain(lm, gates_of).log_probabilities(referred, 11).sum() - base
+        for gates_of in shown[: among - 1]
     ]
     assert place["random"] == pytest.approx(changes, abs=2e-5)
     assert place["place"] == 1 + sum(value <= place["selected"] for value in place["random"])
@@ -333,20 +338,18 @@ def test_numbers_go_to_heads_of_a_layer_by_chance() -> None:
     gates = {"0.0": 5.0, "0.3": 0.0}
     lm = wrapped("llama", layers=2, overrides={"num_attention_heads": 12, "num_key_value_heads": 4})
     lowest = [
-        control[min(control, key=Head.parse)]
-        for matched in (False, True)
-        for control in controls_of(explorer_of(lm), 20, gates=gates, matched=matched)
+        gates_of[min(gates_of, key=Head.parse)]
+        for control in ("random", "same layers")
+        for gates_of in controls_of(explorer_of(lm), 20, gates=gates, control=control)
     ]
     for some in (lowest[:20], lowest[20:]):
         assert 4 <= some.count(5.0) <= 16  # of 20 fair coins fewer or more come in 1 of 400 cases
 
 
-def test_a_layer_with_too_few_other_heads_is_filled_up_and_it_is_told() -> None:
-    explorer = explorer_of(loaded("llama"))
-    gates = {"1.0": 0.0, "1.1": 0.0, "1.2": 0.0}
-    place = one(answer(explorer, input=PROMPT, gates=gates, matched=True), "place")
-    assert place["filled_up"] == 2
-    assert all("1.3" in control for control in controls_of(explorer, 3, gates=gates, matched=True))
+def test_a_layer_without_other_heads_has_no_control() -> None:
+    explorer, gates = explorer_of(loaded("llama")), {f"1.{head}": 0.0 for head in range(4)}
+    body = {"input": PROMPT, "gates": gates, "control": "same layers", "new_tokens": 1}
+    assert "no other heads" in one(answer(explorer, **body), "prompt")["control_note"]
 
 
 def test_heads_that_do_nothing_have_the_last_place() -> None:

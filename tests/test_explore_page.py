@@ -527,7 +527,7 @@ def test_the_static_picture_is_the_map_by_the_first_score() -> None:
 def test_widgets_share_a_page_and_keep_their_state_to_themselves(browser: Any) -> None:
     model = {"html": page.skeleton(about()), "css": page.widget_css(), "about": about()}
     events = list(run({"input": about()["examples"][0]["input"], "gates": {"5.1": 0}, "draw": 0,
-                       "matched": False, "pinned": "5.1"}))  # fmt: skip
+                       "control": "random", "pinned": "5.1"}))  # fmt: skip
     with serving(about()) as served, visit(browser, served.address) as seen:
         done(seen, 1)
         before = len(served.asked)

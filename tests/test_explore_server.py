@@ -660,7 +660,7 @@ def test_a_thousand_draws_end_for_a_newer_question(pocket: LanguageModel) -> Non
         asked.append(1)
         return len(asked) > 30
 
-    long = {**RUN, "draw": 999, "matched": True}
+    long = {**RUN, "draw": 999, "control": "same layers"}
     with pytest.raises(Stopped):
         explorer.compute("run", long, lambda event: pytest.fail(str(event)), stop)
     assert len(asked) == 31  # in the draws: nothing is told before they are made

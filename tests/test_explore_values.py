@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from explore_process import Served, events_in, explored, one
+from headscope.evidence.controls import CONTROLS, sets_of
 from headscope.heads import HeadSet
-from headscope.heads.draws import draw_heads
 from headscope.lm import LanguageModel
 
 SENTENCE = {"sentence": "The good king planted flowers.", "pair": "en-de",
@@ -172,25 +172,25 @@ def test_a_head_alone_is_removed_whatever_the_gate_is(
     assert one(events, "head")["alone"]["change"] == pytest.approx(change.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("matched", [False, True])
+@pytest.mark.parametrize("control", ["random", "same layers"])
 def test_the_place_is_among_draws_of_as_many_heads(
-    server: Served, pocket: LanguageModel, matched: bool
+    server: Served, pocket: LanguageModel, control: str
 ) -> None:
-    events = server.ask("run", input=SENTENCE, gates=GATES, matched=matched, draw=2)
+    events = server.ask("run", input=SENTENCE, gates=GATES, control=control, draw=2)
     place = one(events, "place")
     heads = HeadSet.parse(",".join(GATES), pocket.geometry)
-    draws = draw_heads(heads, 20, layer_matched=matched)
+    draws = sets_of(control, heads, 20)
     prompt = PROMPT.format(SENTENCE["sentence"])
     reference = ids_of(Plain(pocket), [SENTENCE["reference"]])
     base = Plain(pocket).log_probabilities(prompt, reference).sum()
     changes = []
     for draw in draws:
-        scaled = Plain(pocket).scaled({str(head): 0.0 for head in draw.heads})
+        scaled = Plain(pocket).scaled({str(head): 0.0 for head in draw})
         changes.append(scaled.log_probabilities(prompt, reference).sum() - base)
     assert place["random"] == pytest.approx(changes, abs=1e-5)
-    assert place["among"] == 21 and place["matched"] is matched
+    assert place["among"] == 21 and place["control"] == CONTROLS[control].words
     assert place["place"] == 1 + sum(change < place["selected"] for change in changes)
-    assert set(one(events, "prompt")["control"]) == {str(head) for head in draws[2].heads}
+    assert set(one(events, "prompt")["control"]) == {str(head) for head in draws[2]}
 
 
 def test_a_prompt_without_a_reference_is_placed_by_its_own_output(server: Served) -> None:
@@ -208,11 +208,11 @@ def test_no_gate_is_no_comparison(server: Served) -> None:
     assert one(events, "attention")["lane"] == "original"
 
 
-def test_more_than_half_of_the_heads_have_no_control(server: Served) -> None:
-    gates = {f"{layer}.{head}": 0.0 for layer in range(4) for head in range(16)}
+def test_all_heads_have_no_control(server: Served) -> None:
+    gates = {f"{layer}.{head}": 0.0 for layer in range(6) for head in range(16)}
     events = server.ask("run", input=SENTENCE, gates=gates)
     prompt = one(events, "prompt")
-    assert prompt["control"] is None and "64 of the model's 96 heads" in prompt["control_note"]
+    assert prompt["control"] is None and "all 96 heads" in prompt["control_note"]
     assert not [each for each in events if each.get("lane") == "random"]
 
 

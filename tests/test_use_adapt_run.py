@@ -32,7 +32,7 @@ from writing_helpers import language_run
 
 Command = Callable[..., Any]
 #: The module: its package has a function of this name.
-CONDITIONS = importlib.import_module("headscope.verify.translation.conditions")
+RUNNER = importlib.import_module("headscope.evidence.runner")
 HOSTILE = "<script>window.hacked=1</script>"
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
         max_new_tokens=4,
     )
     # Of two passes over blocks of two prompts, each block reports both its texts and its end.
-    changes = {f"{CONDITIONS.__name__}.KEPT_AT_ONCE": 2}
+    changes = {f"{RUNNER.__name__}.KEPT_AT_ONCE": 2}
     _, kept = process_helpers.resumed(
         use_adapt, config, tmp_path, 12, titles=("",), changes=changes
     )
@@ -205,30 +205,30 @@ def test_steering_stands_beside_random_heads(
     made: Callable[[str], dict[str, Any]], place: Path
 ) -> None:
     told = made("steered")
-    assert told["factors"] == [0.5, 3.0]
-    assert told["heads"] == {"de": ["0.1", "1.2"], "en": ["0.3", "1.3"]}
-    assert set(told["effects"]) == {"x0.5", "x3", "away x0"}
-    for kind, one in told["effects"].items():
-        assert set(one) == {"off_target", "empty", "chrf"}
-        drawn = [row for row in told["conditions"] if row["kind"].startswith(f"{kind}-")]
-        assert len(drawn) == 4
+    details = told["details"]
+    assert details["factors"] == [0.5, 3.0]
+    assert details["heads"] == {"de": ["0.1", "1.2"], "en": ["0.3", "1.3"]}
+    selected = [row for row in told["conditions"] if row["kind"] == "selected"]
+    assert [(row["of"], row["gate"]) for row in selected] == [("own", 0.5), ("own", 3), ("en", 0)]
+    for one in selected:
+        alike = one["of"], one["gate"]
+        drawn = [row for row in told["conditions"]
+                 if row["draw"] is not None and (row["of"], row["gate"]) == alike]  # fmt: skip
         # The mask removes 0.1 and 1.0: of them nothing can be multiplied.
-        own = {"1.2"} if kind != "away x0" else {"0.3", "1.3"}
-        apart = own | {"0.1", "1.0"}
-        assert all(len(row["heads"]) == len(own) for row in drawn)
-        assert not any(apart & set(row["heads"]) for row in drawn)
-        assert all(row["gate"] == (0.0 if kind == "away x0" else float(kind[1:])) for row in drawn)
+        assert set(one["heads"]) == ({"1.2"} if one["of"] == "own" else {"0.3", "1.3"})
+        assert len(drawn) == 4 and all(len(row["heads"]) == len(one["heads"]) for row in drawn)
+    sides = {test["statistic"]: test["side"] for test in told["tests"]}
+    assert sides == {"off_target": "lower", "empty": "higher", "chrf": "higher"}
     rows = rows_of(place / "steered" / "outputs.jsonl")
     assert len(rows) == 6 * (1 + 3 * 5)
-    shares = {
-        kind: np.mean([row["identified"] != "de" for row in rows
-                       if (row["condition"], row["draw"]) == (kind, None)])
-        for kind in ("baseline", "x0.5", "x3", "away x0")
-    }  # fmt: skip
-    assert shares["baseline"] == told["baseline"]["off_target"]
-    for kind, one in told["effects"].items():
-        assert one["off_target"]["value"] == pytest.approx(shares[kind])
-    assert set(told["languages"]["de"]["without_gate"]) == {"off_target", "empty", "chrf"}
+    levels = {row["condition"]: row["value"] for row in told["levels"]
+              if row["statistic"] == "off_target"}  # fmt: skip
+    for name in ("original", *(row["id"] for row in selected)):
+        own = [row["identified"] != "de" for row in rows if row["condition"] == name]
+        assert levels[name] == pytest.approx(np.mean(own))
+        if name != "original":
+            assert set(details["p_change"]["de"][name]) == {"off_target", "empty", "chrf"}
+    assert set(details["without_gate"]["de"]) == {"off_target", "empty", "chrf"}
     page = write_report(place / "steered").read_text("utf-8")
     assert HOSTILE not in page and "window.hacked" in page
 
@@ -244,7 +244,7 @@ def test_the_gate_is_on_in_every_condition(
     lm = load(str(place / "model"))
     gate = HeadSet.parse("0.1,1.0", lm.geometry).removed()
     how = GenerateConfig(max_new_tokens=5, stop_at_newline=False)
-    for kind, factor in (("baseline", 1.0), ("x2", 2.0)):
+    for kind, factor in (("original", 1.0), ("selected own 2 \u00d72", 2.0)):
         every = gate * HeadSet.parse("0.2,1.3", lm.geometry).scaled(factor)
         with lm.gated(every), feed_forward_gated(lm, torch.tensor([1.0, 0.0])):
             wanted = [one.text for one in lm.generate(asked, how)]
@@ -258,7 +258,8 @@ def test_the_pocket_model_has_prompts_of_its_own(
     config = Steer(("de",), str(found), k=1, factors=(2.0,), draws=1, max_new_tokens=4)
     config = Steer(**{**vars(config), "prompts": type(config.prompts)(limit=4)})
     told = steer(config, tmp_path / "run")
-    assert told.groups["de"].prompts == 4
+    level = told.evidence.level("off_target", None, "de")
+    assert level is not None and level.examples == 4
     assert "to German" in rows_of(tmp_path / "run" / "prompts.jsonl")[0]["prompt"]
     assert config.model == ModelChoice() and FACTORS == (0.5, 1.5, 2.0, 3.0, 5.0)
 

@@ -12,27 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
+from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
-from headscope.results.language_texts import Answer, LayerCount
-from headscope.runs import encode
+from headscope.results.language_texts import LayerCount
 from headscope.verify.languages.conditions import (
+    FULL,
     LanguageHeads,
     LanguageRemoval,
     Text,
-    TextCondition,
     default_count,
     language_heads,
     layer_heads,
     plan,
     plan_layers,
+    read_on,
     spread_draws,
 )
 from headscope.verify.languages.evidence import (
-    TextTrial,
-    describe_languages,
-    matrices,
+    matrix,
+    own_texts,
+    own_view,
     profile,
-    text_trials,
+    text_evidence,
 )
 from language_helpers import naive_perplexities
 
@@ -108,60 +109,56 @@ def test_heads_of_other_languages_or_models_are_refused(tmp_path: Path) -> None:
 # What is removed
 
 
-def planned_for_two(draws: int = 4, layer_matched: bool = True) -> list[TextCondition]:
+def planned_for_two(*controls: str) -> list[Condition]:
     sized = [
         LanguageHeads("en", 2, heads("0.0,2.1"), heads("0.0,0.1"), 2),
         LanguageHeads("de", 2, heads("0.2,2.3"), heads("0.0,2.3"), 2),
         LanguageHeads("tr", 2, heads(""), heads("2.0,2.2"), 0),
     ]
-    config = LanguageRemoval(draws=draws, layer_matched=layer_matched)
-    return plan(sized, ["en", "de", "tr"], config)
+    return plan(sized, LanguageRemoval(draws=4, controls=controls or ("random", "same layers")))
 
 
 def test_every_set_has_random_sets_of_its_size_beside_it() -> None:
-    planned = planned_for_two()
-    assert [one.kind for one in planned].count("baseline") == 1 and planned[0].key == "as is"
-    removed = [one for one in planned if one.kind == "removed"]
-    assert [(one.of, one.role) for one in removed] == [
-        ("en", "chosen"), ("en", "full"), ("de", "chosen"), ("de", "full"), ("tr", "full")
-    ]  # fmt: skip
-    every = ("en", "de", "tr")
-    for one in removed:
-        assert one.texts == every
-        for kind in ("random", "random-layer-matched"):
-            drawn = [
-                two for two in planned if (two.of, two.role, two.kind) == (one.of, one.role, kind)
-            ]
-            # Of layer 0, which has four heads, two beside two others leave one set of two.
-            only = kind == "random-layer-matched" and (one.of, one.role) == ("en", "full")
-            assert [two.draw for two in drawn] == list(range(1 if only else 4))
-            assert len({two.key for two in drawn}) == len(drawn)
-            for two in drawn:
-                assert len(two.heads) == len(one.heads) and not len(two.heads & one.heads)
-                if kind == "random-layer-matched":
-                    layers = sorted(head.layer for head in one.heads)
-                    assert sorted(head.layer for head in two.heads) == layers
-                free = (kind, one.role) == ("random", "chosen")
-                assert two.texts == (every if free else (one.of,))
+    planned, every = planned_for_two(), ("en", "de", "tr")
+    assert planned[0].key == "as is" and len({each.id for each in planned}) == len(planned)
+    selected = [each for each in planned if each.kind == SELECTED]
+    assert [each.of for each in selected] == ["en", f"en{FULL}", "de", f"de{FULL}", f"tr{FULL}"]
+    for own in selected:
+        assert read_on(own, every, ("random", "same layers")) == every
+        for kind in ("random", "same layers"):
+            drawn = [each for each in planned if each.kind == kind and each.controls(own)]
+            assert drawn and [each.draw for each in drawn] == list(range(len(drawn)))
+            assert len({each.key for each in drawn}) == len(drawn)
+            for each in drawn:
+                assert len(each.heads) == len(own.heads) and set(each.heads) != set(own.heads)
+                if kind == "same layers":
+                    assert sorted(head[0] for head in each.heads) == sorted(
+                        head[0] for head in own.heads
+                    )
+                free = kind == "random" and not own.of.endswith(FULL)
+                assert read_on(each, every, ("random", "same layers")) == (
+                    every if free else (own.of.removesuffix(FULL),)
+                )
 
 
-def test_free_draws_beside_specific_heads_are_nobodys_and_shared() -> None:
-    drawn: dict[str, list[HeadSet]] = {"en": [], "de": []}
-    for one in planned_for_two():
-        if (one.kind, one.role) == ("random", "chosen"):
-            drawn[one.of].append(one.heads)
-            assert not len(one.heads & heads("0.0,2.1,0.2,2.3"))
-    assert drawn["en"] == drawn["de"]
+def test_draws_outside_are_nobodys_and_shared() -> None:
+    drawn = {
+        of: [each.heads for each in planned_for_two("outside")
+             if (each.kind, each.of) == ("outside", of)]
+        for of in ("en", "de")
+    }  # fmt: skip
+    assert drawn["en"] == drawn["de"] and len(drawn["en"]) == 4
+    assert not {head for own in drawn["en"] for head in own} & {"0.0", "2.1", "0.2", "2.3"}
 
 
 def test_layers_are_removed_whole_beside_as_many_heads() -> None:
-    planned = plan_layers(UNEVEN, ["en", "de"], 3, 7)
-    removed = {one.of: str(one.heads) for one in planned if one.kind == "removed"}
+    planned = plan_layers(UNEVEN, LanguageRemoval(draws=3, seed=7))
+    removed = {each.of: ",".join(each.heads) for each in planned if each.kind == SELECTED}
     assert removed == {
-        "0": "0.0,0.1,0.2,0.3", "2": "2.0,2.1,2.2,2.3,2.4,2.5", "3": "3.0,3.1"
+        "layer 0": "0.0,0.1,0.2,0.3", "layer 2": "2.0,2.1,2.2,2.3,2.4,2.5", "layer 3": "3.0,3.1"
     }  # fmt: skip
     assert len(layer_heads(UNEVEN, 1)) == 0
-    drawn = [(one.k, len(one.heads)) for one in planned if one.kind == "random"]
+    drawn = [(each.k, len(each.heads)) for each in planned if each.kind == "random"]
     assert drawn == [(2, 2)] * 3 + [(4, 4)] * 3 + [(6, 6)] * 3
 
 
@@ -180,7 +177,7 @@ def test_spread_draws_are_nested_and_differ_while_they_can(
 
 def test_a_single_layer_leaves_no_choice() -> None:
     with pytest.raises(InputError, match="no choice for random heads"):
-        plan_layers(Geometry((4,)), ["en"], 2)
+        plan_layers(Geometry((4,)), LanguageRemoval(draws=2))
 
 
 @given(st.sets(st.sampled_from(list(UNEVEN.heads()))))
@@ -196,57 +193,61 @@ def test_shares_of_layers_add_up(chosen: set[Head]) -> None:
 # What losses say
 
 
-def read(made: dict[str, Text], seed: int = 0) -> dict[str, TextTrial]:
+def read(made: dict[str, Text], seed: int = 0) -> tuple[list[Condition], Evidence]:
     """Texts under conditions of which nothing else is asked."""
     rows = len(next(iter(made.values())).nll)
-    nothing = TextCondition("", "chosen", "baseline", 0, None, heads(""), 0, tuple(made))
-    return text_trials([nothing] * rows, made, seed)
+    planned = [Condition(), *(Condition("random", "", 1, 0.0, draw=n) for n in range(rows - 1))]
+    return planned, text_evidence(planned, made, seed)
 
 
 def test_perplexities_are_those_of_plain_loops() -> None:
     made = texts()
-    for name, trial in read(made).items():
-        for at, nll in enumerate(made[name].nll.tolist()):
-            told = trial.levels(at)
-            weighted, published = naive_perplexities(nll, made[name].tokens.tolist())
-            assert told["perplexity"].value == pytest.approx(weighted, rel=1e-12)
-            assert told["published_perplexity"].value == pytest.approx(published, rel=1e-12)
-            for one in told.values():
-                assert one.low < one.value < one.high
+    planned, found = read(made)
+    for name, (rows, tokens) in made.items():
+        for each, nll in zip(planned, rows.tolist(), strict=True):
+            values = dict(zip(("perplexity", "published_perplexity"),
+                              naive_perplexities(nll, tokens.tolist()), strict=True))  # fmt: skip
+            values["nll"] = np.log(values["perplexity"])
+            for statistic, value in values.items():
+                level = found.level(statistic, each, name)
+                assert level is not None and level.value == pytest.approx(value, rel=1e-12)
+                assert level.low < level.value < level.high
+                assert level.examples == len(tokens)
 
 
 def test_the_bootstrap_is_that_of_drawn_documents() -> None:
     made = texts(3)
-    trial = read(made, seed=5)["en"]
-    random = np.random.default_rng([5, 9])
-    for at in range(40):
-        times = random.multinomial(9, np.full(9, 1 / 9))
-        taken = np.repeat(np.arange(9), times)
-        tokens = made["en"].tokens[taken]
-        nll = made["en"].nll[:, taken]
-        np.testing.assert_allclose(trial.nll.estimates[at], nll.sum(axis=1) / tokens.sum())
-        each = np.exp(nll / tokens).mean(axis=1)
-        np.testing.assert_allclose(trial.published.estimates[at], each)
+    _, found = read(made, seed=5)
+    random, (nll, tokens) = np.random.default_rng([5, 9]), made["en"]
+    drawn = []
+    for _ in range(1000):
+        taken = np.repeat(np.arange(9), random.multinomial(9, np.full(9, 1 / 9)))
+        weighted = nll[0, taken].sum() / tokens[taken].sum()
+        drawn.append((weighted, np.exp(nll[0, taken] / tokens[taken]).mean()))
+    for statistic, own in zip(("nll", "published_perplexity"), np.transpose(drawn), strict=True):
+        level = found.level(statistic, None, "en")
+        assert level is not None
+        np.testing.assert_allclose((level.low, level.high), np.quantile(own, (0.025, 0.975)))
 
 
 def test_translations_of_each_other_are_drawn_alike() -> None:
     one = texts(sizes=(8,))["en"]
-    trials = read({"en": one, "de": Text(one.nll * 2, one.tokens), "tr": one})
-    drawn = {name: trial.nll.estimates for name, trial in trials.items()}
-    np.testing.assert_allclose(drawn["de"], 2 * drawn["en"])
-    np.testing.assert_array_equal(drawn["tr"], drawn["en"])
+    _, found = read({"en": one, "de": Text(one.nll * 2, one.tokens), "tr": one})
+    en, de, tr = (found.level("nll", None, part) for part in ("en", "de", "tr"))
+    assert en and de and tr
+    np.testing.assert_allclose((de.low, de.high), (2 * en.low, 2 * en.high))
+    assert (tr.low, tr.high) == (en.low, en.high)
 
 
-def cross() -> tuple[list[TextCondition], dict[str, Text]]:
+def cross() -> tuple[list[Condition], dict[str, Text]]:
     """Heads of `en` cost en 0.4 and de 0.1; those of `de` de 0.2 and en 0.3; random ones 0.05,
     but one draw costs en 0.5 and de nothing. Every document is alike."""
-    both = ("en", "de")
     rises = {"en": [0.0, 0.4, 0.05, 0.5, 0.3, 0.05, 0.5], "de": [0.0, 0.1, 0.05, 0, 0.2, 0.05, 0]}
-    planned = [TextCondition("", "chosen", "baseline", 0, None, heads(""), 0, both)]
+    planned = [Condition()]
     for name, own in (("en", "0.0"), ("de", "0.2")):
-        planned.append(TextCondition(name, "chosen", "removed", 1, None, heads(own), 0, both))
+        planned.append(Condition(SELECTED, name, 1, 0.0, heads=(own,)))
         planned += [
-            TextCondition(name, "chosen", "random", 1, draw, heads(other), 0, both)
+            Condition("random", name, 1, 0.0, draw=draw, heads=(other,))
             for draw, other in enumerate(("2.0", "2.1"))
         ]
     tokens = np.array([4, 6, 10, 3])
@@ -259,28 +260,34 @@ def cross() -> tuple[list[TextCondition], dict[str, Text]]:
 
 def test_the_matrix_says_whose_text_rises_most() -> None:
     planned, made = cross()
-    (told,) = matrices(planned, text_trials(planned, made))
-    assert (told.role, told.k, told.sizes) == ("chosen", 1, (1, 1))
-    assert told.heads_of == told.text_of == ("en", "de")
-    values = [[cell.value for cell in row] for row in told.change]
+    found = text_evidence(planned, made)
+    cells = matrix(found, found.selected)
+    values = [[cell.value for cell in row.values()] for row in cells.values()]
     np.testing.assert_allclose(values, [[0.4, 0.1], [0.3, 0.2]])
-    en, de = told.own["en"], told.own["de"]
-    assert en.largest_other.language == "de" and de.largest_other.language == "en"
-    margin = en.own_minus_largest_other
-    assert vars(margin) == pytest.approx({"value": 0.3, "low": 0.3, "high": 0.3})
-    assert de.own_minus_largest_other.value == pytest.approx(-0.1)
+    beyond = matrix(found, found.selected, "random")
+    assert [(of, *row) for of, row in beyond.items()] == [("en", "en", "de"), ("de", "en", "de")]
+    values = [[cell.value for cell in row.values()] for row in beyond.values()]
+    np.testing.assert_allclose(values, [[0.125, 0.075], [0.025, 0.175]])
+    en, de = own_texts(found, planned, made)
+    assert (en.language, en.other, de.language, de.other) == ("en", "de", "de", "en")
+    assert vars(en.difference) == pytest.approx({"value": 0.3, "low": 0.3, "high": 0.3})
+    assert de.difference.value == pytest.approx(-0.1)
     # Of the draws of random heads one sets en 0.5 apart from de, the other nothing.
-    assert en.random == pytest.approx((0.0, 0.5))
-    assert en.p_draws == pytest.approx(2 / 3) and de.p_draws == pytest.approx(2 / 3)
-    random = [[np.nan if cell is None else cell.value for cell in row] for row in told.random]
-    np.testing.assert_allclose(random, [[0.275, 0.025], [0.275, 0.025]])
-    assert told.answer == Answer(
-        languages=2,
-        own_rises_most=1,
-        own_rises_most_surely=1,
-        above_random=2,
-        above_random_surely=2,
-    )
+    assert en.p_draws["random"] == pytest.approx(2 / 3) == de.p_draws["random"]
+
+
+def test_each_languages_own_heads_are_one_condition() -> None:
+    planned, made = cross()
+    view = own_view(text_evidence(planned, made))
+    (own,) = view.selected
+    assert (own.of, len(view.of_control(own, "random"))) == ("own", 2)
+    changes = {part: view.level("nll", own, part) for part in view.parts}
+    for part, change in {"en": 0.4, "de": 0.2}.items():
+        row = changes[part]
+        assert row is not None and row.change is not None
+        assert row.change.value == pytest.approx(change)
+    assert view.draws("nll", own, "random", "en").each == pytest.approx((1.05, 1.5))
+    assert len(view.tests) == 2
 
 
 def test_the_largest_other_is_found_anew_in_every_draw() -> None:
@@ -288,56 +295,48 @@ def test_the_largest_other_is_found_anew_in_every_draw() -> None:
     random = np.random.default_rng(1)
     tokens = np.full(20, 5)
     made = {}
-    for name, rise in (("en", 0.1), ("de", 0.1), ("tr", 0.1)):
+    for name in ("en", "de", "tr"):
         noise = random.normal(0, 0.3, 20)
-        made[name] = Text(
-            np.stack([tokens * 1.0, tokens * (1 + rise + noise - noise.mean())]), tokens
-        )
-    every = tuple(made)
-    planned = [
-        TextCondition("", "chosen", "baseline", 0, None, heads(""), 0, every),
-        TextCondition("en", "chosen", "removed", 1, None, heads("0.0"), 0, every),
-    ]
-    trials = text_trials(planned, made)
-    (told,) = matrices(planned, trials)
-    margin = told.own["en"].own_minus_largest_other
-    assert margin.value == pytest.approx(0, abs=1e-12)
-    drawn = {name: trial.nll.estimates for name, trial in trials.items()}
-    estimates = {name: each[:, 1] - each[:, 0] for name, each in drawn.items()}
-    naive = [
-        own - max(first, second)
-        for own, first, second in zip(*(estimates[name] for name in every), strict=True)
-    ]
-    assert margin.low == pytest.approx(np.quantile(naive, 0.025))
-    assert margin.high == pytest.approx(np.quantile(naive, 0.975))
-    assert np.mean(naive) < 0
-    assert told.random == ((None, None, None),)
-    assert told.answer is not None and told.answer.above_random is None
+        rise = tokens * (1.1 + noise - noise.mean())
+        made[name] = Text(np.stack([tokens * 1.0, rise]), tokens)
+    planned = [Condition(), Condition(SELECTED, "en", 1, 0.0, heads=("0.0",))]
+    (told,) = own_texts(text_evidence(planned, made), planned, made)
+    assert told.difference.value == pytest.approx(0, abs=1e-12)
+    stream, naive = np.random.default_rng([0, 20]), []
+    for _ in range(1000):
+        times = stream.multinomial(20, np.full(20, 1 / 20))
+        rises = [times @ (text.nll[1] - text.nll[0]) / (times @ tokens) for text in made.values()]
+        naive.append(rises[0] - max(rises[1:]))
+    assert told.difference.low == pytest.approx(np.quantile(naive, 0.025))
+    assert told.difference.high == pytest.approx(np.quantile(naive, 0.975))
+    assert np.mean(naive) < 0 and told.p_draws == {}
 
 
 def test_heads_stand_beside_random_ones() -> None:
     planned, made = cross()
     # A set that is drawn again proves nothing more.
-    again = [replace(planned[5], draw=2), replace(planned[6], draw=3)]
+    planned += [replace(planned[5], draw=2), replace(planned[6], draw=3)]
     made = {
         name: Text(np.concatenate([text.nll, text.nll[5:]]), text.tokens)
         for name, text in made.items()
     }
-    trials = text_trials([*planned, *again], made)
-    (row,) = map(encode, describe_languages([*planned, *again], trials)["de"].removed)
-    assert row["of"] == "de" and row["change"]["value"] == pytest.approx(0.2)
-    assert row["random"] == pytest.approx({"mean": 0.025, "low": 0.0, "high": 0.05})
-    assert row["against_random"]["value"] == pytest.approx(0.175)
-    assert row["distinct_draws"] == 2 and row["p_draws"] == pytest.approx(1 / 3)
+    found = text_evidence(planned, made)
+    level, test = (found.level("nll", planned[4], "de"),
+                   found.against("nll", planned[4], "de")["random"])  # fmt: skip
+    assert level and level.change and level.change.value == pytest.approx(0.2)
+    draws = found.draws("nll", planned[4], "random", "de")
+    assert (draws.mean, draws.low, draws.high) == pytest.approx((1.025, 1.0, 1.05))
+    assert test.difference.value == pytest.approx(0.175)
+    assert test.draws == 2 and test.p_draws == pytest.approx(1 / 3) and test.side == "higher"
     # Four documents: as large a difference by chance where none or all are swapped.
-    assert 0.02 < row["p_documents"] < 0.2
-    own = encode(matrices([*planned, *again], trials)[0].own["de"])
-    assert own["p_draws"] == pytest.approx(2 / 3) and len(own["random"]) == 4
+    assert test.p_examples is not None and 0.02 < test.p_examples < 0.2
+    _, own = own_texts(found, planned, made)
+    assert own.p_draws["random"] == pytest.approx(2 / 3)
 
 
 def test_without_heads_there_is_nothing_to_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no set of heads"):
-        plan([], ["en"], LanguageRemoval())
+        plan([], LanguageRemoval())
     empty = tmp_path / "none.csv"
     empty.write_text("layer,head\n")
     with pytest.raises(InputError):

@@ -17,8 +17,8 @@ from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
-from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
+from headscope.lm.replacement import replacement_of
 from headscope.results.common import Leakage
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
@@ -61,7 +61,7 @@ def choice(files: dict[str, Path]) -> DocumentsChoice:
     return DocumentsChoice(tuple(f"{name}={file}" for name, file in files.items()))
 
 
-@pytest.mark.parametrize("ablate", ["zero", "mean"])
+@pytest.mark.parametrize("ablate", ["zero", "mean", "resample"])
 def test_losses_are_those_of_a_model_without_the_heads(
     ablate: Any, model: Path, lm: LanguageModel, files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ def test_losses_are_those_of_a_model_without_the_heads(
         (),
         ModelChoice(str(model)),
         choice(files),
-        LanguageRemoval(draws=1, ablate=ablate, batch_tokens=40),
+        LanguageRemoval(draws=1, ablate=ablate, seed=4, batch_tokens=40),
     )
     result = verify_perplexity(config, tmp_path / "run")
     arrays = load_file(tmp_path / "run" / "losses.safetensors")
@@ -78,42 +78,44 @@ def test_losses_are_those_of_a_model_without_the_heads(
         json.loads(line)
         for line in (tmp_path / "run" / "conditions.jsonl").read_text().splitlines()
     ]
-    assert [one["heads"] for one in conditions if one["kind"] == "removed"] == [
+    assert [one["heads"] for one in conditions if one["kind"] == "selected"] == [
         ["1.0", "0.2"], ["1.3"]
     ]  # fmt: skip
     kept = {"en": ENGLISH, "de": GERMAN}
-    means = None
-    if ablate == "mean":
+    replacement = None
+    if ablate != "zero":
         # A quarter of each language is set aside and not read.
         lines = (tmp_path / "run" / "documents.jsonl").read_text().splitlines()
         apart = []
         for name, texts in kept.items():
             rows = map(json.loads, lines)
             tested = {int(row["id"]) - 1 for row in rows if row["language"] == name}
-            apart += [text for at, text in enumerate(texts) if at not in tested]
+            apart += sorted(text for at, text in enumerate(texts) if at not in tested)
             kept[name] = [text for at, text in enumerate(texts) if at in tested]
             assert len(texts) - len(kept[name]) == max(1, len(texts) // 4)
-        means = head_means(lm, [lm.encode(text) for text in apart])
+        texts_apart = [lm.encode(text) for text in apart]
+        replacement = replacement_of(ablate, lm, texts_apart, seed=4)
     for name, texts in kept.items():
         rows = [lm.encode(text) for text in texts]
         assert arrays[f"{name}.tokens"].tolist() == [len(row) - 1 for row in rows]
         for at, one in enumerate(conditions):
-            if name not in one["texts"]:
-                assert np.isnan(arrays[f"{name}.nll"][at]).all()
+            read = one["kind"] != "same layers" or one["of"] == name
+            assert np.isnan(arrays[f"{name}.nll"][at]).all() != read
+            if not read:
                 continue
             heads = HeadSet.parse(",".join(one["heads"]), lm.geometry) if at else None
-            if heads is None or means is None:
+            if heads is None or replacement is None:
                 naive = naive_losses(lm, heads or HeadSet(lm.geometry, ()), rows)
                 np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
             else:
-                with lm.gated(heads.removed(), "mean", means):  # has a naive twin of its own
+                with lm.gated(heads.removed(), replacement):  # has a naive twin of its own
                     naive = [float(token_losses(lm, [row])[0].sum()) for row in rows]
                 np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
                 plain = naive_losses(lm, heads, rows)
                 assert not np.allclose(arrays[f"{name}.nll"][at], plain, rtol=1e-4)
-    if ablate == "mean":
-        assert result.reference_text is not None
-        assert result.reference_text.texts == len(apart) > 1
+    if ablate != "zero":
+        reference = result.details.reference_text
+        assert reference is not None and reference.texts == len(apart) > 1
 
 
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_heads_are_not_tested_where_they_were_found(
     assert not (tmp_path / "run").exists()
     allowed = command(*arguments, "--allow-overlap", "--json")
     assert allowed.code == 0, allowed.err
-    assert json.loads(allowed.out)["leakage"]["overlap"] == 10
+    assert json.loads(allowed.out)["details"]["leakage"]["overlap"] == 10
 
 
 def test_documents_of_any_of_several_runs_count_as_seen(tmp_path: Path) -> None:
@@ -174,11 +176,11 @@ def test_layers_and_where_important_heads_lie(
     assert said.code == 0, said.err
     result = json.loads(said.out)
     found = json.loads((lahis_run / "result.json").read_text())
-    for name, one in result["languages"].items():
-        assert [row["layer"] for row in one["layers"]] == [0, 1]
-        assert [row["heads"] for row in one["layers"]] == [4, 4]
-        assert len(one["draws"]["4"]) == 3
-        profile = result["profile"][name]
+    heads = {row["of"]: row["heads"] for row in result["conditions"] if row["kind"] == "selected"}
+    assert {of: len(own) for of, own in heads.items()} == {"layer 0": 4, "layer 1": 4}
+    tests = [(row["part"], row["condition"], row["draws"]) for row in result["tests"]]
+    assert tests == [(code, f"selected layer {n} 4", 3) for code in ("en", "de") for n in (0, 1)]
+    for name, profile in result["details"]["profile"].items():
         assert profile["important"] == found["languages"][name]["important"] > 0
         assert sum(row["share"] for row in profile["layers"]) == pytest.approx(1)
     # Layers can be removed without any heads to count.
@@ -196,7 +198,7 @@ def test_layers_and_where_important_heads_lie(
         (["--heads", "nowhere"], "names no heads"),
         (["--heads", "1.2", "--k", "90"], "more heads than the 8"),
         (["--heads", "1.2", "--data", "tr=missing.txt"], "missing.txt"),
-        (["--heads", "0.0,0.1,0.2,0.3,1.0"], "choose a smaller k"),
+        (["--heads", "0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3"], "choose a smaller k"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -237,9 +239,11 @@ def test_a_loss_that_is_no_number_stops_the_run_where_it_was(
         verify_perplexity(config, tmp_path / "run")
     assert not (tmp_path / "run" / "DONE.json").exists()
     result = verify_perplexity(config, tmp_path / "run")
-    # The first language was kept; all else of four conditions is read now.
-    assert reads == 2 + 2 * 4 - 1
-    assert result.languages["de"].baseline.nll.value > 0
+    # The first language was kept; all else of three or four conditions is read now.
+    different = len({each.key for each in result.evidence.conditions})
+    assert reads == 2 + 2 * different - 1
+    level = result.evidence.level("nll", None, "de")
+    assert level is not None and level.value > 0
 
 
 def test_heads_are_named_by_language(tmp_path: Path) -> None:

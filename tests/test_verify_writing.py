@@ -1,13 +1,13 @@
-"""What models write under several gates: arms, evidence, ranks, and the three commands' runs."""
+"""What models write under several conditions: evidence, ranks, and the three commands' runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,10 +20,11 @@ from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
+from headscope.evidence.rows import SELECTED, Condition, Statistic
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.generation import Generation
-from headscope.measure import rouge_l
+from headscope.measure import external, rouge_l
 from headscope.measure.external import External
 from headscope.measure.statistics import counted, counted_mean, p_sentences
 from headscope.runs import open_run
@@ -34,30 +35,16 @@ from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_targ
 from headscope.studies.verify.summaries import VerifySummaries, general_heads, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
 from headscope.studies.verify.writing import fitted, run_languages, writing_heads
-from headscope.verify.writing import measures
 from headscope.verify.writing.measures import (
-    DOWN,
-    UP,
-    Measure,
-    Numbers,
-    evidence,
-    general_arms,
-    language_arms,
+    group_evidence,
+    language_conditions,
     measure_answers,
-    transfer_arms,
+    own_heads,
+    p_of_changes,
+    transfer_conditions,
 )
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
-from headscope.verify.writing.texts import (
-    MATCHED,
-    RANDOM,
-    Arm,
-    Group,
-    Name,
-    Prompt,
-    as_is,
-    beside,
-    passes,
-)
+from headscope.verify.writing.texts import Group, Prompt, passes
 from verify_helpers import rows_of
 from writing_helpers import language_run
 
@@ -89,28 +76,36 @@ def heads(text: str) -> HeadSet:
     return HeadSet.parse(text, GEOMETRY)
 
 
-# Arms
+# Conditions
 
 
-def test_arms_of_every_question() -> None:
-    kinds = [arm.name.kind for arm in general_arms(heads("0.1"), 0.0, 2, 0)]
-    assert kinds == ["baseline", "general", RANDOM, RANDOM, MATCHED, MATCHED]
+class Drawing(NamedTuple):
+    draws: int = 4
+    controls: tuple[str, ...] = ("random", "same layers")
+    seed: int = 0
+
+
+def ids(conditions: Sequence[Condition]) -> list[str]:
+    return [each.id for each in conditions if each.draw is None]
+
+
+def test_either_statements_heads_have_controls_under_their_gate() -> None:
     a, b, nothing = heads("0.1,1.2,1.3"), heads("0.2,0.3"), HeadSet(GEOMETRY, ())
-    arms = transfer_arms(a, b, 3.0, 0.0, 4, 0)
-    chosen = {arm.name.kind: (arm.heads, arm.gate) for arm in arms if arm.name.draw is None}
-    assert chosen == {"baseline": (nothing, 1.0), UP: (a, 3.0), DOWN: (b, 0.0)}
-    for kind, own, gate, layers in ((UP, a, 3.0, [0, 1, 1]), (DOWN, b, 0.0, [0, 0])):
-        for random in (RANDOM, MATCHED):
-            drawn = [arm for arm in arms if arm.name.kind == f"{kind}-{random}"]
-            # Outside both, layer 0 has three heads, and so three sets of two.
-            assert len(drawn) == (3 if (kind, random) == (DOWN, MATCHED) else 4)
-            for arm in drawn:
-                assert arm.gate == gate and len(arm.heads) == len(own)
-                assert not set(arm.heads) & {*a, *b}
-                if random == MATCHED:
-                    assert sorted(head.layer for head in arm.heads) == layers
-    none = transfer_arms(nothing, nothing, 3.0, 0.0, 1, 0)
-    assert [arm.name.kind for arm in none] == ["baseline"]
+    conditions = transfer_conditions(a, b, 3, (3.0, 0.0), Drawing())
+    assert ids(conditions) == ["original", "selected A 3 \u00d73", "selected B 3"]
+    for own in conditions:
+        if own.kind != SELECTED:
+            continue
+        for control in Drawing().controls:
+            drawn = [each for each in conditions if each.kind == control and each.controls(own)]
+            assert drawn and {each.gate for each in drawn} == {own.gate}
+            for each in drawn:
+                assert len(each.heads) == len(own.heads) and set(each.heads) != set(own.heads)
+                if control == "same layers":
+                    layers = [sorted(head[0] for head in row.heads) for row in (each, own)]
+                    assert layers[0] == layers[1]
+    none = transfer_conditions(nothing, nothing, 3, (3.0, 0.0), Drawing())
+    assert ids(none) == ["original"]
 
 
 def test_heads_of_a_language(place: Path) -> None:
@@ -121,21 +116,21 @@ def test_heads_of_a_language(place: Path) -> None:
     assert str(found["de"].chosen) == str(found["de"].full) == "0.1"  # 1 %, at least one
     assert len(found["ru"].chosen) == 0 and len(found["ru"].full or ()) == 1
     # A language without specific heads is not filled up: only the most important are removed.
-    kinds = {arm.name.kind for arm in language_arms(found["ru"], 1, 0)}
-    assert kinds == {"baseline", "full", RANDOM, MATCHED}
+    assert ids(language_conditions(found["ru"], Drawing())) == [
+        "original", "selected own, most important 1"
+    ]  # fmt: skip
     named = writing_heads("0.1,0.2,1.1", None, ["de", "fr"], lm)
     assert [len(one.chosen) for one in named.values()] == [3, 3]
-    kinds = {arm.name.kind for arm in language_arms(named["de"], 1, 0)}
-    assert kinds == {"baseline", "chosen", RANDOM, MATCHED}
+    assert ids(language_conditions(named["de"], Drawing())) == ["original", "selected 3"]
 
 
 def test_equal_gates_of_all_groups_are_one_pass() -> None:
     prompts = tuple(Prompt(str(n), "x", "", 1) for n in range(3))
-    one, other = (Arm(Name(kind), heads("0.1"), 0.0) for kind in ("a", "b"))
-    base = as_is(heads("0.1"))
-    same = Arm(Name("c"), heads("1.1"), 1.0)
-    found = passes([Group("g", prompts, (base, one, other)), Group("h", prompts[:2], (same, one))])
-    assert {key: list(one.rows) for key, one in found.items()} == {
+    one, other = (Condition(SELECTED, of, 1, 0.0, heads=("0.1",)) for of in "ab")
+    same = Condition(SELECTED, "c", 1, 1.0, heads=("1.1",))
+    groups = [Group("g", prompts, (Condition(), one, other)), Group("h", prompts[:2], (same, one))]
+    found = passes(groups, GEOMETRY)
+    assert {key: list(own.rows) for key, own in found.items()} == {
         "as is": [0, 1, 2, 3, 4],
         one.key: [0, 1, 2, 3, 4],
     }
@@ -143,70 +138,80 @@ def test_equal_gates_of_all_groups_are_one_pass() -> None:
 
 # Evidence
 
+STATISTICS = {
+    "up": Statistic("up", "lower"), "down": Statistic("down"), "absent": Statistic("absent")
+}  # fmt: skip
 
-def numbers(seed: int, prompts: int, own: str = "0.1", draws: int = 3) -> Numbers:
-    rng = np.random.default_rng(seed)
-    arms = (
-        as_is(heads(own)),
-        Arm(Name("top"), heads(own), 0.0),
-        *beside(heads(own), 0.0, draws, seed)[:draws],
+
+def group(name: str, own: str = "0.1", draws: int = 3, only: int | None = None) -> Group:
+    conditions = (
+        Condition(),
+        Condition(SELECTED, "own", 1, 0.0, heads=(own,)),
+        *(Condition("random", "own", 1, 0.0, draw=n, heads=(f"2.{n}",)) for n in range(draws)),
     )
-    values = rng.random((len(arms), prompts))
-    return Numbers(arms, {"up": counted(values), "down": counted(values), "absent": None})
+    return Group(name, (), conditions[:only])
 
 
-MEASURES = {
-    "up": Measure(counted_mean, raises=True),
-    "down": Measure(counted_mean),
-    "absent": Measure(counted_mean),
-}
-CONTROLS = {"top": ""}
+def numbers(seed: int, prompts: int, rows: int = 5) -> dict[str, Any]:
+    values = counted(np.random.default_rng(seed).random((5, prompts)))[:rows]
+    return {"up": values, "down": values}
 
 
 def test_evidence_against_plain_means() -> None:
-    parts = {"a": numbers(1, 9), "b": numbers(2, 5, "1.1")}
-    whole, groups = evidence(parts, MEASURES, CONTROLS, seed=4)
+    parts = {"a": numbers(1, 9), "b": numbers(2, 5)}
+    groups = [group("a"), group("b", "1.1")]
+    found = group_evidence(groups, parts, STATISTICS, seed=4)
+    (own,) = found.selected
+    assert own.heads == () and own_heads(groups, found) == {
+        "a": {own.id: ("0.1",)}, "b": {own.id: ("1.1",)}
+    }  # fmt: skip
     by_group = []
     for name, part in parts.items():
-        values = part.values["up"]
-        assert values is not None
+        values = part["up"]
         means = [fmean(row) for row in values[..., 0].tolist()]
         by_group.append(means)
-        effect = groups[name].effects["top"]["up"]
-        assert effect.value == pytest.approx(means[1])
-        assert effect.change.value == pytest.approx(means[1] - means[0])
-        assert effect.change.low <= effect.change.value <= effect.change.high
-        assert effect.free is not None
-        assert effect.free.draws.mean == pytest.approx(fmean(means[2:]))
-        assert groups[name].draws("top", RANDOM, "up") == pytest.approx(means[2:])
-        against = effect.free.against
-        assert against.difference.value == pytest.approx(means[1] - fmean(means[2:]))
-        higher = sum(mean >= means[1] for mean in means[2:])
-        lower = sum(mean <= means[1] for mean in means[2:])
-        assert against.p_draws == (1 + higher) / 4
-        below = groups[name].effects["top"]["down"].free
-        assert below is not None and below.against.p_draws == (1 + lower) / 4
-        p_prompts = p_sentences(values[1], values[2:], counted_mean, seed=4)
-        assert below.against.p_examples == p_prompts
-        assert groups[name].effect("top", "absent") is None
-        assert groups[name].baseline["absent"] is None
-    effect = whole.effects["top"]["up"]
-    assert effect.value == pytest.approx(fmean(means[1] for means in by_group))
-    assert effect.groups == 2 and whole.prompts == 14
-    rows = [(row.kind, row.draw) for row in whole.conditions]
-    assert rows == [("top", None), *((RANDOM, n) for n in range(3))]
+        level = found.level("up", own, name)
+        assert level is not None and level.change is not None
+        assert level.value == pytest.approx(means[1])
+        assert level.change.value == pytest.approx(means[1] - means[0])
+        assert level.change.low <= level.change.value <= level.change.high
+        assert found.draws("up", own, "random", name).each == pytest.approx(means[2:])
+        test, below = (found.against(each, own, name)["random"] for each in ("up", "down"))
+        assert test.difference.value == pytest.approx(means[1] - fmean(means[2:]))
+        assert test.p_draws == (1 + sum(mean >= means[1] for mean in means[2:])) / 4
+        assert below.p_draws == (1 + sum(mean <= means[1] for mean in means[2:])) / 4
+        assert below.p_examples == p_sentences(values[1], values[2:], counted_mean, seed=4)
+        assert found.level("absent", None, name) is None
+    level = found.level("up", own)
+    assert level is not None and level.examples == 14
+    assert level.value == pytest.approx(fmean(means[1] for means in by_group))
+    helped = group_evidence(groups, parts, STATISTICS, 4, None, lambda condition: True, ("down",))
+    sides = {test.statistic: test.side for test in helped.tests}
+    assert sides == {"up": "lower", "down": "lower"}
 
 
-def test_a_kind_that_some_groups_lack_counts_where_it_is() -> None:
-    one, other = numbers(1, 9), numbers(2, 5)
-    without = Numbers(
-        other.arms[:1],
-        {name: None if value is None else value[:1] for name, value in other.values.items()},
+def test_a_condition_that_some_groups_lack_counts_where_it_is() -> None:
+    parts = {"a": numbers(1, 9), "b": numbers(2, 5, 1)}
+    found = group_evidence([group("a"), group("b", only=1)], parts, STATISTICS)
+    (own,) = found.selected
+    whole, single = found.level("up", own), found.level("up", own, "a")
+    assert whole is not None and single is not None and whole.examples == 9
+    assert replace(whole, part="a") == single
+    assert (
+        replace(found.against("up", own)["random"], part="a")
+        == (found.against("up", own, "a")["random"])
     )
-    whole, groups = evidence({"a": one, "b": without}, MEASURES, CONTROLS)
-    assert whole.effects["top"]["up"] == groups["a"].effects["top"]["up"]
-    assert whole.effects["top"]["up"].groups == 1
-    assert groups["b"].effects == {}
+    assert found.level("up", own, "b") is None
+
+
+def test_the_change_is_tested_by_swapping_prompts() -> None:
+    parts = {"a": numbers(1, 9), "b": numbers(2, 5, 1)}
+    groups = [group("a"), group("b", only=1)]
+    found = group_evidence(groups, parts, STATISTICS)
+    ps = p_of_changes(groups, parts, STATISTICS, found, seed=3)
+    values = parts["a"]["up"]
+    p = p_sentences(values[1], values[:1], counted_mean, seed=3, alternative="two-sided")
+    assert set(ps) == {"", "a"} and ps["a"][found.selected[0].id]["up"] == p
 
 
 # Ranks
@@ -255,29 +260,30 @@ def test_ranks_are_those_of_single_passes(tmp_path: Path) -> None:
     lm = wrapped("pocket-like")
     prompts = written("de-en", 5).prompts
     forms = first_tokens(lm, prompts)
-    group = Group("de-en", tuple(Prompt(one.id, one.prompt, "", 1) for one in prompts), (
-        as_is(HeadSet(lm.geometry, ())), Arm(Name(UP), HeadSet.parse("0.1,1.2", lm.geometry), 3.0),
-    ))  # fmt: skip
+    up = Condition(SELECTED, "A", 2, 3.0, heads=("0.1", "1.2"))
+    prompted = tuple(Prompt(one.id, one.prompt, "", 1) for one in prompts)
+    gated = passes([Group("de-en", prompted, (Condition(), up))], lm.geometry)
     with open_run(tmp_path / "run", "x", {}, {}) as run:
-        found = kept_ranks(lm, forms, passes([group]), 300, run)
-        assert kept_ranks(lm, forms, passes([group]), 300, run) == found
-    for arm in group.arms:
+        found = kept_ranks(lm, forms, gated, 300, run)
+        assert kept_ranks(lm, forms, gated, 300, run) == found
+    for key, gate in (("as is", 1.0), (up.key, 3.0)):
         for at, row in enumerate(forms):
-            for form, rank in zip(row, found[arm.key][at], strict=True):
-                with lm.gated(arm.heads.scaled(arm.gate)), torch.no_grad():
+            for form, rank in zip(row, found[key][at], strict=True):
+                heads = HeadSet.parse("0.1,1.2", lm.geometry)
+                with lm.gated(heads.scaled(gate)), torch.no_grad():
                     logits = lm.model(torch.tensor([form.before])).logits[0, -1]
                 assert rank == 1 + int((logits > logits[form.token]).sum())
-    assert found[group.arms[0].key] != found[group.arms[1].key]
+    assert found["as is"] != found[up.key]
 
 
 def test_what_an_answer_follows() -> None:
     asked = [TransferPrompt("1", "de", "en", "?", "", Answer("red", ("rot",)),
                             Answer("blue", ("blue",)))] * 4  # fmt: skip
-    group = Group("de-en", tuple(Prompt("1", "?", "", 1) for _ in asked), (as_is(heads("0.1")),))
+    group = Group("de-en", tuple(Prompt("1", "?", "", 1) for _ in asked), (Condition(),))
     texts = [[["it is Rot", "blue", "red, not blue", "green"]]]
     ranks = [[[{"a": 1, "b": 5}, {"a": 9, "b": 2}, {"a": 3, "b": 3}, {"a": 2, "b": 1}]]]
-    found = measure_answers([group], {"de-en": asked}, texts, ranks)["de-en"].values
-    shares = {name: value[0, :, 0].tolist() for name, value in found.items() if value is not None}
+    found = measure_answers([group], {"de-en": asked}, texts, ranks)["de-en"]
+    shares = {name: value[0, :, 0].tolist() for name, value in found.items()}
     assert shares == {
         "follows_a": [1, 0, 0, 0],
         "follows_b": [0, 1, 0, 0],
@@ -304,29 +310,27 @@ def test_summaries_measure_what_was_written(place: Path, tmp_path: Path, monkeyp
         draws=2, max_new_tokens=8,
     )  # fmt: skip
     result = verify_summaries(config, tmp_path / "out")
-    assert (result.task, result.k, result.heads) == ("summarise", 2, ("0.2", "1.1"))
-    assert result.cut == {"de": 1, "ru": 1}  # the long ones do not fit the context
-    assert "bert_score" in result.not_measured
-    assert result.whole.baseline["bert_score"] is None
+    details, found = result.details, result.evidence
+    assert (details.task, details.heads) == ("summarise", ("0.2", "1.1"))
+    assert details.cut == {"de": 1, "ru": 1}  # the long ones do not fit the context
+    assert "bert_score" in details.not_measured and "bert_score" not in found.statistics
     made = rows_of(tmp_path / "out" / "outputs.jsonl")
     assert len(made) == 2 * 2 * (2 + 2 * 2)
     for code in ("de", "ru"):
-        part = result.groups[code]
-        for kind, draw, scores in [
-            ("baseline", None, part.baseline),
-            *((row.kind, row.draw, row.scores) for row in part.conditions),
-        ]:
+        for each in found.conditions:
             own = [
                 (one["output"], one["reference"])
                 for one in made
-                if (one["language"], one["condition"], one["draw"]) == (code, kind, draw)
+                if (one["language"], one["condition"]) == (code, each.id)
             ]
             words = [[plain_words(text) for text in part] for part in zip(*own, strict=True)]
-            assert scores["rouge_l"] == pytest.approx(rouge_l(*words).value)
             expected = sacrebleu.corpus_chrf(
                 [o for o, _ in own], [[r for _, r in own]], word_order=2
             )
-            assert scores["chrf"] == pytest.approx(expected.score)
+            values = {"rouge_l": rouge_l(*words).value, "chrf": expected.score}
+            for name, value in values.items():
+                level = found.level(name, each, code)
+                assert level is not None and level.value == pytest.approx(value)
     kept = load_file(tmp_path / "out" / "statistics.safetensors")
     assert kept["de.rouge_l"].shape == (6, 2, 2) and kept["ru.chrf"].shape == (6, 2, 24)
     with pytest.raises(InputError, match="another configuration"):  # other heads, another run
@@ -370,19 +374,22 @@ def test_off_target_rates(place: Path, tmp_path: Path) -> None:
         start_tokens=4, draws=2, max_new_tokens=6,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert result.without_heads == ("fr",)
-    assert list(result.groups) == ["de", "ru"]
-    assert "specific" not in result.groups["ru"].effects  # it has none
-    assert result.whole.effects["specific"]["off_target"].groups == 1
-    assert result.whole.effects["full"]["off_target"].groups == 2
+    details, found = result.details, result.evidence
+    assert details.without_heads == ("fr",)
+    assert found.single == ("de", "ru")
+    specific, full = found.selected
+    assert (specific.of, full.of) == ("own", "own, most important")
+    assert found.level("off_target", specific, "ru") is None  # it has none
+    sizes = [level.examples for each in found.selected if (level := found.level("empty", each))]
+    assert sizes == [details.data["de"]["prompts"], sum(
+        int(details.data[code]["prompts"]) for code in ("de", "ru"))]  # fmt: skip
     made = rows_of(tmp_path / "out" / "outputs.jsonl")
     for code in ("de", "ru"):
-        own = [one for one in made if (one["language"], one["condition"]) == (code, "baseline")]
-        off = fmean(one["identified"] != code for one in own)
-        part = result.groups[code]
-        assert part.baseline["off_target"] == pytest.approx(off)
-        base = (part.written or ())[0]
-        assert base.kind == "baseline" and sum(base.languages.values()) == len(own)
+        own = [one for one in made if (one["language"], one["condition"]) == (code, "original")]
+        level = found.level("off_target", None, code)
+        assert level is not None
+        assert level.value == pytest.approx(fmean(one["identified"] != code for one in own))
+        assert sum(details.written[code]["original"].values()) == len(own) == level.examples
     given = rows_of(tmp_path / "out" / "prompts.jsonl")
     lm = load(str(place / "model"))
     assert all(len(lm.encode(one["prompt"], special=False)) <= 4 for one in given)
@@ -399,7 +406,8 @@ def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Pa
         PairsChoice((), tuple(files)), draws=1, max_new_tokens=3,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert {code: one.prompts for code, one in result.groups.items()} == {"en": 2, "de": 1}
+    levels = [result.evidence.level("empty", None, code) for code in ("en", "de")]
+    assert [level and level.examples for level in levels] == [2, 1]
 
 
 def test_translations_are_checked_first_and_heads_may_give_their_means(
@@ -418,15 +426,17 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
         PairsChoice(("de-en",), (data,), shots=1, shots_data=(shots,)), draws=1, max_new_tokens=6,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert result.checked is not None and "de-en" in result.checked.baseline_check.judged
-    assert result.checked.baseline_works is False and result.reference_text is None
+    check = result.details.baseline_check
+    assert check is not None and "de-en" in check.judged
+    assert result.baseline_works is False and result.details.reference_text is None
     mean = verify_off_target(replace(config, ablate="mean"), tmp_path / "mean")
-    assert mean.reference_text is not None
-    assert mean.reference_text.texts == 4  # a quarter of the data is set aside
-    assert mean.groups["en"].prompts == 12
+    reference, level = mean.details.reference_text, mean.evidence.level("empty", None, "en")
+    assert reference is not None and reference.texts == 4  # a quarter of the data is set aside
+    assert level is not None and level.examples == 12
     chosen = [
         {one["id"]: one["output"] for one in rows_of(tmp_path / name / "outputs.jsonl")
-         if one["condition"] == "chosen"} for name in ("out", "mean")
+         if one["draw"] is None and one["condition"].startswith("selected")}
+        for name in ("out", "mean")
     ]  # fmt: skip
     assert any(chosen[0][name] != output for name, output in chosen[1].items())
     table("shots", ("ein Rad", "a bike"))
@@ -471,9 +481,13 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     # All outputs are there by then, and the ranks of the first gate.
     whole, kept = process_helpers.resumed(verify_transfer, transfer(place), tmp_path, 44, titles)
     assert set(kept) == {"outputs.jsonl", "ranks.jsonl"}
-    assert list(whole.groups) == ["de-en", "en-de"]
-    lens = whole.lens
-    assert [one.kind for one in lens.conditions] == ["baseline", "up", "down"]
+    assert whole.evidence.single == ("de-en", "en-de")
+    lens = whole.details.lens
+    names = ["original", *(each.id for each in whole.evidence.selected)]
+    assert [one.condition for one in lens.conditions] == names
+    assert {test.side for test in whole.evidence.tests if test.statistic == "follows_a"} == {
+        "higher"
+    }
     first = rows_of(tmp_path / "killed" / "outputs.jsonl")[0]
     last = lens.conditions[0].layers[-1]
     # The lens of the last layer is the model's own next token.
@@ -485,12 +499,13 @@ def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     zero = transfer(place)
     mean = replace(zero, ablate="mean", reference=str(text))
     found = [verify_transfer(one, tmp_path / one.ablate) for one in (zero, mean)]
-    assert [one.reference_text and one.reference_text.texts for one in found] == [None, 2]
-    as_is, up, _ = zip(*(one.lens.conditions for one in found), strict=True)
+    references = [one.details.reference_text for one in found]
+    assert [each and each.texts for each in references] == [None, 2]
+    as_is, up, _ = zip(*(one.details.lens.conditions for one in found), strict=True)
     assert as_is[0] == as_is[1] and up[0] != up[1]
     ranks = [
         [one["rank_a"] for one in rows_of(tmp_path / name / "outputs.jsonl")
-         if one["condition"] == "up"] for name in ("zero", "mean")
+         if one["condition"].startswith("selected A")] for name in ("zero", "mean")
     ]  # fmt: skip
     assert ranks[0] != ranks[1]
     with pytest.raises(InputError, match="--reference FILE"):
@@ -505,7 +520,7 @@ def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path
     def scored(outputs: Any, references: Any, language: str) -> External:
         return External(0.5, (0.5,) * len(outputs), "")
 
-    monkeypatch.setattr(measures, "bert_score", scored)
+    monkeypatch.setattr(external, "bert_score", scored)
     data = tmp_path / "one.jsonl"
     data.write_text(json.dumps({"text": "ein Hund", "summary": "Hund"}) + "\n", encoding="utf-8")
     config = VerifySummaries(
@@ -513,7 +528,9 @@ def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path
         DocumentsChoice((f"de={data}",)), draws=1, max_new_tokens=2,
     )  # fmt: skip
     result = verify_summaries(config, tmp_path / "out")
-    assert result.whole.baseline["bert_score"] == 50 and "bert_score" not in result.not_measured
+    level = result.evidence.level("bert_score")
+    assert level is not None and level.value == 50
+    assert "bert_score" not in result.details.not_measured
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.shown.blocks import Cell
 from headscope.shown.words import fixed
 
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
 ORIGINAL, SELECTED = "original", "selected"
+#: The key of conditions that leave the model as it is.
+AS_IS = "as is"
 #: The part that is the plain mean over several.
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
 SHARE = "share"
+#: What removed heads give by each kind of ablation but zero.
+REPLACED_BY = {
+    "mean": "mean output",
+    "resample": "output in another example",
+}
 Better = Literal["higher", "lower"]
 #: A score with or without its interval.
 Scored = Estimate | float | None
@@ -35,7 +45,7 @@ class Condition:
         id: names it in the rows of a table.
         kind: `original`, `selected`, or the name of a control.
         of: whose heads they are (a language, a task, a layer), or "".
-        k: how many heads were asked for; `heads` may hold fewer.
+        k: how many heads were asked for; `heads` may hold fewer. 0 where parts differ in it.
         gate: what the heads' outputs are multiplied by; 0 removes them; None: each has its own.
         replacement: what stands in the place of what the gate removes.
         draw: number of a random draw, from 0.
@@ -53,8 +63,9 @@ class Condition:
 
     def __post_init__(self) -> None:
         gate = "gated" if self.gate is None else f"\u00d7{self.gate:g}" if self.gate else ""
+        gate = "" if self.gate == 1 and not self.k else gate
         other = "" if self.replacement == "zero" else self.replacement
-        parts = [self.of, str(self.k), gate, other] if self.kind != ORIGINAL else [self.of]
+        parts = [self.of, str(self.k or ""), gate, other] if self.kind != ORIGINAL else [self.of]
         draw = "" if self.draw is None else f"#{self.draw}"
         object.__setattr__(self, "id", " ".join(filter(None, [self.kind, *parts, draw])))
 
@@ -64,8 +75,9 @@ class Condition:
         return self.k, self.gate, self.replacement
 
     def controls(self, selected: Condition) -> bool:
-        """Whether this was drawn for these heads; a control of nobody is for all of the size."""
-        return self.of in ("", selected.of) and self.case == selected.case
+        """Whether this was drawn for these heads; a control of nobody is for all of the size, one
+        that is not drawn, such as the instructed model, for all sizes."""
+        return self.of in ("", selected.of) and (self.draw is None or self.case == selected.case)
 
     @property
     def key(self) -> str:
@@ -73,7 +85,7 @@ class Condition:
         if self.gate is None:
             return self.id
         if self.gate == 1 or not self.heads:
-            return "as is"
+            return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
         return f"{other}{self.gate + 0.0!r} {heads}"
@@ -89,15 +101,14 @@ class Condition:
             return "gated"
         if self.gate == 1:
             return "as they are"
+        other = REPLACED_BY.get(self.replacement, "")
         if self.gate == 0:
-            removed = {"zero": "removed", "resample": "replaced by their output elsewhere"}
-            return removed.get(self.replacement, f"replaced by {self.replacement} output")
-        rest = "" if self.replacement == "zero" else f", the rest {self.replacement} output"
-        return f"at {self.gate:g} \u00d7 strength{rest}"
+            return f"replaced by {other}" if other else "removed"
+        return f"at {self.gate:g} \u00d7 strength" + (f", the rest {other}" if other else "")
 
     def named(self, kind: str = SELECTED) -> str:
         """`12 selected, removed`."""
-        return ", ".join(filter(None, [self.of, f"{self.k} {kind}", self.done]))
+        return ", ".join(filter(None, [self.of, f"{self.k or ''} {kind}".strip(), self.done]))
 
 
 @dataclass(frozen=True)
@@ -174,6 +185,25 @@ def statistic(
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What a control may draw by, besides the selected heads.
+
+    Attributes:
+        avoid: heads to be left out, such as token alignment heads.
+        lm: the model, and `texts` of the data, for controls that look at what heads do.
+        watch: called before every try; it may raise to end the drawing.
+    """
+
+    avoid: HeadSet | None = None
+    lm: LanguageModel | None = None
+    texts: Sequence[str] = ()
+    watch: Callable[[], object] = bool
+
+
+NOTHING = Basis()
+
+
+@dataclass(frozen=True)
 class Control:
     """A named way to draw sets of the size of the selected one.
 
@@ -181,13 +211,14 @@ class Control:
         words: what the sets are called, such as `random heads of the same layers`.
         null: what is true of the selected heads if they are not special; "" where the draws give
             the size of an effect but no p-value, since the selected heads cannot be one of them.
-        draw: from selected heads, a number of draws, a seed and heads to be left out, to different
-            sets of as many heads; draw i does not depend on the number of draws.
+        draw: from selected heads, a number of draws, a seed and a basis to different sets of as
+            many heads; draw i does not depend on the number of draws. None: a command makes the
+            control itself.
     """
 
     words: str
     null: str = ""
-    draw: Callable[[HeadSet, int, int, HeadSet | None], Sequence[HeadSet]] | None = field(
+    draw: Callable[[HeadSet, int, int, Basis], Sequence[HeadSet]] | None = field(
         default=None, metadata=UNWRITTEN
     )
 
@@ -301,6 +332,13 @@ class Evidence:
         """The conditions of selected heads."""
         return tuple(each for each in self.conditions if each.kind == SELECTED)
 
+    @cached_property
+    def references(self) -> tuple[Condition, ...]:
+        """The conditions that selected heads are compared with and that are not drawn."""
+        return tuple(
+            each for each in self.conditions[1:] if each.kind != SELECTED and each.draw is None
+        )
+
     @property
     def main(self) -> Condition:
         """The selected heads of which a page speaks: the most, at the first gate and kind."""
@@ -319,10 +357,19 @@ class Evidence:
         rows = (self.level(statistic, each, part) for each in self.of_control(condition, control))
         return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
 
-    def as_harmful(
+    def as_far(
         self, statistic: str, condition: Condition, control: str, part: str | None = None
     ) -> int:
-        """How many draws of a control did at least as much harm as the selected heads."""
-        own, sign = self.level(statistic, condition, part), self.statistics[statistic].sign
+        """How many draws of a control lie at least as far on the side that is claimed."""
+        own = self.level(statistic, condition, part)
+        test = self.against(statistic, condition, part).get(control)
+        if own is None or test is None:
+            return 0
         draws = self.draws(statistic, condition, control, part).each
-        return 0 if own is None else sum(sign * draw >= sign * own.value for draw in draws)
+        sign = 1 if test.side == "higher" else -1
+        return sum(sign * draw >= sign * own.value for draw in draws)
+
+    def reference(self, condition: Condition, control: str) -> Condition | None:
+        """What a control is that nothing is drawn of, such as the instructed model; else None."""
+        own = self.of_control(condition, control)
+        return own[0] if len(own) == 1 and own[0].draw is None else None

@@ -1,7 +1,7 @@
 """From numbers of single examples to the table of evidence; no model takes part.
 
-A part is a direction, a language or a task. Over several parts every statistic is the plain mean,
-and examples are resampled and swapped within parts.
+A part is a direction, a language or a task. Over several parts every statistic is the plain mean
+over those where a condition was measured, and examples are resampled and swapped within parts.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def evidence(
     by_size: bool = True,
     given: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     means: Mapping[str, Collection[str]] | None = None,
+    harmed: Collection[str] = (),
+    sets: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
 ) -> Evidence:
     """Levels of every statistic under every condition, and tests of the selected ones.
 
@@ -58,14 +60,16 @@ def evidence(
         by_size: as of `Group`.
         given: scores by part, statistic and condition that follow from no numbers of examples.
         means: further means over some parts, by name.
+        harmed: statistics in which harm is looked for even so.
+        sets: the heads of each condition in a part, where parts differ in them.
     """
-    sets = [frozenset(condition.heads) for condition in conditions]
+    heads = [frozenset(condition.heads) for condition in conditions]
     groups = {
         part: {
             name: Group(
                 counted[name],
                 statistic.score or counted_mean,
-                sets,
+                heads if sets is None else sets[part],
                 seed,
                 (given or {}).get(part, {}).get(name),
                 by_size,
@@ -92,7 +96,8 @@ def evidence(
         for name, trial in named.items():
             levels += _levels(part, name, trial, conditions)
             if tested is None or name in tested:
-                tests += _tests(part, name, trial, conditions, statistics[name], helps)
+                helpful = (lambda condition: False) if name in harmed else helps
+                tests += _tests(part, name, trial, conditions, statistics[name], helpful)
         if progress:
             progress("comparing", number, len(trials))
     measured = {row.statistic for row in levels}
@@ -106,15 +111,23 @@ def evidence(
     )
 
 
-def _known(trial: Trial, at: int) -> bool:
-    return not np.isnan(trial.scores[at])
+def _measured(trial: Trial, at: int) -> Trial | None:
+    """The groups in which a condition was measured; None where no score follows from them."""
+    groups = [
+        group
+        for group in trial.groups
+        if group.statistics[at] is not None or group.given is not None
+    ]
+    own = trial if len(groups) == len(trial.groups) else Trial(groups)
+    return None if not groups or np.isnan(own.scores[at]) else own
 
 
 def _levels(part: str, name: str, trial: Trial, conditions: Sequence[Condition]) -> Iterator[Level]:
-    examples = sum(group.examples for group in trial.groups)
     for at, condition in enumerate(conditions):
-        if _known(trial, at):
-            level, change = _level(trial, at), trial.difference(at) if at else None
+        own = _measured(trial, at)
+        if own is not None:
+            level, change = _level(own, at), own.difference(at) if at else None
+            examples = sum(group.examples for group in own.groups)
             yield Level(
                 value=level.value, low=level.low, high=level.high, part=part,
                 condition=condition.id, statistic=name, examples=examples, change=change,
@@ -140,18 +153,21 @@ def _tests(
     helps: Callable[[Condition], bool],
 ) -> Iterator[Tested]:
     for at, condition in enumerate(conditions):
-        if condition.kind != SELECTED or not _known(trial, at):
+        own = _measured(trial, at) if condition.kind == SELECTED else None
+        if own is None:
             continue
         side: Side = "lower" if (statistic.better == "higher") != helps(condition) else "higher"
         for control, about in CONTROLS.items():
             draws = [
                 place
                 for place, other in enumerate(conditions)
-                if other.kind == control and other.controls(condition) and _known(trial, place)
+                if other.kind == control
+                and other.controls(condition)
+                and not np.isnan(own.scores[place])
             ]
             if not draws:
                 continue
-            against = trial.against(at, draws, side)
+            against = own.against(at, draws, side)
             yield Tested(
                 part=part,
                 condition=condition.id,
@@ -162,16 +178,18 @@ def _tests(
                 p_draws=against.p_draws if about.null else None,
                 draws=against.distinct,
                 least_p=against.least_p if about.null else None,
-                shared=_shared(condition, [conditions[place] for place in draws]),
+                shared=_shared([group.sets for group in own.groups], at, draws),
                 side=side,
             )
 
 
-def _shared(selected: Condition, draws: Sequence[Condition]) -> float | None:
-    """The mean share of the selected heads that a draw holds."""
-    heads = set(selected.heads)
-    return (
-        float(np.mean([len(heads & set(draw.heads)) / len(heads) for draw in draws]))
-        if heads
-        else None
-    )
+def _shared(sets: Sequence[Sequence[Any]], at: int, draws: Sequence[int]) -> float | None:
+    """The mean share of the selected heads that a draw holds, over all groups; None where no heads
+    are told."""
+    shares = [
+        len(heads[at] & heads[draw]) / len(heads[at])
+        for heads in sets
+        for draw in draws
+        if heads[at] and heads[draw]
+    ]
+    return float(np.mean(shares)) if shares else None

@@ -23,7 +23,7 @@ from headscope import options
 from headscope.data.prompts import Prompt
 from headscope.data.words import Word, membership, split_words
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, controls_named, drawn
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Head, HeadSet, check_geometry
@@ -177,7 +177,7 @@ class KeyTokens(Settings):
     seed: options.Seed = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
         super().__post_init__()
         if self.answer is not None and not self.answer.strip():
             raise InputError("the answer is empty; give its text, or none for the model's own")

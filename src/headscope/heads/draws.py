@@ -12,12 +12,11 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import comb, nan, prod
-from statistics import fmean
+from math import comb, prod
 from typing import Literal
 
 from headscope.errors import InputError
-from headscope.heads.geometry import Head, check_geometry
+from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.sets import HeadSet
 
 Pool = Literal["non-alignment", "outside"]
@@ -72,27 +71,30 @@ def draw_sets(
             )
         groups, without = [list(pool)], frozenset()
 
+    return sets_within(groups, sizes, geometry, draws, f"{way} {seed}", without, watch)
+
+
+def sets_within(
+    groups: Sequence[Sequence[Head]],
+    sizes: tuple[int, ...],
+    geometry: Geometry,
+    draws: int,
+    name: str,
+    without: frozenset[Head] = frozenset(),
+    watch: Callable[[], object] = bool,
+) -> list[HeadSet]:
+    """`draws` different sets with `sizes` heads of each group, or all there are; not `without`.
+
+    Set i follows from `name` and i.
+    """
+
     def tried(stream: random.Random) -> Iterator[Head]:
         watch()
         for group, size in zip(groups, sizes, strict=True):
             yield from stream.sample(group, size)
 
-    sets = distinct_sets(
-        Choices(groups, {sizes}),
-        tried,
-        draws,
-        f"{way} {seed}",
-        [without] if without else [],
-    )
+    sets = distinct_sets(Choices(groups, {sizes}), tried, draws, name, [without] if without else [])
     return [HeadSet(geometry, drawn) for drawn in sets]
-
-
-def shared(heads: HeadSet, draws: Sequence[HeadSet]) -> float:
-    """The mean share of `heads` that a draw holds; NaN without a draw.
-
-    A draw that holds some of them does part of what they do: it dilutes the difference.
-    """
-    return fmean(len(heads & drawn) / len(heads) for drawn in draws) if draws else nan
 
 
 @dataclass(frozen=True)

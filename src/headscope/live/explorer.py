@@ -18,8 +18,9 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt, Template, translation_prompts
 from headscope.data.words import plain_words
 from headscope.errors import InputError
+from headscope.evidence.controls import CONTROLS, sets_of
+from headscope.evidence.rows import Basis
 from headscope.heads import Gate, Head, HeadSet
-from headscope.heads.draws import draw_heads
 from headscope.live.inputs import (
     GATE_BOUNDS,
     Asked,
@@ -363,16 +364,18 @@ class Explorer:
         return plain.text, self._chat is not None
 
     def _controls(self, asked: Asked, draws: int) -> list[Gate]:
-        """Random gates: the numbers of the selected one on as many other heads."""
+        """Random gates: the numbers of the selected one on as many heads of a control."""
         changed = asked.gate.changed_heads()
-        drawn = draw_heads(changed, draws, layer_matched=asked.matched, watch=self._check)
+        drawn = sets_of(asked.control, changed, draws, 0, Basis(watch=self._check))
+        if not drawn:
+            raise InputError("these layers have no other heads; choose the control random")
         controls = []
         values = [asked.gate[head] for head in changed]
         for number, draw in enumerate(drawn):
             self._check()
-            # Which of the heads gets which number is random too, for a matched draw in each layer.
-            heads = random.Random(f"gates {number}").sample(draw.heads.heads, len(draw.heads))
-            if asked.matched:
+            # Which of the heads gets which number is random too, of the same layers in each.
+            heads = random.Random(f"gates {number}").sample(draw.heads, len(draw))
+            if asked.control == "same layers":
                 heads.sort(key=lambda head: head.layer)
             factors_of = dict(zip(heads, values, strict=True))
             controls.append(Gate.of(self.lm.geometry, factors_of))
@@ -468,9 +471,8 @@ class Explorer:
             changes = reading.under(self._controls(asked, DRAWS))
             return [float(rows[-1].sum()) for rows in changes]
 
-        key = "place", asked.wanted, asked.new_tokens, asked.gate, asked.matched
+        key = "place", asked.wanted, asked.new_tokens, asked.gate, asked.control
         drawn = self._once(key, totals)
-        filling = draw_heads(asked.gate.changed_heads(), 1, layer_matched=asked.matched)[0]
         selected = self._change(asked, prepared, reading, asked.gate)[of]
         return {
             "of": "reference" if of == "reference" else "original output",
@@ -478,8 +480,7 @@ class Explorer:
             "random": drawn,
             "place": 1 + sum(value <= selected for value in drawn),
             "among": 1 + len(drawn),
-            "matched": asked.matched,
-            "filled_up": filling.filled_up,
+            "control": CONTROLS[asked.control].words,
         }
 
     def _lane(

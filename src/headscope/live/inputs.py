@@ -11,6 +11,7 @@ import numpy as np
 from headscope.data.rows import clean_text
 from headscope.data.words import Word, split_words
 from headscope.errors import InputError
+from headscope.evidence.controls import control_named
 from headscope.heads import Gate, Geometry, Head
 from headscope.lm.prompting import encode_answer, encode_answers, wrap_prompts
 from headscope.lm.tokens import agreement
@@ -59,7 +60,7 @@ class Asked:
     """A question of the page: what the model writes from a prompt under a gate.
 
     Attributes:
-        draw: which random draw is the control, from 0; `matched`: of heads of the same layers.
+        draw: which random draw is the control, from 0; `control` is its name.
         pinned: the head that the page looks at closely, or None.
         new_tokens: longest output.
     """
@@ -67,21 +68,21 @@ class Asked:
     wanted: Wanted
     gate: Gate
     draw: int = 0
-    matched: bool = False
+    control: str = "random"
     pinned: Head | None = None
     new_tokens: int = 64
 
 
 def read_asked(body: Any, geometry: Geometry) -> Asked:
     """A question from a JSON object; `InputError` for whatever is missing, unknown or too large."""
-    known = {"input", "gates", "draw", "matched", "pinned", "new_tokens", "scores"}
+    known = {"input", "gates", "draw", "control", "pinned", "new_tokens", "scores"}
     fields = _object(body, "the question", known)
     pinned = _of(fields, "pinned", str, None)
     return Asked(
         read_wanted(fields.get("input")),
         read_gate(fields.get("gates", {}), geometry),
         _whole(fields, "draw", 0, 0, MOST_DRAWS),
-        _of(fields, "matched", bool, False),
+        control_named(_of(fields, "control", str, "random")),
         None if pinned is None else geometry.check(Head.parse(pinned)),
         _whole(fields, "new_tokens", 64, 1, MOST_TOKENS),
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from headscope.evidence.controls import DEFAULT
 from headscope.report.drawing.maps import head_axes
 from headscope.report.html import Child, Html, embed_json, join, tag
 from headscope.report.matrix import Cell, matrix, ramp_bar
@@ -146,7 +147,7 @@ def _heads(about: Mapping[str, Any]) -> Html:
     ]  # fmt: skip
     slider = tag("input", type="range", class_="slider", step=0.25, **gate)
     highest = scores[0]["k"] if scores else min(5, total)
-    matched = {"": "random", "1": "random, same layers"}
+    controls = {name: name for name in DEFAULT}
     return _part(
         "heads", "Heads",
         tag("h2", "Heads"),
@@ -173,7 +174,7 @@ def _heads(about: Mapping[str, Any]) -> Html:
         if about["sets"] else None,
         _row(None, _button("undo", "Undo"), _button("redo", "Redo"),
              tag("span", class_="note selected-count")),
-        _row(None, _choice("Random control", "matched", matched), _button("draw", "Next draw"),
+        _row(None, _choice("Random control", "control", controls), _button("draw", "Next draw"),
              tag("span", class_="note drawn-count", role="status")),
     )  # fmt: skip
 

@@ -1,139 +1,42 @@
-"""Results of commands in which a model writes under several gates: as it is, with chosen heads
-changed, with as many random heads changed alike."""
+"""Results of commands in which a model writes under several conditions: as it is, with selected
+heads changed, with as many random heads changed alike.
+
+Parts are languages or pairs of them. `of` of a condition says whose heads it changes: `own`, those
+of the part itself; those of statement `A` or `B`; of a language by its code; or "", named ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from headscope.estimates import Against, Draws, Estimate
 from headscope.results.adapt import AppliedGate
-from headscope.results.common import Ablation, Checked, Leakage, ModelResult, Ranking, against
-from headscope.runs import Record, entry
+from headscope.results.common import (
+    Ablation,
+    BaselineCheck,
+    ComparedResult,
+    Leakage,
+    Ranking,
+)
+from headscope.runs import Record
 
-#: What the mean over groups is called among them.
-MEAN = "mean"
-
-
-@dataclass(frozen=True)
-class Control:
-    """Random heads of one kind: their scores, and the chosen heads against them."""
-
-    draws: Draws = entry(name="random")
-    against: Against = against()
+#: How many outputs are in which language, by part and condition.
+Written = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effect(Record):
-    """Chosen heads by one measure: the score with them changed, `baseline` as the model is.
+class WritingDetails(Ablation):
+    """What all of these results have of their own.
 
-    `free` are random heads of any layer, `matched` of the same layers; None where there are none.
-    `groups` are counted, and `p_change` is a paired test of the prompts before and after.
+    `data` says by part what was read, `heads_of` of a part which heads its conditions change where
+    those of other parts are others, `not_measured` why a measure is missing.
     """
 
-    value: float
-    baseline: float
-    change: Estimate
-    groups: int = 1
-    free: Control | None = entry(flat="")
-    matched: Control | None = entry(flat="_layer_matched")
-    p_change: float | None = entry(absent=True)
-
-    @property
-    def controls(self) -> dict[str, Control]:
-        """Random heads by what their conditions are called."""
-        both = {"random": self.free, "random-layer-matched": self.matched}
-        return {kind: control for kind, control in both.items() if control is not None}
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The interval of the change, around the score that it leads to."""
-        return self.baseline + self.change.low, self.baseline + self.change.high
-
-
-@dataclass(frozen=True, kw_only=True)
-class WritingCondition(Record):
-    """One gate: of chosen heads, or of random ones (`draw`, from 0); `unknown` are its scores.
-
-    Of several groups `groups` says how many have it; its `k` heads differ between them.
-    """
-
-    kind: str
-    k: int | None = entry(absent=True)
-    gate: float | None = entry(absent=True)
-    draw: int | None = None
-    heads: tuple[str, ...] | None = entry(absent=True)
-    filled_up: int | None = entry(absent=True)
-    groups: int | None = entry(absent=True)
-
-    @property
-    def scores(self) -> Mapping[str, Any]:
-        """Its score by measure, None where that was not measured."""
-        return self.unknown
-
-
-@dataclass(frozen=True)
-class Written:
-    """How many outputs of a condition are in which language, the most frequent first."""
-
-    kind: str
-    draw: int | None
-    languages: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WritingEffects(Record):
-    """Some prompts under every gate: scores by measure, and effects by chosen kind and measure.
-
-    `written` are the languages of the outputs where they could be identified, `without_gate` the
-    scores without the gate that is on the model in every condition.
-    """
-
-    prompts: int
-    baseline: Mapping[str, float | None] = field(default_factory=dict)
-    conditions: tuple[WritingCondition, ...]
-    effects: Mapping[str, Mapping[str, Effect]]
-    written: tuple[Written, ...] | None = entry(absent=True)
-    without_gate: Mapping[str, float | None] | None = entry(absent=True)
-
-    def effect(self, kind: str, measure: str) -> Effect | None:
-        """That of a chosen kind by a measure, if it is known."""
-        return self.effects.get(kind, {}).get(measure)
-
-    def draws(self, kind: str, control: str, measure: str) -> list[float]:
-        """Scores of single draws of the random heads for a chosen kind."""
-        own = f"{kind}-{control}", control
-        return [
-            row.scores[measure]
-            for row in self.conditions
-            if row.kind in own and row.draw is not None and row.scores[measure] is not None
-        ]
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many heads each chosen kind changes, where the groups do not differ in it."""
-        rows = (row for row in self.conditions if row.draw is None)
-        return {row.kind: row.k for row in rows if row.k is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class WritingResult(ModelResult):
-    """What all of these results hold: `whole` is the mean over groups, or the only group.
-
-    `data` says by group what was read. `leakage` and `checked` are None where nobody looked.
-    """
-
-    whole: WritingEffects = entry(flat="")
-    groups: Mapping[str, WritingEffects] = entry(name="languages")
     draws: int = 0
     seed: int = 0
     data: Mapping[str, Mapping[str, str | int]] = field(default_factory=dict)
-
-    @property
-    def parts(self) -> dict[str, WritingEffects]:
-        """The mean over groups first, where there are several; then the groups."""
-        return {MEAN: self.whole, **self.groups} if len(self.groups) > 1 else dict(self.groups)
+    heads_of: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    not_measured: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,23 +50,19 @@ class HeadsOfLanguage(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffTarget(WritingResult, Ablation):
-    """Outputs in another language than requested, without the heads of that language.
-
-    `ask` is `translate` (with the `template`) or `continue`. Languages without known heads
-    are `without_heads`. `not_measured` says why a measure is missing.
-    """
+class OffTargetDetails(WritingDetails, Ranking):
+    """`ask` is `translate` (with the `template`) or `continue`; languages without known heads are
+    `without_heads`."""
 
     ask: str
     template: str | None = None
-    ranked: Ranking | None = entry(flat="")
     chat: bool = False
     heads: Mapping[str, HeadsOfLanguage]
     without_heads: tuple[str, ...]
-    leakage: Leakage | None = entry(absent=True)
-    checked: Checked | None = entry(flat="")
+    leakage: Leakage | None = None
+    baseline_check: BaselineCheck | None = None
     identifier: str | None
-    not_measured: Mapping[str, str]
+    written: Written
 
     @property
     def too_few(self) -> dict[str, HeadsOfLanguage]:
@@ -172,22 +71,30 @@ class OffTarget(WritingResult, Ablation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summaries(WritingResult, Ablation):
-    """What is written with `k` heads that all languages share times `gate`.
+class OffTarget(ComparedResult):
+    """Outputs in another language than requested, without the heads of that language."""
 
-    `task` is `summarise` or `repeat`; `cut` counts texts that were cut to fit the context.
-    """
+    details: OffTargetDetails
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummariesDetails(WritingDetails, Ranking):
+    """`task` is `summarise` or `repeat`; `cut` counts texts that were cut to fit the context."""
 
     task: str
     template: str = ""
     chat: bool = False
-    k: int = 0
-    ranked: Ranking | None = entry(flat="")
     gate: float
     heads: tuple[str, ...]
     cut: Mapping[str, int] = field(default_factory=dict)
-    leakage: Leakage | None = entry(absent=True)
-    not_measured: Mapping[str, str]
+    leakage: Leakage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summaries(ComparedResult):
+    """What is written with heads that all languages share times a gate."""
+
+    details: SummariesDetails
 
 
 @dataclass(frozen=True)
@@ -211,9 +118,9 @@ class LensLayer:
 
 @dataclass(frozen=True)
 class LensCondition:
-    """All layers under one gate."""
+    """All layers under one condition."""
 
-    kind: str
+    condition: str
     layers: tuple[LensLayer, ...]
 
 
@@ -230,10 +137,9 @@ class LensExample(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer(WritingResult, Ablation):
-    """Which of two contradicting statements answers follow, A's heads times `up`, B's `down`."""
+class TransferDetails(WritingDetails):
+    """A's heads are multiplied by `up`, B's by `down`."""
 
-    groups: Mapping[str, WritingEffects] = entry(name="pairs")
     up: float
     down: float
     chat: bool = False
@@ -247,19 +153,40 @@ class Transfer(WritingResult, Ablation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steering(WritingResult):
+class Transfer(ComparedResult):
+    """Which of two contradicting statements answers follow."""
+
+    details: TransferDetails
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteeringDetails(WritingDetails, Ranking):
     """Answers requested in the languages `steer`, with their heads times each of `factors`.
 
     The heads of the language `away` are removed in a condition of its own; `gate` is on the model
-    throughout. `ranking` is `specific` or `importance`.
+    throughout, and `without_gate` has by part the scores without it. `ranking` is `specific` or
+    `importance`. `p_change` is a paired test of the prompts before and after, by part, condition
+    and statistic.
     """
 
     steer: tuple[str, ...]
     away: str | None
     ranking: str = "specific"
-    ranked: Ranking | None = entry(flat="")
     factors: tuple[float, ...]
     gate: AppliedGate | None
     heads: Mapping[str, tuple[str, ...]]
     identifier: str | None
-    not_measured: Mapping[str, str]
+    written: Written
+    without_gate: Mapping[str, Mapping[str, float]]
+    p_change: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steering(ComparedResult):
+    """Answers in the language asked for, with its heads multiplied."""
+
+    details: SteeringDetails
+
+
+#: A result of what is written.
+WritingResult = OffTarget | Summaries | Transfer | Steering

@@ -10,5 +10,7 @@ from headscope.heads.draws import draw_sets
 OUTSIDE = Control(
     "random heads that are not selected",
     "",
-    lambda heads, draws, seed, avoid: draw_sets(heads, draws, seed, "outside", avoid),
+    lambda heads, draws, seed, basis: draw_sets(
+        heads, draws, seed, "outside", basis.avoid, basis.watch
+    ),
 )

@@ -6,5 +6,5 @@ from headscope.heads.draws import draw_sets
 RANDOM = Control(
     "random heads",
     "the selected heads are any so many heads of the model",
-    lambda heads, draws, seed, avoid: draw_sets(heads, draws, seed, "random"),
+    lambda heads, draws, seed, basis: draw_sets(heads, draws, seed, "random", None, basis.watch),
 )

@@ -6,5 +6,7 @@ from headscope.heads.draws import draw_sets
 SAME_LAYERS = Control(
     "random heads of the same layers",
     "the selected heads are any so many heads of each of their layers",
-    lambda heads, draws, seed, avoid: draw_sets(heads, draws, seed, "same layers"),
+    lambda heads, draws, seed, basis: draw_sets(
+        heads, draws, seed, "same layers", None, basis.watch
+    ),
 )

@@ -151,7 +151,7 @@ export function mount(root, transport, about) {
 
   const heads = about.counts.flatMap((size, layer) => Array.from({ length: size }, (_, head) => [layer, head]));
   const names = heads.map((head) => head.join(".")), places = new Map(names.map((name, at) => [name, at]));
-  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, matched: false, seen: 1 };
+  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1 };
   // What the engine has said of this input and these gates; `tokens` are the elements of the prompt.
   const view = { prompt: null, tokens: [], lanes: {}, shift: {}, attention: {}, alone: null, control: [] };
   let past = [], future = [];
@@ -256,7 +256,7 @@ export function mount(root, transport, about) {
     find(".selected-count").textContent = `${count(changed().length, "head")} selected`;
     find(".undo").disabled = !past.length;
     find(".redo").disabled = !future.length;
-    find(".matched").value = state.matched ? "1" : "";
+    find(".control").value = state.control;
     find(".drawn-count").textContent = `draw ${state.draw + 1} \u00b7 ${count(state.seen, "draw")} seen`;
     showPinned();
   }
@@ -368,7 +368,7 @@ export function mount(root, transport, about) {
   all(".given-set").forEach((button, at) => on(button, "click", () => {
     setGates(names.map((name) => about.sets[at].gates[name] ?? 1));
   }));
-  on(find(".matched"), "change", () => see({ matched: find(".matched").value === "1" }));
+  on(find(".control"), "change", () => see({ control: find(".control").value }));
   // A drag is one step of undo.
   on(find(".slider"), "input", () => {
     dragging = setGate(state.current, find(".slider").valueAsNumber, !dragging) || dragging;
@@ -418,7 +418,7 @@ export function mount(root, transport, about) {
 
   // ---- a run ------------------------------------------------------------------------------------
   const body = () => ({
-    input: state.input, draw: state.draw, matched: state.matched, pinned: pinnedName(),
+    input: state.input, draw: state.draw, control: state.control, pinned: pinnedName(),
     gates: Object.fromEntries(changed().map((name) => [name, state.gates[places.get(name)]])),
     scores: chosen().scores?.name ?? null,
     new_tokens: clamp(Math.round(find(".length").valueAsNumber) || about.new_tokens, [1, LONGEST]),
@@ -553,7 +553,7 @@ export function mount(root, transport, about) {
     });
     within(lane, ".total").textContent = `(sum ${signed(total)})`;
   }
-  function showPlace({ of, selected, random, place, among, matched, filled_up: filled }) {
+  function showPlace({ of, selected, random, place, among, control }) {
     const box = find(".place"), values = [0, selected, ...random].filter(known), low = Math.min(...values);
     const share = (value) => (value - low) / (Math.max(...values) - low || 1);
     const mean = random.reduce((sum, value) => sum + value, 0) / random.length;
@@ -564,8 +564,7 @@ export function mount(root, transport, about) {
       bar.replaceChildren(...Array.from(bar.children).slice(0, 2), ...rings);
       bar.nextSibling.textContent = signed(value);
     });
-    const draws = `${count(random.length, "random draw")}${matched ? " of the same layers" : ""}` +
-      (filled ? ` (${count(filled, "head")} of each from the nearest other layers)` : "");
+    const draws = `${count(random.length, "draw")} of ${control}`;
     find("h3", box).textContent = `Change of the log-probability of the ${of}, in nats`;
     const rank = place === 1 ? "the lowest" : `number ${place} from the lowest`;
     find(".note", box).textContent = `The selected change is ${rank} of ${among}: itself and ${draws}. ` +
@@ -683,11 +682,11 @@ export function mount(root, transport, about) {
 
   // ---- the address ------------------------------------------------------------------------------
   function fragment() {
-    const { input, gates, draw, matched, seen } = state, parts = new URLSearchParams();
+    const { input, gates, draw, control, seen } = state, parts = new URLSearchParams();
     if (input) parts.set("input", JSON.stringify(input));
     parts.set("gates", writeGates(gates, about.counts));
     parts.set("pin", pinnedName() ?? "");
-    const draws = seen > 1 ? { draw, matched: Number(matched), seen } : {};
+    const draws = seen > 1 ? { draw, control, seen } : {};
     Object.entries(draws).forEach(([name, value]) => parts.set(name, value));
     return `#${parts}`;
   }
@@ -704,7 +703,7 @@ export function mount(root, transport, about) {
     fail("");
     state.gates = readGates(given.get("gates") ?? "", heads, about.gate);
     state.pinned = places.get(given.has("pin") ? given.get("pin") : first) ?? null;
-    Object.assign(state, { draw: number("draw"), matched: given.get("matched") === "1", seen: number("seen") || 1 });
+    Object.assign(state, { draw: number("draw"), control: given.get("control") || "random", seen: number("seen") || 1 });
     paint();
     showCurrent(state.pinned ?? 0);
     const input = readInput(given.get("input")) ?? about.examples[0]?.input ?? state.input;

@@ -19,7 +19,7 @@ from headscope.data.words import split_words
 from headscope.find.key_attention import KeyTokens
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import resolve_heads
-from headscope.heads.draws import draw_heads
+from headscope.heads.draws import draw_sets
 from headscope.heads.store import write_bytes
 from headscope.papers.paper import Missing, Setting, Step, Steps
 from headscope.papers.study_steps import study_step
@@ -509,8 +509,8 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
     """The same documents rated by as many random heads: what the best of them carry."""
     rank, share = ranked_by(setting), selected_share(setting)
     chosen = resolve_heads(str(setting.at("scores")), top(setting), setting.geometry, by=rank)
-    drawn = draw_heads(chosen, setting.steering.draws or RATED_DRAWS, setting.seed)
-    sets = [",".join(map(str, draw.heads)) for draw in drawn]
+    drawn = draw_sets(chosen, setting.steering.draws or RATED_DRAWS, setting.seed)
+    sets = [",".join(map(str, draw)) for draw in drawn]
     settings = {"heads": sets, "share": share, "rating": _rating(setting)}
 
     def rate(run: Run) -> Result:

@@ -24,7 +24,7 @@ from headscope.evidence.blocks import (
     table_of_tests,
     verdict,
 )
-from headscope.evidence.controls import DEFAULT, controls_named, drawn
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.gating import (
@@ -149,7 +149,7 @@ class FindCausalGating(Settings):
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
         super().__post_init__()
 
 

@@ -18,7 +18,7 @@ from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
 from headscope.evidence.blocks import bars, levels_table, said, table_of_tests, verdict
-from headscope.evidence.controls import DEFAULT, controls_named, drawn
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.trained_gates import (
@@ -129,7 +129,7 @@ class FindSoftGate(Settings):
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "controls", controls_named(self.controls))
+        name_controls(self)
         super().__post_init__()
 
 

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.evidence.blocks import dose_lines
+from headscope.evidence.rows import WHOLE
 from headscope.heads import Gate, about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
-from headscope.results.writing import MEAN, Effect, Steering, WritingEffects
+from headscope.results.writing import Steering
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
-    Block,
     Cell,
     HeadSets,
-    Lines,
     Row,
     Section,
-    Series,
     Shown,
     Table,
     Text,
+    p_cell,
+    table_of,
 )
 from headscope.shown.words import count, enumeration, percent
-from headscope.studies.comparison import RANDOM, Scale
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
@@ -52,7 +52,7 @@ from headscope.studies.use.prompts import (
     written,
 )
 from headscope.studies.use.steering import COMMAND, Steer, steer
-from headscope.studies.verify.writing import CONTROLS, Writing, said
+from headscope.studies.verify.writing import in_words, writing_shown
 
 if TYPE_CHECKING:
     from headscope.runs import Run
@@ -316,116 +316,58 @@ def _show(result: AdaptedModel | Steering, run: Path) -> Shown:
     return _show_adapted(result, run)
 
 
-OTHER = {"off_target": Scale("Answers in another language", "the share in another language")}
-REST = {
-    "empty": Scale("Empty answers", "the share of empty answers"),
-    "chrf": Scale("chrF++ to the references", "chrF++", unit=""),
-}
-#: The factor of the original model, which stands among the others.
-NEUTRAL = 1.0
-
-
 def show_steered(result: Steering, run: Path) -> Shown:
     """Answers in another language under every factor, with tests, charts, heads and answers."""
-    kinds = {f"x{factor:g}": f"heads \u00d7 {factor:g}" for factor in result.factors}
-    if result.away is not None:
-        kinds["away x0"] = f"heads of {result.away} removed"
-    cautions = [
-        "An empty answer in the right language is not a success: see chrF++ and empty "
-        "answers, too.",
-    ]
-    if len(kinds) > 1:
-        cautions.append(
-            f"The condition with the fewest such answers was selected from {len(kinds)} on these "
-            "same answers; p is not corrected for that."
-        )
-    expected = "fewer answers in another language, more empty ones, a higher chrF++"
-    sets = {code: named_places(heads) for code, heads in result.heads.items()}
-    return Writing(result, kinds, OTHER, REST, expected, result.not_measured).shown(
+    details, found = result.details, result.evidence
+    sets = {code: named_places(heads) for code, heads in details.heads.items()}
+    lines = [line for name in found.statistics for line in dose_lines(found, name)]
+    lead = "At 1 the model is the original one. The identifier errs on short texts."
+    return writing_shown(
+        result,
         run,
         "Steering the language of answers",
         "Are fewer answers in another language than asked for if a language's heads are scaled?",
-        _finding(result, kinds),
-        cautions,
+        ["off_target", "chrf"],
+        ["empty"],
+        _finding(result),
         [
-            *_by_factor(result),
-            Section("The heads", [HeadSets("Heads of each language", sets)]),
-            *(factors_section(result.model, result.gate.applied) if result.gate else []),
+            *([Section("By factor", lines, lead)] if lines else []),
+            Section("The heads", [HeadSets("Heads of each language", sets), *_changes(result)]),
+            *(factors_section(result.model, details.gate.applied) if details.gate else []),
         ],
-        [("identified by", result.identifier)] if result.identifier else [],
+        [("identified by", details.identifier)] if details.identifier else [],
     )
 
 
-def _finding(result: Steering, kinds: Mapping[str, str]) -> list[str]:
-    """The share under every condition, and the lowest against random heads."""
-    scale, whole = OTHER["off_target"], result.whole
-    effects = {
-        kind: effect for kind in kinds if (effect := whole.effect(kind, "off_target")) is not None
-    }
-    if not effects:
-        return ["The languages of the answers were not identified."]
-    best = min(effects, key=lambda kind: effects[kind].value)
-    shares = [f"{kinds[kind]} {scale.number(effect.value)}" for kind, effect in effects.items()]
-    original = scale.number(effects[best].baseline)
-    more = [
-        *said(whole, f"With {kinds[best]}", best, "off_target", scale),
-        *said(whole, f"With {kinds[best]}", best, "chrf", REST["chrf"]),
+def _finding(result: Steering) -> list[str]:
+    """What the gate that is on the model throughout does by itself."""
+    if (gate := result.details.gate) is None:
+        return []
+    own = result.evidence.statistics.get("off_target")
+    without = [
+        f"{own.number(scores['off_target'])} in {code}"
+        for code, scores in result.details.without_gate.items()
+        if own is not None and "off_target" in scores and code != WHOLE
     ]
-    if (gate := result.gate) is not None:
-        without = [
-            f"{scale.number(off)} in {code}"
-            for code, part in result.groups.items()
-            if (off := (part.without_gate or {}).get("off_target")) is not None
-        ]
-        words = f"{gate.name} is on the model throughout ({gate.heads} heads changed)"
-        more.append(f"{words}{'; without it ' if without else ''}{enumeration(without)}.")
-    return [f"Answers in another language: original {original}, {enumeration(shares)}.", *more]
+    words = f"{gate.name} is on the model throughout ({gate.heads} heads changed)"
+    return [f"{words}{'; without it ' if without else ''}{enumeration(without)}."]
 
 
-def _by_factor(result: Steering) -> list[Section]:
-    blocks: list[Block] = []
-    for measure, scale in {**OTHER, **REST}.items():
-        for name, part in result.parts.items():
-            title = f"mean of {len(result.groups)}" if name == MEAN else name
-            effects = {
-                factor: effect
-                for factor in result.factors
-                if (effect := part.effect(f"x{factor:g}", measure)) is not None
-            }
-            if effects:
-                blocks.append(_lines(f"{scale.words}, {title}", part, effects, measure, scale))
-    lead = "At 1 the model is the original one. The identifier errs on short texts."
-    return [Section("By factor", blocks, lead)] if blocks else []
-
-
-def _lines(
-    title: str, part: WritingEffects, curve: Mapping[float, Effect], measure: str, scale: Scale
-) -> Lines:
-    """The measure by factor: selected heads with intervals, random ones with all their draws."""
-    neutral = next(iter(curve.values())).baseline
-
-    def series(name: str, at: Mapping[float, tuple[float, float, float]]) -> Series:
-        rows = sorted({NEUTRAL: (neutral, neutral, neutral), **at}.items())
-        scaled = [(factor, *(scale.factor * value for value in values)) for factor, values in rows]
-        return Series(
-            name,
-            tuple((factor, value) for factor, value, _, _ in scaled),
-            tuple(max(0.0, low) for *_, low, _ in scaled),
-            tuple(min(100.0, high) for *_, high in scaled),
-        )
-
-    lines = [series("selected", {at: (effect.value, *effect.span) for at, effect in curve.items()})]
-    for control, name in zip(CONTROLS, RANDOM, strict=True):
-        drawn = {at: part.draws(f"x{at:g}", control, measure) for at in curve}
-        ranges = {
-            at: (effect.controls[control].draws.mean, min(drawn[at]), max(drawn[at]))
-            for at, effect in curve.items()
-            if control in effect.controls and drawn[at]
-        }
-        if ranges:
-            lines.append(series(name, ranges))
-    band = "95\u00a0% intervals of the change, and lowest to highest draw for random heads"
-    return Lines(title, tuple(lines), "factor of the heads", scale.title, band=band)
+def _changes(result: Steering) -> list[Table]:
+    """p of a paired test of the prompts before and after."""
+    found = result.evidence
+    names = {each.id: in_words(each) for each in found.selected}
+    rows = [
+        (f"{part or f'mean of {len(found.single)}'}, {names[condition]}", ps)
+        for part, own in result.details.p_change.items()
+        for condition, ps in own.items()
+    ]
+    columns: dict[str, Callable[[Mapping[str, float | None]], Cell]] = {
+        own.words: lambda ps, name=name: p_cell(ps.get(name))  # type: ignore[misc]
+        for name, own in found.statistics.items()
+    }
+    note = "Two-sided, paired by prompts; random heads play no part"
+    return [table_of("p of the change", rows, columns, note)] if rows else []
 
 
 command = Study(asked, _carry_out, result=AdaptedModel | Steering, show=_show)

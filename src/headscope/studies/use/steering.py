@@ -22,15 +22,14 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.rows import Condition
+from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
-from headscope.measure.metrics import chrf_from_statistics
-from headscope.measure.statistics import counted
 from headscope.progress import Progress
-from headscope.results.common import Ranking
-from headscope.results.writing import Steering
-from headscope.runs import decode
+from headscope.results.writing import Steering, SteeringDetails
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
@@ -45,19 +44,28 @@ from headscope.studies.use.prompts import (
     rendered,
     written,
 )
-from headscope.studies.verify.writing import SHARE, arms_settings, statistics, writing_heads
+from headscope.studies.verify.writing import (
+    SHARE,
+    conditions_settings,
+    keep_numbers,
+    writing_cautions,
+    writing_heads,
+    writing_verdict,
+)
 from headscope.verify.languages.conditions import NAMED
 from headscope.verify.translation.conditions import check_gate
-from headscope.verify.translation.measures import Translations, measure
 from headscope.verify.writing.measures import (
-    Measure,
-    Numbers,
-    evidence,
+    OWN,
+    changed,
+    group_evidence,
     identified,
     identified_rows,
-    with_languages,
+    languages_of,
+    measured,
+    own_heads,
+    p_of_changes,
 )
-from headscope.verify.writing.texts import Arm, Group, Name, Prompt, as_is, beside, write
+from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -69,18 +77,14 @@ FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
 PROMPTS = 60
 #: New tokens of an answer where nobody says.
 NEW_TOKENS = 64
-AWAY = "away x0"
 #: Characters of a text that leads astray.
 BEFORE = 1000
-#: What is to be proved: fewer answers in another language, none of them empty, none worse.
-MEASURES = {
-    "off_target": Measure(),
-    "empty": Measure(raises=True),
-    "chrf": Measure(chrf_from_statistics, raises=True),
-}
+#: What is to be proved: fewer answers in another language, closer to the references; and whether
+#: more are empty.
+STATISTICS = {name: TEXT_MEASURES[name].statistic for name in ("off_target", "empty", "chrf")}
 
 ChosenBy = Literal["specific", "importance"]
-#: Answers by language, arm and prompt.
+#: Answers by language, condition and prompt.
 Texts = list[list[list[str]]]
 
 
@@ -141,6 +145,7 @@ class Steer(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     draws: options.Draws = 5
+    controls: options.Controls = DEFAULT
     max_new_tokens: options.MaxNewTokens = None
     one_line: OneLine = False
     seed: options.Seed = 0
@@ -161,6 +166,7 @@ class Steer(Settings):
                 "factors are given once each, and 1 is the model as it is, which is always there; "
                 f"these are {', '.join(f'{given:g}' for given in self.factors)}"
             )
+        name_controls(self)
         super().__post_init__()
 
 
@@ -194,42 +200,45 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                 Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit)
                 for row in several
             ),
-            _arms(config, code, heads, base),
+            _conditions(config, code, heads, base),
         )
         for code, several in rows.items()
     ]
-    ranking = decode(Ranking, about_rank(*heads.values()))
+    ranking = about_rank(*heads.values())
     settings = {
         "settings": config,
-        "steering": arms_settings(groups),
+        "steering": conditions_settings(groups),
         "applied": None if base is None else base.as_dict(),
-        "rank": ranking.rank,
+        "rank": ranking["rank"],
     }
 
     data = {code: prompts_digest(prompts) for code, prompts in prompts_of.items()}
 
     def make(run: Run) -> Steering:
         texts, plain = _written(lm, config, groups, rows, base, run, progress)
-        numbers, missing = _answer_numbers(groups, texts)
+        counts = _measured(groups, texts)
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-        statistics(run, numbers)
-        kinds = dict.fromkeys(
-            arm.name.kind for group in groups for arm in group.arms[1:] if arm.name.draw is None
+        keep_numbers(run, counts.parts)
+        found = group_evidence(
+            groups,
+            counts.parts,
+            STATISTICS,
+            config.seed,
+            progress,
+            lambda condition: True,
+            ("empty",),
         )
-        tested = {kind: f"{kind}-" for kind in kinds}
-        whole, parts = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
-        parts = with_languages(parts, groups, named)
+        before: dict[str, dict[str, float]] = {}
         if plain:  # how far the gate, rather than the prompt, is what leads astray
-            bare = [replace(group, arms=group.arms[:1]) for group in groups]
-            before, _ = _answer_numbers(bare, plain)
-            for code, compared in evidence(before, MEASURES, {}, config.seed)[1].items():
-                parts[code] = replace(parts[code], without_gate=compared.baseline)
-        return Steering(
+            bare = [replace(group, conditions=group.conditions[:1]) for group in groups]
+            for row in group_evidence(bare, _measured(bare, plain).parts, STATISTICS).levels:
+                before.setdefault(row.part, {})[row.statistic] = row.value
+        details = SteeringDetails(
             steer=config.languages,
             away=config.away,
             ranking=config.ranking,
-            ranked=ranking,
+            **ranking,
             factors=tuple(sorted(config.factors)),
             draws=config.draws,
             seed=config.seed,
@@ -243,10 +252,27 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                 for code, prompts in prompts_of.items()
             },
             heads={code: tuple(map(str, chosen)) for code, chosen in heads.items()},
+            heads_of=own_heads(groups, found),
             identifier=identifier,
-            not_measured=missing,
-            whole=whole,
-            groups=parts,
+            written=languages_of(groups, named),
+            without_gate=before,
+            p_change=p_of_changes(groups, counts.parts, STATISTICS, found, config.seed),
+            not_measured=counts.missing,
+        )
+        cautions = [
+            "An empty answer in the right language is not a success: see chrF++ and empty "
+            "answers, too."
+        ]
+        if (several := len(found.selected)) > 1:
+            cautions.append(
+                f"The condition with the fewest such answers is one of {several} on these same "
+                "answers; p is not corrected for that."
+            )
+        return Steering(
+            verdict=writing_verdict(found, "off_target"),
+            cautions=(*cautions, *writing_cautions(found, details)),
+            evidence=found,
+            details=details,
         )
 
     seed, chat = config.seed, kinds == {False}
@@ -290,29 +316,25 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
     return heads
 
 
-def _arms(
+def _conditions(
     config: Steer, code: str, heads: Mapping[str, HeadSet], base: Adaptation | None
-) -> tuple[Arm, ...]:
+) -> tuple[Condition, ...]:
     own = heads[code]
     # Of a head that is gone already nothing can be multiplied: it counts on neither side.
     gone = HeadSet(own.geometry, ()) if base is None else base.gate.removed_heads()
-    own = own - gone
+    k, own = len(own), own - gone
     if not len(own):
         raise InputError(
             f"the gate that is on the model removes every head that {language_name(code)} was to "
             "be steered with; take more of them with --k, or another gate"
         )
-    arms = [as_is(own)]
+    conditions = [Condition()]
     for factor in sorted(config.factors):
-        kind = f"x{factor:g}"
-        arms.append(Arm(Name(kind), own, factor))
-        arms += beside(own, factor, config.draws, config.seed, avoid=gone, prefix=f"{kind}-")
+        conditions += changed(OWN, k, own, factor, config, avoid=gone)
     if config.away and config.away != code:
-        other = heads[config.away] - gone
-        if len(other):
-            arms.append(Arm(Name(AWAY), other, 0.0))
-            arms += beside(other, 0.0, config.draws, config.seed, avoid=gone, prefix=f"{AWAY}-")
-    return tuple(arms)
+        other = heads[config.away]
+        conditions += changed(config.away, len(other), other - gone, 0.0, config, avoid=gone)
+    return tuple(conditions)
 
 
 def _written(
@@ -324,7 +346,7 @@ def _written(
     run: Run,
     progress: Progress | None,
 ) -> tuple[Texts, Texts]:
-    """The answers by language, arm and prompt; with a gate also those of the model without it."""
+    """The answers by language, condition and prompt; with a gate those without it, too."""
     from headscope.lm.generation import GenerateConfig
 
     every = [row for several in rows.values() for row in several]
@@ -389,33 +411,13 @@ def _of_pocket(code: str, number: int, seed: int) -> list[GivenPrompt]:
     return prompts
 
 
-def _answer_numbers(
-    groups: Sequence[Group], texts: Texts
-) -> tuple[dict[str, Numbers], dict[str, str]]:
-    """The numbers of each answer by language, and why a measure is missing."""
-    made = {
-        group.name: Translations(
-            group.name,
-            group.name,
-            tuple(prompt.id for prompt in group.prompts),
-            tuple(prompt.text for prompt in group.prompts),
-            tuple(prompt.reference for prompt in group.prompts),
-            tuple(map(tuple, by_arm)),
-        )
-        for group, by_arm in zip(groups, texts, strict=True)
-    }
+def _measured(groups: Sequence[Group], texts: Texts) -> MeasuredTexts:
+    """The numbers of each answer by language; chrF++ where every prompt has a reference."""
     referenced = all(prompt.reference for group in groups for prompt in group.prompts)
-    measures = measure(made, only=("off_target", *(("chrf",) if referenced else ())))
-    missing = dict(measures.missing)
-    if not referenced:
-        missing["chrf"] = "not every prompt has a reference"
-    numbers = {}
-    for group in groups:
-        own = measures.directions[group.name]
-        off = None if own.off_target is None else counted(own.off_target)
-        values = {"off_target": off, "empty": counted(own.empty), "chrf": own.chrf}
-        numbers[group.name] = Numbers(group.arms, values)
-    return numbers, missing
+    names = [name for name in STATISTICS if referenced or name != "chrf"]
+    counts = measured(groups, texts, names)
+    why = {} if referenced else {"chrf": "not every prompt has a reference"}
+    return replace(counts, missing={**counts.missing, **why})
 
 
 def write_astray(path: Path, pairs: PairFile, before: Sequence[str]) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +12,20 @@ from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.evidence.rows import Condition, Evidence
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.language_texts import Level, Text, TextWithoutHeads, TextWithoutLayers
-from headscope.runs import Run
-from headscope.shown.blocks import Cell, Table, table_of
+from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
+from headscope.runs import Run, encode
+from headscope.shown.blocks import Content, Table, table_of
 from headscope.shown.words import count
-from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, known_examples
 from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
-from headscope.verify.languages.conditions import (
-    Documents,
-    LanguageRemoval,
-    TextCondition,
-    read_texts,
-)
-from headscope.verify.languages.evidence import TextTrial, text_trials
+from headscope.verify.languages.conditions import Documents, LanguageRemoval, Text, read_texts
+from headscope.verify.languages.evidence import text_evidence
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -104,15 +99,18 @@ def read_rows(
 
 
 def about_documents(
-    files: Mapping[str, DocumentFile], left_out: Mapping[str, int]
-) -> dict[str, Any]:
-    """What a result tells about its documents, by language."""
+    files: Mapping[str, DocumentFile],
+    documents: Mapping[str, Documents],
+    left_out: Mapping[str, int],
+) -> dict[str, dict[str, Any]]:
+    """What a result tells about its documents, by language; `tokens` are those predicted."""
     return {
         name: {
             "path": file.path,
             "digest": file.digest,
             "examples": len(file.documents) - left_out[name],
             "left_out": left_out[name],
+            "tokens": int(documents[name].tokens.sum()),
         }
         for name, file in files.items()
     }
@@ -121,7 +119,7 @@ def about_documents(
 def set_apart(
     choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], ablate: str
 ) -> tuple[dict[str, DocumentFile], Reference]:
-    """The documents to read, and for mean ablation those that it takes its means over.
+    """The documents to read, and those that what replaces heads is made from.
 
     They are set aside of every language (see `drawn_apart`); for the pocket model without data
     they are of its train split.
@@ -145,26 +143,26 @@ def measured(
     lm: LanguageModel,
     run: Run,
     documents: Mapping[str, Documents],
-    planned: Sequence[TextCondition],
+    planned: Sequence[Condition],
     removal: LanguageRemoval,
     reference: Reference,
     progress: Progress | None,
-) -> dict[str, TextTrial]:
+) -> tuple[dict[str, Text], Evidence]:
     """Every language's text under every condition.
 
     The run keeps each document's losses, from which all figures follow without the model:
     `losses.safetensors` has by language `LANG.nll` (conditions, documents; NaN where not read) and
     `LANG.tokens`; `conditions.jsonl` the conditions in that order; `documents.jsonl` ids.
     """
-    means = None
-    if reference.texts:
-        means = functools.cache(lambda: reference.head_means(lm, removal.batch_tokens))
-    texts = read_texts(lm, documents, planned, removal, run, means, progress)
+    replacement = functools.cache(
+        lambda: reference.replacement(lm, removal.ablate, removal.batch_tokens, removal.seed)
+    )
+    texts = read_texts(lm, documents, planned, removal, run, replacement, progress)
     arrays: dict[str, Any] = {}
     for name, (nll, tokens) in texts.items():
         arrays |= {f"{name}.nll": nll, f"{name}.tokens": tokens}
     run.write_tensors("losses.safetensors", arrays)
-    run.write_jsonl("conditions.jsonl", [{**row.as_dict(), "texts": row.texts} for row in planned])
+    run.write_jsonl("conditions.jsonl", map(encode, planned))
     run.write_jsonl(
         "documents.jsonl",
         [
@@ -173,18 +171,12 @@ def measured(
             for identifier, tokens in zip(own.ids, own.tokens, strict=True)
         ],
     )
-    if progress:
-        progress("comparing", 0, 1)
-    return text_trials(planned, texts, removal.seed)
+    return texts, text_evidence(planned, texts, removal.seed, progress)
 
 
-#: Of a loss; shown to more digits than a level.
-CHANGE = Scale("change of NLL, nats a token", unit="", digits=4, to_100=False)
-
-
-def documents_words(languages: Mapping[str, Text]) -> str:
+def documents_words(found: Evidence) -> str:
     """How many documents there are in a language."""
-    sizes = [text.documents for text in languages.values()]
+    sizes = [level.examples for part in found.parts if (level := found.level("nll", None, part))]
     fewest, most = min(sizes), max(sizes)
     return (
         f"{count(most, 'document') if fewest == most else f'{fewest} to {most} documents'} a "
@@ -192,9 +184,9 @@ def documents_words(languages: Mapping[str, Text]) -> str:
     )
 
 
-def few_documents(languages: Mapping[str, Text]) -> list[str]:
+def few_documents(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The languages with few documents, in a sentence."""
-    return few_parts({name: text.documents for name, text in languages.items()}, "documents")
+    return few_parts({name: int(own["examples"]) for name, own in data.items()}, "documents")
 
 
 def text_facts(
@@ -203,35 +195,33 @@ def text_facts(
     """The model, the languages and their documents, and what removed heads give."""
     return [
         *model_facts(result.model_name, result.model.heads if result.model else None),
-        ("languages", ", ".join(result.languages)),
+        ("languages", ", ".join(result.details.data)),
         *more,
-        ("documents", str(sum(text.documents for text in result.languages.values()))),
-        *ablation_facts(result),
+        ("documents", str(sum(own["examples"] for own in result.details.data.values()))),
+        *ablation_facts(result.details),
     ]
 
 
-def levels_table(
-    languages: Mapping[str, Text], rows: Mapping[str, tuple[Text, Level]] | None = None
-) -> Table:
-    """Loss and perplexity of each language's text, of the original model and in these rows."""
-    made: list[tuple[str, tuple[Text, Level]]] = []
-    for name, text in languages.items():
-        own = [(words, row) for words, row in (rows or {}).items() if row[0] is text]
-        made += [(f"{name}, original", (text, text.baseline)), *own]
+def level_rows(found: Evidence, data: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Loss and perplexity of each language's text, of the original model and without heads."""
+    rows = [
+        (f"{part}, {condition.named() if condition.heads or condition.of else 'original'}",
+         (part, condition))
+        for part in found.parts
+        for condition in (found.original, *found.selected)
+        if found.level("nll", condition, part)
+    ]  # fmt: skip
+    columns: dict[str, Callable[[tuple[str, Condition]], Content]] = {
+        "documents": lambda row: data[row[0]]["examples"],
+        "tokens": lambda row: data[row[0]]["tokens"],
+    }
+    for name, own in found.statistics.items():
+        columns[own.title] = lambda row, name=name, own=own: own.cell(  # type: ignore[misc]
+            found.level(name, row[1], row[0])
+        )
     note = (
         "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
         "over documents of exp of each one's mean NLL, which a few short documents can dominate. "
         "Intervals resample documents"
     )
-    return table_of(
-        "Loss and perplexity",
-        made,
-        {
-            "documents": lambda row: row[0].documents,
-            "tokens": lambda row: row[0].tokens,
-            "NLL, nats a token": lambda row: Cell.of(row[1].nll, 4),
-            "perplexity": lambda row: Cell.of(row[1].perplexity),
-            "perplexity, published": lambda row: Cell.of(row[1].published_perplexity),
-        },
-        note,
-    )
+    return table_of("Loss and perplexity", rows, columns, note)

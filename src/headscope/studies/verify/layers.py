@@ -5,61 +5,53 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
+from headscope.estimates import Estimate
+from headscope.evidence.blocks import few_sets, parts_table, verdict, verdicts
+from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
 from headscope.progress import Progress
 from headscope.results.lahis import LahisResult
-from headscope.results.language_texts import Profile, TextWithoutLayers
+from headscope.results.language_texts import LayerDetails, Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import confidence, enumeration, signed
-from headscope.studies.comparison import (
-    Compared,
-    Comparison,
-    clear,
-    draws_remedy,
-    draws_words,
-    tests_words,
-)
+from headscope.studies.comparison import clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
-    CHANGE,
     about_documents,
     documents_words,
     few_documents,
-    levels_table,
+    level_rows,
     measured,
     read_rows,
     set_apart,
     text_facts,
 )
 from headscope.verify.languages.conditions import (
+    LAYER,
     NAMED,
     LanguageRemoval,
     language_heads,
     plan_layers,
 )
-from headscope.verify.languages.evidence import describe_layers, profile
+from headscope.verify.languages.evidence import profile
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 COMMAND = "verify layers"
-
-
-_LayerRemoval = partial(LanguageRemoval, layer_matched=False)
 
 
 @dataclass(frozen=True)
@@ -81,10 +73,9 @@ class VerifyLayers(Settings):
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
     # The random heads of a layer come from the whole model.
-    removal: Annotated[
-        LanguageRemoval,
-        Nested(without=("layer_matched", "pool", "threshold"), make=_LayerRemoval),
-    ] = field(default_factory=_LayerRemoval)
+    removal: Annotated[LanguageRemoval, Nested(without=("controls",))] = field(
+        default_factory=LanguageRemoval
+    )
 
 
 def verify_layers(
@@ -104,7 +95,7 @@ def verify_layers(
     lm = config.model.load_for()
     important = _important(config.heads, list(files), lm)
     documents, left_out = read_rows(lm, files)
-    planned = plan_layers(lm.geometry, list(documents), removal.draws, removal.seed)
+    planned = plan_layers(lm.geometry, removal)
     settings = {
         "settings": config,
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
@@ -113,18 +104,26 @@ def verify_layers(
     data = {name: file.digest for name, file in files.items()}
 
     def compute(run: Run) -> TextWithoutLayers:
-        trials = measured(lm, run, documents, planned, removal, reference, progress)
-        languages = describe_layers(planned, trials)
-        if progress:
-            progress("comparing", 1, 1)
+        _, found = measured(lm, run, documents, planned, removal, reference, progress)
+        data = about_documents(files, documents, left_out)
         return TextWithoutLayers(
-            draws=removal.draws,
-            ablate=removal.ablate,
-            reference_text=reference.facts,
-            seed=removal.seed,
-            languages=languages,
-            profile={name: profile(heads) for name, heads in important.items()},
-            data=about_documents(files, left_out),
+            verdict=verdicts(
+                {
+                    f"{part}, {each.of}": verdict(found, "nll", each, part)
+                    for part in found.parts
+                    for each in found.selected
+                }
+            ),
+            cautions=(*few_documents(data), *few_sets(found, removal.draws)),
+            evidence=found,
+            details=LayerDetails(
+                draws=removal.draws,
+                ablate=removal.ablate,
+                reference_text=reference.facts,
+                seed=removal.seed,
+                profile={name: profile(heads) for name, heads in important.items()},
+                data=data,
+            ),
         )
 
     kind, seed = TextWithoutLayers, removal.seed
@@ -168,73 +167,89 @@ DRAWN = 8
 
 def _show(result: TextWithoutLayers, run: Path) -> Shown:
     """The change of loss by layer, where important heads lie, and every number."""
-    languages = result.languages
-    rows = [row for text in languages.values() for row in text.layers]
-    differences = [row.against_random.difference for row in rows]
-    draws = min((row.against_random.distinct for row in rows), default=0)
-    highest = {
-        name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
-    }
-    where = [
-        f"{name} layer {row.layer} ({signed(row.change.value, 3)}, "
-        f"{confidence(row.change.low, row.change.high, 3)}; random heads "
-        f"{signed(row.random.mean, 3)})"
-        for name, row in list(highest.items())[:DRAWN]
-    ]
+    found = result.evidence
+    tests = [test for test in found.tests if test.statistic == "nll"]
+    draws = min((test.draws for test in tests), default=0)
+    where = []
+    for part in found.parts[:DRAWN]:
+        condition, change = max(_changes_of(found, part), key=lambda row: row[1].value)
+        random = _random(found, condition, part)
+        where.append(
+            f"{part} {condition.of} ({signed(change.value, 3)}, "
+            f"{confidence(change.low, change.high, 3)}; random heads {signed(random, 3)})"
+        )
+    gaps = [test.difference for test in tests]
     sections = [
-        Section("Change of loss by layer", [_changes(result)], brief=True),
-        Section("Layers and random heads", [_lines(result)]),
-        Section("Where important heads lie", _profile(result.profile), brief=True),
-        Section("Every layer and language", [_numbers(result), levels_table(languages)]),
+        Section("Change of loss by layer", [_changes(found)], brief=True),
+        Section("Layers and random heads", [_lines(found)]),
+        Section("Where important heads lie", _profile(result.details.profile), brief=True),
+        Section(
+            "Every layer and language",
+            [
+                *(
+                    parts_table(
+                        found, "nll", each, f"NLL, nats a token, without {each.of}", "documents"
+                    )
+                    for each in found.selected
+                ),
+                level_rows(found, result.details.data),
+            ],
+        ),
     ]
     return Shown(
         "Text without whole layers",
         "How much worse is text of each language predicted without the heads of one layer?",
         [
+            f"{result.verdict[:1].upper()}{result.verdict[1:]}.",
             f"Largest change of loss, nats a token: {'; '.join(where)}.",
             "The change is larger than with as many random heads of all layers in "
-            f"{clear(differences, 'case')}, layer by layer and language by language.",
+            f"{clear(gaps, 'case')}, layer by layer and language by language.",
         ],
-        f"{documents_words(languages)}; {draws_words(draws)}.",
+        f"{documents_words(found)}; {draws_words(draws)}.",
         draws_remedy(draws),
-        few_documents(languages),
-        text_facts(result, ("layers", str(max(len(text.layers) for text in languages.values())))),
+        result.cautions,
+        text_facts(result, ("layers", str(len(found.selected)))),
         [section for section in sections if section.blocks],
     )
 
 
-def _changes(result: TextWithoutLayers) -> Table:
+def _changes_of(found: Evidence, part: str) -> list[tuple[Condition, Estimate]]:
+    """Each layer with the change of a language's loss without it."""
+    rows = ((each, found.level("nll", each, part)) for each in found.selected)
+    return [(each, row.change) for each, row in rows if row is not None and row.change is not None]
+
+
+def _random(found: Evidence, condition: Condition, part: str) -> float:
+    """The mean change of a language's loss without as many random heads."""
+    rows = (found.level("nll", draw, part) for draw in found.of_control(condition, "random"))
+    return fmean(row.change.value for row in rows if row is not None and row.change is not None)
+
+
+def _changes(found: Evidence) -> Table:
     """Layers by languages; last the mean of random draws of each layer's size."""
-    texts = result.languages.values()
-    rows = [
-        (f"layer {layers[0].layer}", [layer.change.value for layer in layers])
-        for layers in zip(*(text.layers for text in texts), strict=True)
-    ]
+    by_part = {part: dict(_changes_of(found, part)) for part in found.parts}
+    rows = [(each.of, [by_part[part][each].value for part in found.parts])
+            for each in found.selected]  # fmt: skip
     rows += [
-        (f"random, {size} heads", [fmean(text.draws[size]) for text in texts])
-        for size in next(iter(texts)).draws
+        (f"random, {size} heads", [_random(found, each, part) for part in found.parts])
+        for size, each in {each.k: each for each in found.selected}.items()
     ]
     cells = tuple(Row(name, tuple(Cell(v, digits=4) for v in values)) for name, values in rows)
     note = "Random heads are spread over all layers: mean of the draws"
     title = "Change of loss without the heads of a layer, nats a token"
-    return Table(title, tuple(result.languages), cells, note=note)
+    return Table(title, found.parts, cells, note=note)
 
 
-def _lines(result: TextWithoutLayers) -> Lines:
-    shown = list(result.languages.items())[:DRAWN]
+def _lines(found: Evidence) -> Lines:
+    layers = [int(each.of.removeprefix(LAYER)) for each in found.selected]
+    by_part = {part: [change for _, change in _changes_of(found, part)] for part in found.parts}
     series = [
-        Series(
-            name,
-            tuple((float(row.layer), row.change.value) for row in text.layers),
-            tuple(row.change.low for row in text.layers),
-            tuple(row.change.high for row in text.layers),
-        )
-        for name, text in shown
+        Series.of(part, zip(map(float, layers), by_part[part], strict=True))
+        for part in found.parts[:DRAWN]
     ]
-    texts = list(result.languages.values())
     random = tuple(
-        (float(rows[0].layer), fmean(row.random.mean for row in rows))
-        for rows in zip(*(text.layers for text in texts), strict=True)
+        (float(layer), fmean(_random(found, each, part) for part in found.parts))
+        for layer, each in zip(layers, found.selected, strict=True)
     )
     values = [y for line in series for y in (*(y for _, y in line.points), *line.low)]
     return Lines(
@@ -242,7 +257,7 @@ def _lines(result: TextWithoutLayers) -> Lines:
         (*series, Series("random, mean over languages", random)),
         "layer removed",
         "change of NLL, nats a token",
-        labels=layer_labels([row.layer for row in texts[0].layers]),
+        labels=layer_labels(layers),
         logarithmic_y=min(values) > 0 and max(values) > 20 * min(values),
         note="The layer's other parts stay in place",
     )
@@ -270,24 +285,6 @@ def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
         grid("Share of the important heads that lie in a layer", layers, columns, share, note=note),
         grid("Number of important heads", layers, (*profiles, "heads of the layer"), number),
     ]
-
-
-def _numbers(result: TextWithoutLayers) -> Table:
-    rows = {
-        f"{name}, layer {row.layer}": Compared(
-            CHANGE,
-            row.change,
-            selected=row.nll,
-            random=(row.random, None),
-            tests=(row.against_random, None),
-            more={"heads": Cell(row.heads)},
-        )
-        for name, text in result.languages.items()
-        for row in text.layers
-    }
-    note = tests_words("documents", "a larger change")
-    title = "Loss without the heads of a layer, nats a token (random: change)"
-    return Comparison(rows, "documents").table(title, note)
 
 
 command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)

@@ -19,17 +19,19 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.rows import Evidence
+from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.common import Checked, Ranking
-from headscope.results.writing import HeadsOfLanguage, OffTarget
-from headscope.runs import decode, encode
+from headscope.results.common import Checked
+from headscope.results.writing import HeadsOfLanguage, OffTarget, OffTargetDetails
+from headscope.runs import encode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
-from headscope.studies.comparison import Scale
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, check_leakage
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
@@ -41,30 +43,30 @@ from headscope.studies.verify.reference import (
     translations_or_documents,
 )
 from headscope.studies.verify.writing import (
-    Writing,
-    arms_settings,
-    said,
-    statistics,
+    conditions_settings,
+    in_words,
+    keep_numbers,
+    writing_cautions,
     writing_heads,
+    writing_shown,
+    writing_verdict,
     written,
 )
 from headscope.verify.writing.measures import (
-    CHOSEN,
-    FULL,
     OFF_TARGET_MEASURES,
-    SPECIFIC,
-    evidence,
+    group_evidence,
     identified,
     identified_rows,
-    language_arms,
-    measure_languages,
-    with_languages,
+    language_conditions,
+    languages_of,
+    measured,
+    own_heads,
 )
 from headscope.verify.writing.texts import Group, Prompt
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run, encode
+    from headscope.runs import Run
 
 COMMAND = "verify off-target"
 #: Prompts of each language where no limit is given.
@@ -114,6 +116,7 @@ class VerifyOffTarget(Settings):
         ),
     ] = None
     draws: options.Draws = 10
+    controls: options.Controls = DEFAULT
     chat: options.Chat = None
     answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     # None: of a translation twice the source's and 32, of a document 64 (pocket: 32).
@@ -126,6 +129,10 @@ class VerifyOffTarget(Settings):
     ablate: options.Ablate = "zero"
     # None: of sentence pairs some are set aside, else pocket's own.
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        name_controls(self)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -170,44 +177,46 @@ def verify_off_target(
     )
     heads_of = writing_heads(config.heads, config.k, list(by_code), lm, config.rank)
     chosen = (heads for sets in heads_of.values() for heads in (sets.chosen, sets.full))
-    ranking = decode(Ranking, about_rank(*chosen))
+    ranking = about_rank(*chosen)
     groups = [
-        Group(code, source.prompts, language_arms(heads_of[code], config.draws, config.seed))
+        Group(code, source.prompts, language_conditions(heads_of[code], config, config.ablate))
         for code, source in by_code.items()
         if code in heads_of
     ]
     reference = translations_or_documents(lm, directions, config)
     settings = {
         "settings": config,
-        "arms": arms_settings(groups),
-        "rank": ranking.rank,
+        "conditions": conditions_settings(groups),
+        "rank": ranking["rank"],
         "leakage": encode(leakage),
         "reference text": reference.digest,
     }
 
     def make(run: Run) -> OffTarget:
-        works = None
+        checked = Checked()
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
-        means = reference.means(lm, config.batch_tokens)
+            checked = Checked(**works)
+        replacements = reference.replacements(lm, config)
         # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
         # where the pocket model goes on from a document with a second line, it translates.
         newline = not chat if config.ask == "translate" else not config.documents.data
         stop = newline_stop(newline, config.answer_only)
-        texts = written(lm, groups, run, stop, not chat, config.batch_tokens, means, progress)
+        texts = written(
+            lm, groups, run, stop, not chat, config.batch_tokens, replacements, progress
+        )
         if config.answer_only:  # the run keeps the whole
-            texts = [[list(map(answer_of, made)) for made in arms] for arms in texts]
-        numbers, missing = measure_languages(groups, texts)
+            texts = [[list(map(answer_of, made)) for made in several] for several in texts]
+        counts = measured(groups, texts, OFF_TARGET_MEASURES)
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-        statistics(run, numbers)
-        whole, parts = evidence(
-            numbers, OFF_TARGET_MEASURES, dict.fromkeys(KINDS, ""), config.seed, progress
-        )
-        return OffTarget(
+        keep_numbers(run, counts.parts)
+        statistics = {name: TEXT_MEASURES[name].statistic for name in OFF_TARGET_MEASURES}
+        found = group_evidence(groups, counts.parts, statistics, config.seed, progress)
+        details = OffTargetDetails(
             ask=config.ask,
             template=config.template.text if config.ask == "translate" else None,
-            ranked=ranking,
+            **ranking,
             chat=chat,
             draws=config.draws,
             seed=config.seed,
@@ -220,19 +229,26 @@ def verify_off_target(
                 )
                 for code, heads in heads_of.items()
             },
+            heads_of=own_heads(groups, found),
             without_heads=tuple(code for code in by_code if code not in heads_of),
             data={
                 code: {"path": source.path, "digest": source.digest, "prompts": len(source.prompts)}
                 for code, source in by_code.items()
             },
             leakage=leakage,
-            checked=None if works is None else Checked(**works),
+            baseline_check=checked.baseline_check if directions else None,
             ablate=config.ablate,
             reference_text=reference.facts,
             identifier=identifier,
-            not_measured=missing,
-            whole=whole,
-            groups=with_languages(parts, groups, named),
+            written=languages_of(groups, named),
+            not_measured=counts.missing,
+        )
+        return OffTarget(
+            baseline_works=checked.baseline_works,
+            verdict=writing_verdict(found, "off_target"),
+            cautions=tuple(_cautions(details, found)),
+            evidence=found,
+            details=details,
         )
 
     data = {code: source.digest for code, source in by_code.items()}
@@ -314,34 +330,29 @@ def _beginnings(
     return by_code
 
 
-OTHER = {"off_target": Scale("Outputs in another language", "the share in another language")}
-EMPTY = {"empty": Scale("Empty outputs")}
-KINDS = {
-    SPECIFIC: "specific heads removed",
-    FULL: "most important heads removed",
-    CHOSEN: "selected heads removed",
-}
+def _cautions(details: OffTargetDetails, found: Evidence) -> list[str]:
+    cautions = leakage_caution(details.leakage, "texts")
+    base = found.level("off_target")
+    if base is not None and base.value >= 0.5:
+        cautions.append(
+            f"The original model writes {percent(base.value)} of outputs in another language, "
+            "so removal can show little."
+        )
+    if details.too_few:
+        few = [f"{code} {own.available} of {own.wanted}" for code, own in details.too_few.items()]
+        cautions.append(f"Fewer specific heads exist than were asked for: {enumeration(few)}.")
+    if details.without_heads:
+        cautions.append(f"Without known heads and left out: {enumeration(details.without_heads)}.")
+    return [*cautions, *writing_cautions(found, details)]
 
 
 def _show(result: OffTarget, run: Path) -> Shown:
     """Shares of outputs in another language, which languages these are, and outputs."""
-    effects = (result.whole.effect(kind, "off_target") for kind in KINDS)
-    first = next(filter(None, effects), None)
-    texts = "translations" if result.ask == "translate" else "continued documents"
-    cautions = leakage_caution(result.leakage, "texts")
-    if first is not None and first.baseline >= 0.5:
-        cautions.append(
-            f"The original model writes {percent(first.baseline)} of outputs in another language, "
-            "so removal can show little."
-        )
-    if result.too_few:
-        few = [f"{code} {own.available} of {own.wanted}" for code, own in result.too_few.items()]
-        cautions.append(f"Fewer specific heads exist than were asked for: {enumeration(few)}.")
-    if result.without_heads:
-        cautions.append(f"Without known heads and left out: {enumeration(result.without_heads)}.")
+    details = result.details
+    texts = "translations" if details.ask == "translate" else "continued documents"
     sets = {
         f"{code}, {words}": named_places(heads)
-        for code, own in result.heads.items()
+        for code, own in details.heads.items()
         for words, heads in (("specific", own.specific), ("most important", own.full))
         if heads
     }
@@ -350,31 +361,27 @@ def _show(result: OffTarget, run: Path) -> Shown:
         "languages, the most important ones are as many by importance alone."
     )
     heads = Section("Method", [HeadSets("Heads removed, best first", sets)], method)
-    expected = "more such outputs"
-    return Writing(result, KINDS, OTHER, EMPTY, expected, result.not_measured).shown(
+    return writing_shown(
+        result,
         run,
         "Language of outputs without language heads",
         f"Without a language's heads, how many {texts} are in another language?",
-        [
-            sentence
-            for kind, words in KINDS.items()
-            for sentence in said(
-                result.whole, f"With {words}", kind, "off_target", OTHER["off_target"]
-            )
-        ],
-        cautions,
-        [*_languages(result), heads],
-        [("identified by", result.identifier)] if result.identifier else [],
+        ["off_target"],
+        ["empty"],
+        sections=[*_languages(result), heads],
+        facts=[("identified by", details.identifier)] if details.identifier else [],
     )
 
 
 def _languages(result: OffTarget) -> list[Section]:
-    """In which languages outputs are, of the original model and without selected heads."""
+    """In which language outputs are, of the original model and without selected heads."""
+    found = result.evidence
+    names = {found.original.id: "original", **{each.id: in_words(each) for each in found.selected}}
     rows = [
-        (f"{code}, {KINDS.get(written.kind, 'original')}", written.languages)
-        for code, part in result.groups.items()
-        for written in part.written or ()
-        if written.draw is None
+        (f"{code}, {names[condition]}", languages)
+        for code, written in result.details.written.items()
+        for condition, languages in written.items()
+        if condition in names
     ]
     note = "Outputs without a letter are in none. The identifier errs on short texts"
     table = table_of(

@@ -4,84 +4,63 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.estimates import Draws
+from headscope.evidence.blocks import bars, few_sets, parts_table, said, verdict, verdicts
+from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.executors import Execution
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
 from headscope.progress import Progress
-from headscope.results.language_texts import (
-    LanguageSet,
-    LanguageText,
-    Matrix,
-    TextWithoutHeads,
-    WithoutHeads,
-)
+from headscope.results.language_texts import LanguageSet, TextDetails, TextWithoutHeads
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import (
-    Block,
-    Cell,
-    HeadSets,
-    Heatmap,
-    Section,
-    Shown,
-    Table,
-    table_of,
-)
-from headscope.shown.words import enumeration, signed
-from headscope.studies.comparison import Compared, Comparison, clear, draws_remedy, draws_words
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Block, Cell, HeadSets, Heatmap, Section, Shown, Table, table_of
+from headscope.shown.words import count, enumeration, signed
+from headscope.studies.comparison import clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
-    CHANGE,
     about_documents,
     documents_leakage,
     documents_words,
     few_documents,
-    levels_table,
+    level_rows,
     measured,
     named_heads,
     read_rows,
     set_apart,
     text_facts,
 )
-from headscope.studies.verify.removal import alignment_heads
 from headscope.verify.languages.conditions import (
+    FULL,
+    NAMED,
     LanguageHeads,
     LanguageRemoval,
     language_heads,
+    language_of,
     plan,
 )
-from headscope.verify.languages.evidence import describe_languages, matrices
-from headscope.verify.translation import Removal
+from headscope.verify.languages.evidence import matrix, own_texts, own_view
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 COMMAND = "verify perplexity"
-#: Why random heads of several sets are from everywhere, by the pool that is asked for.
-SEVERAL = {
-    "outside": None,
-    "non-alignment": "several sets of heads are named, so random heads are drawn from all heads "
-    "outside each set, token alignment heads among them",
-}
-
-#: The rows of a result by their words, with the text they are about.
-Removals = Mapping[str, tuple[LanguageText, WithoutHeads]]
+#: Languages whose heads are a row of the matrix, and above which controls.
+MATRIX = "Heads removed (rows), text of (columns)"
 
 
 @dataclass(frozen=True)
@@ -112,9 +91,7 @@ class VerifyPerplexity(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: Annotated[LanguageRemoval, Nested(without=("layer_matched",))] = field(
-        default_factory=LanguageRemoval
-    )
+    removal: LanguageRemoval = field(default_factory=LanguageRemoval)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
@@ -140,11 +117,8 @@ def verify_perplexity(
     lm = config.model.load_for(config.execution)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
     ranking = about_rank(*(heads for sets in sized for heads in (sets.chosen, sets.full)))
-    pool = Removal(pool=removal.pool, threshold=removal.threshold)
-    pools = [alignment_heads(spec, pool, lm) for _, spec in specs]
-    avoid, pool_note = pools[0] if len(pools) == 1 else (None, SEVERAL[removal.pool])
     documents, left_out = read_rows(lm, files)
-    planned = plan(sized, list(documents), removal, avoid)
+    planned = plan(sized, removal)
     sets = tuple(
         LanguageSet(
             language=heads.language,
@@ -159,34 +133,32 @@ def verify_perplexity(
         "settings": config,
         "sets": [encode(each) for each in sets],
         "rank": ranking["rank"],
-        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": reference.digest,
         "leakage": encode(leakage),
     }
     data = {name: file.digest for name, file in files.items()}
 
     def compute(run: Run) -> TextWithoutHeads:
-        trials = measured(lm, run, documents, planned, removal, reference, progress)
-        result = TextWithoutHeads(
+        texts, found = measured(lm, run, documents, planned, removal, reference, progress)
+        details = TextDetails(
             **ranking,
             k=tuple(sorted({heads.wanted for heads in sized})),
             draws=removal.draws,
-            layer_matched=removal.layer_matched,
-            pool="outside" if avoid is None else "non-alignment",
-            pool_note=pool_note,
             ablate=removal.ablate,
             reference_text=reference.facts,
             seed=removal.seed,
             leakage=leakage,
             sets=sets,
             empty=tuple(sorted({each.language for each in sets if not each.chosen})),
-            languages=describe_languages(planned, trials),
-            matrices=tuple(matrices(planned, trials)),
-            data=about_documents(files, left_out),
+            own=own_texts(found, planned, texts, removal.seed),
+            data=about_documents(files, documents, left_out),
         )
-        if progress:
-            progress("comparing", 1, 1)
-        return result
+        return TextWithoutHeads(
+            verdict=verdicts(_verdicts(found)),
+            cautions=tuple(_cautions(details, found)),
+            evidence=found,
+            details=details,
+        )
 
     kind, seed = TextWithoutHeads, removal.seed
     return run_with_model(
@@ -208,11 +180,11 @@ def paired_loss(
     read = []
     for folder in (first, other):
         rows = [json.loads(row) for row in (folder / "conditions.jsonl").open(encoding="utf-8")]
-        names = [(row["of"], row["role"], row["kind"]) for row in rows]
-        if (language, "chosen", "removed") not in names:
+        names = [(row["of"], row["kind"]) for row in rows]
+        if (language, SELECTED) not in names:
             return None
         losses = load_file(folder / "losses.safetensors")
-        nll = losses[f"{language}.nll"][names.index((language, "chosen", "removed"))]
+        nll = losses[f"{language}.nll"][names.index((language, SELECTED))]
         read.append(np.stack([nll, losses[f"{language}.tokens"]], axis=-1))
     return bootstrap_difference(read[0], read[1], counted_mean, seed=seed).record()
 
@@ -238,187 +210,185 @@ def _sized(
     return sized
 
 
-def _show(result: TextWithoutHeads, run: Path) -> Shown:
-    """Each language without its own heads, heads of one language by text of another, the heads."""
-    several = len({each.k for each in result.sets}) > 1
-    rows: Removals = {
-        f"{name}, {_role(row, name, result)}{f', k = {row.k}' if several else ''}": (text, row)
-        for name, text in result.languages.items()
-        for row in text.removed
-    }
-    role = "chosen" if any(row.role == "chosen" for _, row in rows.values()) else "full"
-    cautions = [*leakage_caution(result.leakage, "documents"), *few_documents(result.languages)]
-    if result.empty:
+def _main(found: Evidence) -> list[tuple[str, Condition]]:
+    """Each language with the heads of its own of which a page speaks: the specific ones, or the
+    most important ones where there are none such, the most of them."""
+    view = own_view(found)
+    specific = [each for each in view.selected if not each.of.endswith(FULL)]
+    most = max(specific or view.selected, key=lambda each: each.k)
+    return [
+        (part, each)
+        for part in found.parts
+        for each in found.selected
+        if each.k == most.k
+        and each.of.endswith(FULL) == most.of.endswith(FULL)
+        and language_of(each) in ("", part)
+    ]
+
+
+def _verdicts(found: Evidence) -> dict[str, str]:
+    return {part: verdict(found, "nll", each, part) for part, each in _main(found)}
+
+
+def _cautions(details: TextDetails, found: Evidence) -> list[str]:
+    cautions = [*leakage_caution(details.leakage, "documents"), *few_documents(details.data)]
+    if details.empty:
         cautions.append(
-            f"{enumeration(result.empty)}: no specific heads were found, so none are removed."
+            f"{enumeration(details.empty)}: no specific heads were found, so none are removed."
         )
-    fewer = [f"{s.language} {s.available} of {s.k}" for s in result.sets if 0 < s.available < s.k]
+    fewer = [f"{s.language} {s.available} of {s.k}" for s in details.sets if 0 < s.available < s.k]
     if fewer:
         cautions.append(f"Fewer specific heads than asked for: {enumeration(fewer)}.")
-    comparison = Comparison(
-        {name: _compared(text, row) for name, (text, row) in rows.items()}, "documents"
-    )
-    draws = comparison.distinct
-    note = f"Random heads: {result.pool_note}" if result.pool_note else ""
-    changes = comparison.tables("Change of loss, nats a token", "a larger change", note)
-    bars = comparison.bars(
-        "Change of loss of each language's own text",
-        note="Intervals resample documents: they say nothing of other models",
-    )
-    first = [matrix for matrix in result.matrices if matrix.role == role]
-    rest = [matrix for matrix in result.matrices if matrix.role != role]
+    return [*cautions, *few_sets(found, details.draws)]
+
+
+def _show(result: TextWithoutHeads, run: Path) -> Shown:
+    """Each language without its own heads, heads of one language by text of another, the heads."""
+    found, details = result.evidence, result.details
+    view, several = own_view(found), len(details.k) > 1
+    main = _main(found)
+    full = main[0][1].of.endswith(FULL)
+    maps = [[each for each in found.selected if (each.of.endswith(FULL), each.k) == (role, k)]
+            for role in (full, not full) for k in details.k]  # fmt: skip
+    first, *rest = [conditions for conditions in maps if conditions]
+    figures = [
+        bars(view, "nll", condition, f"Loss of each language's own text, {condition.named()}")
+        for condition in view.selected
+    ]
     sections = [
-        Section("Each language", changes, brief=True),
-        Section("Heads and texts", [*map(_matrix, first), *_own(first)], brief=True),
-        Section("Single draws", [bars]),
-        Section("Most important heads and texts",
-                [*map(_matrix, rest), *_own(rest)]),
-        Section("Random heads and texts", _random(result.matrices)),
-        Section("Loss and perplexity", [levels_table(result.languages, rows)]),
-        Section("The heads", [_sets(result.sets, several, result.ranked)]),
+        Section(
+            "Each language",
+            [parts_table(view, "nll", each, f"NLL, nats a token: {each.named()}", "documents")
+             for each in view.selected],
+            brief=True,
+        ),
+        Section("Single draws", figures),
+        Section(
+            "Heads and texts", [_heatmap(found, first), *_own(found, details, first)], brief=True
+        ),
+        Section(
+            "Most important heads and texts",
+            [block for group in rest
+             for block in (_heatmap(found, group), *_own(found, details, group))],
+        ),
+        Section("Heads and texts, minus random heads", _random(found, maps)),
+        Section("Loss and perplexity", [level_rows(view, details.data)]),
+        Section("The heads", [_sets(details.sets, several, details.ranked)]),
     ]  # fmt: skip
+    tests = [test for part, each in main for test in found.against("nll", each, part).values()]
+    draws = min((test.draws for test in tests), default=0)
     return Shown(
         "Text without language heads",
         "How much worse is text of each language predicted without heads of a language?",
-        _finding(result, role, rows, comparison),
-        f"{documents_words(result.languages)}; {draws_words(draws)}.",
+        [f"{result.verdict[:1].upper()}{result.verdict[1:]}.", *_finding(result, main)],
+        f"{documents_words(found)}; {draws_words(draws)}.",
         draws_remedy(draws),
-        cautions,
+        result.cautions,
         text_facts(result),
         [section for section in sections if section.blocks],
     )
 
 
-def _role(row: WithoutHeads, name: str, result: TextWithoutHeads) -> str:
-    """Which heads are removed, in words."""
-    if row.role == "full":
-        return "most important"
-    return "specific" if result.ranked else "its heads" if row.of == name else "named heads"
-
-
-def _finding(
-    result: TextWithoutHeads, role: str, rows: Removals, comparison: Comparison
-) -> list[str]:
+def _finding(result: TextWithoutHeads, main: Sequence[tuple[str, Condition]]) -> list[str]:
     """The own text on average, against random heads, and against other languages' text."""
-    k = max((row.k for _, row in rows.values() if row.role == role), default=0)
-    named = {name: row for name, (_, row) in rows.items() if (row.role, row.k) == (role, k)}
-    main = list(named.values())
-    if not main:
-        return []
-    sizes = sorted({row.size for row in main})
-    what = "most important" if role == "full" else "specific" if result.ranked else "selected"
-    removed = f"{' or '.join(map(str, sizes))} {what} {'head' if sizes == [1] else 'heads'}"
-    removed += " of its own" if result.ranked else ""
+    found, details = result.evidence, result.details
     if len(main) == 1:
-        (name,) = named
-        loss = f"the loss of {name.partition(',')[0]} text in nats a token"
-        return comparison.said(name, f"Without {removed}", loss)
-    changes = [row.change.value for row in main]
-    means = [comparison.rows[name].means for name in named]
-    random = [
-        f"{words} {signed(fmean(known), 3)}"
-        for at, words in enumerate(("random heads", "of the same layers"))
-        if (known := [mean for each in means if (mean := each[at]) is not None])
-    ]
+        ((part, condition),) = main
+        return said(found, "nll", condition, "document", part=part)
+    rows = [row.change for part, each in main if (row := found.level("nll", each, part))]
+    changes = [change.value for change in rows if change is not None]
+    random = []
+    for control in found.controls:
+        known = [
+            row.change.value
+            for part, each in main
+            for draw in found.of_control(each, control)
+            if (row := found.level("nll", draw, part)) and row.change
+        ]
+        random += [f"{control} {signed(fmean(known), 3)}"] if known else []
+    what = "most important" if main[0][1].of.endswith(FULL) else "specific"
+    what = what if details.ranked else "selected"
     answer = (
-        f"Without {removed}, the loss of a language's text changes by {signed(fmean(changes), 3)} "
-        f"nats a token (mean of {len(main)} languages, {signed(min(changes), 3)} to "
-        f"{signed(max(changes), 3)}){'; ' if random else ''}{', '.join(random)}."
+        f"Without {count(main[0][1].k, f'{what} head')}, the loss of a "
+        f"language's text changes by {signed(fmean(changes), 3)} nats a token (mean of "
+        f"{len(changes)} languages, {signed(min(changes), 3)} to {signed(max(changes), 3)})"
+        f"{'; ' if random else ''}{', '.join(random)}."
     )
     larger = {
-        f"with random heads{layers}": [each.difference for each in tests if each]
-        for layers, tests in {
-            "": [row.against_random for row in main],
-            " of the same layers": [row.against_layer_matched for row in main],
-        }.items()
-    }
-    for matrix in result.matrices:
-        if (matrix.role, matrix.k) == (role, k):
-            own = [own.own_minus_largest_other for own in matrix.own.values()]
-            larger["for text of any other language"] = own
+        f"with {about.words}": [
+            test.difference for part, each in main
+            if (test := found.against("nll", each, part).get(control))
+        ]
+        for control, about in found.controls.items()
+    }  # fmt: skip
+    ids = {each.id for _, each in main}
+    own = [each.difference for each in details.own if each.condition in ids]
+    larger["for text of any other language"] = own
     counts = [f"{words} in {clear(gaps, 'language')}" for words, gaps in larger.items() if gaps]
     return [answer, *([f"The change is larger than {'; '.join(counts)}."] if counts else [])]
 
 
-def _compared(text: LanguageText, row: WithoutHeads) -> Compared:
-    """The change of a text's loss without heads; draws have changes, too."""
-    drawn = {
-        kind: Draws.of([draw.change.value for draw in text.draws(row, kind)])
-        for kind in ("random", "random-layer-matched")
-    }
-    return Compared(
-        CHANGE,
-        row.change,
-        random=(drawn["random"], drawn["random-layer-matched"]),
-        tests=(row.against_random, row.against_layer_matched),
-        more={"heads": Cell(row.size)},
-    )
+def _heatmap(found: Evidence, conditions: Sequence[Condition], control: str = "") -> Heatmap:
+    cells = matrix(found, conditions, control)
+    sizes = {each.of: len(each.heads) for each in conditions}
 
-
-def _matrix(matrix: Matrix) -> Heatmap:
-    return _heatmap(
-        matrix,
-        matrix.change,
-        f"{'Most important heads' if matrix.role == 'full' else 'Heads'} removed (rows), "
-        f"text of (columns), k = {matrix.k}",
-        "If heads are a language's own, the diagonal is the darkest of its row",
-    )
-
-
-def _random(matrices: Iterable[Matrix]) -> list[Block]:
-    """What random heads do to the text of every language, where they were read on it."""
-    return [
-        _heatmap(
-            matrix,
-            matrix.random,
-            f"As many random heads removed, k = {matrix.k}",
-            "Mean of the draws, outside the selected heads of all languages",
+    def ends(which: str) -> tuple[tuple[float | None, ...], ...]:
+        return tuple(
+            tuple(getattr(row[part], which) if part in row else None for part in found.parts)
+            for row in cells.values()
         )
-        for matrix in matrices
-        if all(cell for row in matrix.random for cell in row)
-    ]
 
-
-def _heatmap(matrix: Matrix, cells: Sequence[Sequence[Any]], title: str, note: str) -> Heatmap:
-    value, low, high = (
-        tuple(tuple(getattr(cell, end) for cell in row) for row in cells)
-        for end in ("value", "low", "high")
-    )
+    note = "If heads are a language's own, the diagonal is the darkest of its row"
+    title = f"{MATRIX}, k = {conditions[0].k}"
     return Heatmap(
-        title,
-        tuple(f"{name} ({n})" for name, n in zip(matrix.heads_of, matrix.sizes, strict=True)),
-        matrix.text_of,
-        value,
+        f"{title}, selected \u2212 {control}" if control else title,
+        tuple(f"{of or NAMED} ({sizes[of]})" for of in cells),
+        found.parts,
+        ends("value"),
         "change of NLL, nats a token",
         "heads of",
         "text of",
         diverging=True,
         digits=3,
-        lowest=low,
-        highest=high,
+        lowest=ends("low"),
+        highest=ends("high"),
         note=note,
     )
 
 
-def _own(matrices: Iterable[Matrix]) -> list[Table]:
-    """Each language's own text against the other text whose loss rises most."""
+def _random(found: Evidence, maps: Iterable[Sequence[Condition]]) -> list[Block]:
+    """What heads do beyond random ones to the text of every language, where these were read."""
     return [
-        table_of(
-            f"Own text against that of other languages, k = {matrix.k}",
-            matrix.own.items(),
-            {
-                "own text": lambda own: own.own,
-                "other text that rises most": lambda own: own.largest_other.language,
-                "its change": lambda own: own.largest_other.change,
-                "own \u2212 other": lambda own: Cell.of(own.own_minus_largest_other),
-                "p over draws": lambda own: own.p_draws,
+        _heatmap(found, conditions, control)
+        for conditions in maps
+        for control in found.controls
+        if conditions
+        and all(len(row) == len(found.parts) for row in matrix(found, conditions, control).values())
+    ]
+
+
+def _own(found: Evidence, details: TextDetails, conditions: Sequence[Condition]) -> list[Table]:
+    """Each language's own text against the other text whose loss rises most."""
+    by_id = {each.id: each for each in conditions}
+    cells = matrix(found, conditions)
+    rows = [(own.language, own) for own in details.own if own.condition in by_id]
+    table = table_of(
+        f"Own text against that of other languages, k = {conditions[0].k}",
+        rows,
+        {
+            "own text": lambda own: cells[by_id[own.condition].of][own.language].value,
+            "other text that rises most": lambda own: own.other,
+            "its change": lambda own: cells[by_id[own.condition].of][own.other].value,
+            "own \u2212 other": lambda own: Cell.of(own.difference),
+            **{
+                f"p over draws, {control}": lambda own, control=control: own.p_draws.get(control)
+                for control in dict.fromkeys(name for _, own in rows for name in own.p_draws)
             },
-            "The other text is selected anew in every bootstrap draw. An interval below zero: "
-            "another language needs these heads more",
-        )
-        for matrix in matrices
-        if matrix.own
-    ]  # fmt: skip
+        },
+        "The other text is selected anew in every bootstrap draw. An interval below zero: "
+        "another language needs these heads more",
+    )
+    return [table] if rows else []
 
 
 def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> HeadSets:

@@ -11,6 +11,9 @@ from headscope.data.documents import Document, Summarised, SummaryFile, digest_o
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import (
     Amount,
     HeadSet,
@@ -23,13 +26,11 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
-from headscope.results.common import Ranking
-from headscope.results.writing import Summaries
-from headscope.runs import decode, encode
+from headscope.results.writing import Summaries, SummariesDetails
+from headscope.runs import encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown
-from headscope.shown.words import count, number
-from headscope.studies.comparison import Scale
+from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
@@ -38,26 +39,27 @@ from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.studies.verify.writing import (
     SHARE,
-    Writing,
-    arms_settings,
+    conditions_settings,
     fitted,
-    said,
-    statistics,
+    keep_numbers,
+    writing_cautions,
+    writing_shown,
+    writing_verdict,
     written,
 )
 from headscope.verify.translation.conditions import check_gate
 from headscope.verify.writing.measures import (
-    GENERAL,
+    OFF_TARGET_MEASURES,
     SUMMARY_MEASURES,
-    evidence,
-    general_arms,
-    measure_summaries,
+    changed,
+    group_evidence,
+    measured,
 )
-from headscope.verify.writing.texts import Arm, Group, Prompt, output_rows
+from headscope.verify.writing.texts import Group, Prompt, output_rows
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run, encode
+    from headscope.runs import Run
 
 COMMAND = "verify summaries"
 #: Ours. `{source}` is the text; the languages are both that of the text.
@@ -120,6 +122,7 @@ class VerifySummaries(Settings):
         float, Option("Number by which the heads' outputs are multiplied; 0 removes.")
     ] = 0.0
     draws: options.Draws = 10
+    controls: options.Controls = DEFAULT
     chat: options.Chat = None
     # None: twice the tokens of the reference and 32.
     max_new_tokens: options.MaxNewTokens = None
@@ -129,6 +132,10 @@ class VerifySummaries(Settings):
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     # The mean over texts with summaries that are set aside.
     ablate: options.Ablate = "zero"
+
+    def __post_init__(self) -> None:
+        name_controls(self)
+        super().__post_init__()
 
 
 def verify_summaries(
@@ -152,39 +159,45 @@ def verify_summaries(
     files, apart = _set_apart(config, files)
     lm = config.model.load_for()
     heads = general_heads(config.heads, config.k, lm, config.rank)
-    arms = general_arms(heads, config.gate, config.draws, config.seed)
+    conditions = (
+        Condition(),
+        *changed("", len(heads), heads, config.gate, config, config.ablate),
+    )
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
     config = replace(config, chat=chat)
-    groups, cut = _groups(config, files, lm, chat, arms)
+    groups, cut = _groups(config, files, lm, chat, conditions)
     reference = _reference(config, apart, lm, chat) if apart else Reference()
-    ranking = decode(Ranking, about_rank(heads))
+    ranking = about_rank(heads)
     settings = {
         "settings": config,
-        "arms": arms_settings(groups),
-        "rank": ranking.rank,
+        "conditions": conditions_settings(groups),
+        "rank": ranking["rank"],
         "leakage": encode(leakage),
         **reference.given,
     }
 
     def make(run: Run) -> Summaries:
-        means = reference.means(lm, config.batch_tokens)
+        replacements = reference.replacements(lm, config)
         # A chat model ends its turn itself; a plain one goes on with the next text.
-        texts = written(lm, groups, run, not chat, not chat, config.batch_tokens, means, progress)
+        texts = written(
+            lm, groups, run, not chat, not chat, config.batch_tokens, replacements, progress
+        )
         run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
         if progress:
             progress("measuring", 0, 1)
         sources = {code: [item.text for item in file.items] for code, file in files.items()}
-        numbers, missing = measure_summaries(groups, sources, texts)
+        names = (*SUMMARY_MEASURES, *OFF_TARGET_MEASURES)
+        counts = measured(groups, texts, names, sources)
         if progress:
             progress("measuring", 1, 1)
-        statistics(run, numbers)
-        whole, parts = evidence(numbers, SUMMARY_MEASURES, {GENERAL: ""}, config.seed, progress)
-        return Summaries(
+        keep_numbers(run, counts.parts)
+        statistics = {name: TEXT_MEASURES[name].statistic for name in names}
+        found = group_evidence(groups, counts.parts, statistics, config.seed, progress)
+        details = SummariesDetails(
             task="summarise" if config.texts.data else "repeat",
             template=_template(config).text,
             chat=chat,
-            k=len(heads),
-            ranked=ranking,
+            **ranking,
             gate=config.gate,
             ablate=config.ablate,
             reference_text=reference.facts,
@@ -192,14 +205,18 @@ def verify_summaries(
             seed=config.seed,
             heads=tuple(map(str, heads)),
             data={
-                code: {"path": file.path, "digest": file.digest, "texts": len(file.items)}
+                code: {"path": file.path, "digest": file.digest, "prompts": len(file.items)}
                 for code, file in files.items()
             },
             cut=cut,
             leakage=leakage,
-            not_measured=missing,
-            whole=whole,
-            groups=parts,
+            not_measured=counts.missing,
+        )
+        return Summaries(
+            verdict=writing_verdict(found, "rouge_l"),
+            cautions=tuple(_cautions(details, found)),
+            evidence=found,
+            details=details,
         )
 
     data = {code: file.digest for code, file in files.items()}
@@ -214,7 +231,7 @@ def general_heads(
     Where fewer are general than asked for, those there are. Raises `InputError` if there is none.
     """
     place = place_of(spec)
-    folder = None if place is None else place / GENERAL
+    folder = None if place is None else place / "general"
     if folder is None or kind_of(folder) != "heads":
         heads = resolve_heads(spec, k, lm.geometry, default=SHARE, by=rank)
         if not len(heads):
@@ -257,7 +274,7 @@ def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
 def _set_apart(
     config: VerifySummaries, files: dict[str, SummaryFile]
 ) -> tuple[dict[str, SummaryFile], dict[str, SummaryFile]]:
-    """The texts to test on, and for mean ablation those that it takes its means over."""
+    """The texts to test on, and those that what replaces heads is made from."""
     if config.ablate == "zero":
         return files, {}
     if not config.texts.data:
@@ -318,7 +335,7 @@ def _groups(
     files: dict[str, SummaryFile],
     lm: LanguageModel,
     chat: bool,
-    arms: tuple[Arm, ...],
+    conditions: tuple[Condition, ...],
 ) -> tuple[list[Group], dict[str, int]]:
     """The prompts of each language, and how many texts were cut to fit the context."""
     from headscope.lm.prompting import wrap_prompts
@@ -337,55 +354,41 @@ def _groups(
             prompt, shorter = fitted(lm, item.text, limit, render, place)
             cut[code] += shorter
             prompts.append(Prompt(item.id, prompt, item.summary, limit))
-        groups.append(Group(code, tuple(prompts), arms))
+        groups.append(Group(code, tuple(prompts), conditions))
     return groups, cut
 
 
-#: What is compared first, and the rest.
-QUALITY = {
-    "rouge_l": Scale("ROUGE-L", unit=""),
-    "chrf": Scale("chrF++", unit=""),
-    "bert_score": Scale("BERTScore", unit=""),
-}
-BROKEN = {
-    "off_target": Scale("Outputs in another language"),
-    "empty": Scale("Empty outputs"),
-}
-
-
-def _show(result: Summaries, run: Path) -> Shown:
-    """Quality with the general heads, without them and without random ones, and outputs."""
-    done = "removed" if result.gate == 0 else f"times {number(result.gate)}"
-    kinds = {GENERAL: f"general heads {done}"}
-    what = f"With {count(len(result.heads), 'general head')} {done}"
-    cautions, title = leakage_caution(result.leakage, "texts"), "Summaries"
-    if result.task == "repeat":
-        title = "Repeated sentences"
+def _cautions(details: SummariesDetails, found: Evidence) -> list[str]:
+    cautions = leakage_caution(details.leakage, "texts")
+    if details.task == "repeat":
         cautions.append(
             "No summaries were given: the model repeated sentences. This shows whether it can "
             "still write what it reads, not whether it can summarise."
         )
-    if cut := sum(result.cut.values()):
+    if cut := sum(details.cut.values()):
         cautions.append(f"{count(cut, 'text')} cut to fit the context.")
+    return [*cautions, *writing_cautions(found, details)]
+
+
+def _show(result: Summaries, run: Path) -> Shown:
+    """Quality with the general heads, without them and without random ones, and outputs."""
+    title = "Repeated sentences" if result.details.task == "repeat" else "Summaries"
     method = (
         "ROUGE-L is the F1 of the longest common sequence of words (characters where a script has "
         "no spaces between words), mean over texts. chrF++ compares sequences of characters and "
         "words of all texts together. BERTScore is F1 times 100, from hidden states of another "
         "model."
     )
-    heads = HeadSets("Heads that all languages share", {"general": named_places(result.heads)})
-    expected = "lower quality, or more broken outputs"
-    return Writing(result, kinds, QUALITY, BROKEN, expected, result.not_measured).shown(
+    sets = {"general": named_places(result.details.heads)}
+    heads = HeadSets("Heads that all languages share", sets)
+    return writing_shown(
+        result,
         run,
         f"{title} without general heads",
         "Does the model still write well without the heads that all languages share?",
-        [
-            words
-            for key, scale in QUALITY.items()
-            for words in said(result.whole, what, GENERAL, key, scale)
-        ],
-        cautions,
-        [Section("Method", [heads], method)],
+        SUMMARY_MEASURES,
+        OFF_TARGET_MEASURES,
+        sections=[Section("Method", [heads], method)],
     )
 
 

@@ -12,9 +12,10 @@ from headscope import options
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, name_controls
 from headscope.heads import HeadSet
 from headscope.progress import Progress
-from headscope.results.writing import LensExample, SpecificHeads, Transfer
+from headscope.results.writing import LensExample, SpecificHeads, Transfer, TransferDetails
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Block,
@@ -28,30 +29,30 @@ from headscope.shown.blocks import (
     Table,
     Text,
 )
-from headscope.shown.words import enumeration, number, percent
-from headscope.studies.comparison import Scale
+from headscope.shown.words import enumeration
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.writing import (
-    Writing,
-    arms_settings,
+    conditions_settings,
+    in_words,
+    keep_numbers,
     run_languages,
-    said,
-    statistics,
+    writing_cautions,
     writing_heads,
+    writing_shown,
+    writing_verdict,
 )
 from headscope.verify.languages.conditions import NAMED
 from headscope.verify.translation.conditions import check_gate
 from headscope.verify.writing.measures import (
-    DOWN,
-    TRANSFER_MEASURES,
-    UP,
+    TRANSFER_STATISTICS,
     best_ranks,
-    evidence,
+    group_evidence,
     measure_answers,
-    transfer_arms,
+    own_heads,
+    transfer_conditions,
 )
 from headscope.verify.writing.texts import Group, Prompt, output_rows, passes, places, write
 
@@ -100,6 +101,7 @@ class VerifyTransfer(Settings):
     down: Annotated[float, Option("Gate of the second language's heads.", metavar="G")] = 0.0
     limit: options.Limit = None
     draws: options.Draws = 5
+    controls: options.Controls = DEFAULT
     chat: options.Chat = None
     max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, default=None)] = (
         ANSWER_TOKENS
@@ -108,6 +110,10 @@ class VerifyTransfer(Settings):
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     ablate: options.Ablate = "zero"
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        name_controls(self)
+        super().__post_init__()
 
 
 def verify_transfer(
@@ -127,7 +133,7 @@ def verify_transfer(
     check_gate(config.down)
     files = _files(config)
     reference = Reference()
-    if config.ablate == "mean":
+    if config.ablate != "zero":
         reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
     lm = config.model.load_for()
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
@@ -141,28 +147,34 @@ def verify_transfer(
     chat = uses_chat(lm, False if own else config.chat)
     config = replace(config, chat=chat)
     nothing = HeadSet(lm.geometry, ())
+    wanted = next((part.wanted for part in heads.values()), 0)
     groups = []
     for pair, file in files.items():
         a, b = (heads[code].chosen if code in heads else nothing for code in _codes(file))
-        arms = transfer_arms(a, b, config.up, config.down, config.draws, config.seed)
+        gates = config.up, config.down
+        conditions = transfer_conditions(a, b, wanted, gates, config, config.ablate)
         prompts = [given_prompt(lm, each, chat, config.max_new_tokens) for each in file.prompts]
-        groups.append(Group(pair, tuple(prompts), arms))
+        groups.append(Group(pair, tuple(prompts), conditions))
     by_pair = {pair: file.prompts for pair, file in files.items()}
     forms = first_tokens(lm, [prompt for prompts in by_pair.values() for prompt in prompts], chat)
     settings = {
         "settings": config,
-        "arms": arms_settings(groups),
+        "conditions": conditions_settings(groups),
         "reference text": reference.digest,
     }
 
     def make(run: Run) -> Transfer:
-        means = reference.means(lm, config.batch_tokens)
+        replacements = reference.replacements(lm, config)
         first = by_pair[groups[0].name][0]
         how = GenerateConfig(batch_tokens=config.batch_tokens)
-        texts = write(lm, groups, how, run, "answering", progress, not chat, means)
-        by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
+        texts = write(lm, groups, how, run, "answering", progress, not chat, replacements)
+        gated = passes(groups, lm.geometry, replacements)
+        by_key = kept_ranks(lm, forms, gated, config.batch_tokens, run, progress)
         ranks = [
-            [[best_ranks(forms[at], by_key[arm.key][at]) for at in own] for arm in group.arms]
+            [
+                [best_ranks(forms[at], by_key[each.key][at]) for at in own]
+                for each in group.conditions
+            ]
             for group, own in zip(groups, places(groups), strict=True)
         ]
         run.write_jsonl(
@@ -189,10 +201,11 @@ def verify_transfer(
             ],
         )
         numbers = measure_answers(groups, by_pair, texts, ranks)
-        statistics(run, numbers)
-        controls = {UP: f"{UP}-", DOWN: f"{DOWN}-"}
-        whole, parts = evidence(numbers, TRANSFER_MEASURES, controls, config.seed, progress)
-        return Transfer(
+        keep_numbers(run, numbers)
+        found = group_evidence(
+            groups, numbers, TRANSFER_STATISTICS, config.seed, progress, lambda condition: True
+        )
+        details = TransferDetails(
             up=config.up,
             down=config.down,
             ablate=config.ablate,
@@ -204,20 +217,29 @@ def verify_transfer(
                 code: SpecificHeads(part.available, tuple(map(str, part.chosen)))
                 for code, part in heads.items()
             },
+            heads_of=own_heads(groups, found),
             data={
                 pair: {"path": file.path, "digest": file.digest, "prompts": len(file.prompts)}
                 for pair, file in files.items()
             },
-            whole=whole,
-            groups=parts,
             lens=LensExample(
                 pair=groups[0].name,
                 id=first.id,
                 prompt=groups[0].prompts[0].text,
                 answers_a=first.answer_a.forms,
                 answers_b=first.answer_b.forms,
-                conditions=example_lens(lm, groups[0].arms, forms[0], means),
+                conditions=example_lens(lm, groups[0].conditions, forms[0], replacements),
             ),
+        )
+        cautions = writing_cautions(found, details)
+        if details.without_heads:
+            without = enumeration(details.without_heads)
+            cautions.insert(0, f"No heads are specific to {without}, so none are changed.")
+        return Transfer(
+            verdict=writing_verdict(found, "follows_a"),
+            cautions=tuple(cautions),
+            evidence=found,
+            details=details,
         )
 
     data = {pair: file.digest for pair, file in files.items()}
@@ -284,75 +306,35 @@ def given_prompt(lm: LanguageModel, prompt: TransferPrompt, chat: bool, limit: i
     return Prompt(prompt.id, text, "", limit)
 
 
-FOLLOWS = {
-    "follows_a": Scale("Answers that follow A", "the share of answers that follow A"),
-    "ranked_a": Scale("A ranks above B", "the share of prompts where A ranks above B"),
-}
-OTHERS = {
-    "follows_b": Scale("Answers that follow B"),
-    "neither": Scale("Answers that follow neither"),
-    "both": Scale("Answers that hold both"),
-}
-
-
 def _show(result: Transfer, run: Path) -> Shown:
     """Shares of answers that follow A, by text and by rank, one prompt by layer, and answers."""
-    down = "removed" if result.down == 0 else f"\u00d7 {number(result.down)}"
-    kinds = {UP: f"A's heads \u00d7 {number(result.up)}", DOWN: f"B's heads {down}"}
-    cautions = []
-    if result.without_heads:
-        cautions.append(
-            f"No heads are specific to {enumeration(result.without_heads)}, so none are changed."
-        )
     method = (
         "By text: an answer follows A if it holds A's answer and not B's, in English or in A's "
         "language. By rank: the better rank of the first tokens of A's answer (English, native) "
         "against that of B's; equal ranks count half. Ranks can show an effect that the text does "
-        "not."
+        "not. Expected are more answers that follow A, and fewer of all others."
     )
-    sets = {code: named_places(own.heads) for code, own in result.heads.items()}
+    sets = {code: named_places(own.heads) for code, own in result.details.heads.items()}
     heads = HeadSets("Heads of each language", sets)
-    expected = "more answers that follow A, fewer of all others,"
-    return Writing(result, kinds, FOLLOWS, OTHERS, expected, {}, "pair").shown(
+    found = result.evidence
+    names = {each.id: in_words(each) for each in found.selected}
+    return writing_shown(
+        result,
         run,
         "Attention transfer",
         "A statement in language A, one in language B that contradicts it, a question in English: "
         "does the answer follow A when A's heads are scaled up or B's down?",
-        [
-            *(
-                sentence
-                for kind, words in kinds.items()
-                for sentence in said(
-                    result.whole, f"With {words}", kind, "follows_a", FOLLOWS["follows_a"]
-                )
-            ),
-            *_by_rank(result, kinds),
-        ],
-        cautions,
-        [
-            Section("One prompt by layer", _lens_blocks(result.lens, kinds)),
+        ["follows_a", "ranked_a"],
+        ["follows_b", "neither", "both"],
+        sections=[
+            Section("One prompt by layer", _lens_blocks(result.details.lens, names)),
             Section("Method", [heads], method),
         ],
+        group="pair",
     )
 
 
-def _by_rank(result: Transfer, kinds: Mapping[str, str]) -> list[str]:
-    """How often A's answer ranks above B's, in a sentence."""
-    effects = {words: result.whole.effect(kind, "ranked_a") for kind, words in kinds.items()}
-    shares = [
-        f"{percent(effect.value, 1)} with {words}"
-        + (f" (random heads {percent(effect.free.draws.mean, 1)})" if effect.free else "")
-        for words, effect in effects.items()
-        if effect is not None
-    ]
-    base = [effect.baseline for effect in effects.values() if effect is not None]
-    if not base:
-        return []
-    first = f"{percent(base[0], 1)} of prompts originally"
-    return [f"By rank, A's answer is above B's in {', '.join([first, *shares])}."]
-
-
-def _lens_blocks(lens: LensExample, kinds: Mapping[str, str]) -> list[Block]:
+def _lens_blocks(lens: LensExample, names: Mapping[str, str]) -> list[Block]:
     """Ranks of both answers layer by layer of one prompt, and the likeliest tokens."""
     blocks: list[Block] = [
         Text(
@@ -368,7 +350,7 @@ def _lens_blocks(lens: LensExample, kinds: Mapping[str, str]) -> list[Block]:
     ]
     rows = []
     for condition in lens.conditions:
-        words = kinds.get(condition.kind, "original")
+        words = names.get(condition.condition, "original")
         series = tuple(
             Series(name, tuple((float(row.layer), float(rank)) for row, rank in ranks if rank))
             for name, ranks in (

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
-from headscope.estimates import Draws
+from headscope.evidence.blocks import bars, few_sets, parts_table, said, verdict, verdicts
+from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
-from headscope.results.common import Ablation
-from headscope.results.writing import MEAN, WritingEffects, WritingResult
+from headscope.results.writing import WritingDetails, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table, p_cell
-from headscope.shown.words import count
-from headscope.studies.comparison import Compared, Comparison, Scale, draws_remedy, draws_words
+from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
+from headscope.shown.words import count, enumeration
+from headscope.studies.comparison import draws_remedy, draws_words
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
-from headscope.verify.languages.conditions import SPECIFIC, LanguageHeads, language_heads
-from headscope.verify.writing.measures import Numbers
+from headscope.verify.languages.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
+from headscope.verify.writing.measures import OWN, A, B, Numbers
 from headscope.verify.writing.texts import Group, write
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from headscope.evidence.runner import Replacements
     from headscope.lm import LanguageModel
     from headscope.lm.generation import NewlineStop
 
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
-CONTROLS = ("random", "random-layer-matched")
+#: Conditions that are each said in sentences.
+FEW = 2
 #: Prompts whose outputs are shown.
 EXAMPLES = 12
 
@@ -70,19 +69,15 @@ def _folder(spec: str) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def arms_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
+def conditions_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
     """The gates of each group in a run's configuration: the heads themselves, not their place."""
-    return {group.name: [arm.key for arm in group.arms] for group in groups}
+    return {group.name: [f"{each.id}: {each.key}" for each in group.conditions] for group in groups}
 
 
-def statistics(run: Run, numbers: Mapping[str, Numbers]) -> None:
-    """Keep the numbers of every prompt, as `GROUP.MEASURE`: arrays (arms, prompts, features)."""
-    arrays = {
-        f"{group}.{measure}": array
-        for group, own in numbers.items()
-        for measure, array in own.values.items()
-        if array is not None
-    }
+def keep_numbers(run: Run, numbers: Mapping[str, Numbers]) -> None:
+    """Keep the numbers of every prompt, as `GROUP.STATISTIC`: (conditions, prompts, features)."""
+    arrays = {f"{group}.{name}": array
+              for group, own in numbers.items() for name, array in own.items()}  # fmt: skip
     run.write_tensors("statistics.safetensors", arrays)
 
 
@@ -93,14 +88,14 @@ def written(
     stop_at_newline: NewlineStop,
     special: bool,
     batch_tokens: int,
-    means: NDArray[np.float32] | None,
+    replacements: Replacements,
     progress: Progress | None,
 ) -> list[list[list[str]]]:
-    """The outputs by group, arm and prompt; the run keeps what the model was given, once."""
+    """The outputs by group, condition and prompt; the run keeps what the model was given, once."""
     from headscope.lm.generation import GenerateConfig
 
     how = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=stop_at_newline)
-    texts = write(lm, groups, how, run, "writing", progress, special, means)
+    texts = write(lm, groups, how, run, "writing", progress, special, replacements)
     rows = [
         {"language": group.name, "id": prompt.id, "prompt": prompt.text}
         for group in groups
@@ -137,158 +132,156 @@ def fitted(
     return render(text[:low]), True
 
 
-@dataclass(frozen=True)
-class Writing:
-    """How a result is shown.
+#: Whose heads are changed, in words.
+WHOSE = {
+    "": "selected heads",
+    OWN: "a language's own heads",
+    OWN + FULL: "a language's most important heads",
+    A: "A's heads",
+    B: "B's heads",
+}
 
-    Attributes:
-        result: what is shown.
-        kinds: words for what is done to the selected heads, by kind.
-        first: the measures that are shown first, and in the terminal.
-        rest: the others.
-        expected: what is tested, such as `more such outputs`.
-        missing: why measures were not taken.
-        group: what a group of prompts is called.
+
+def in_words(condition: Condition) -> str:
+    """Selected heads and what is done to them, such as `A's heads at 3 \u00d7 strength`."""
+    return f"{WHOSE.get(condition.of, f'heads of {condition.of}')} {condition.done}"
+
+
+def writing_verdict(found: Evidence, statistic: str) -> str:
+    """What selected heads do more than random ones, by one statistic, condition by condition."""
+    if statistic not in found.statistics:
+        return f"cannot tell: {TEXT_MEASURES[statistic].statistic.words} was not measured"
+    known = [each for each in found.selected if found.level(statistic, each)]
+    words = {in_words(each): verdict(found, statistic, each) for each in known}
+    return verdicts(words, "with")
+
+
+def writing_cautions(found: Evidence, details: WritingDetails) -> list[str]:
+    """Few prompts, and few sets of random heads."""
+    few = {code: int(own["prompts"]) for code, own in details.data.items()}
+    few = {code: few[code] for code in found.single}
+    return [*few_parts(few, "prompts", listed=EXAMPLES), *few_sets(found, details.draws)]
+
+
+def writing_shown(
+    result: WritingResult,
+    run: Path,
+    title: str,
+    lead: str,
+    first: Sequence[str],
+    rest: Sequence[str],
+    finding: Sequence[str] = (),
+    sections: Sequence[Section] = (),
+    facts: Sequence[tuple[str, str]] = (),
+    group: str = "language",
+) -> Shown:
+    """How a result is shown: the statistics `first` in words and in the terminal, then the `rest`;
+    `sections` stand between these and the outputs. `group` is what a part is called.
     """
-
-    result: WritingResult
-    kinds: Mapping[str, str]
-    first: Mapping[str, Scale]
-    rest: Mapping[str, Scale]
-    expected: str
-    missing: Mapping[str, str]
-    group: str = "language"
-
-    def shown(
-        self,
-        run: Path,
-        title: str,
-        lead: str,
-        finding: Sequence[str],
-        cautions: Sequence[str],
-        sections: Sequence[Section],
-        facts: Sequence[tuple[str, str]] = (),
-    ) -> Shown:
-        """All of it; `sections` stand between the measures and the outputs."""
-        result, groups = self.result, list(self.result.groups)
-        listed = ", ".join(groups) if len(groups) <= EXAMPLES else str(len(groups))
-        whole = [each for kinds in result.whole.effects.values() for each in kinds.values()]
-        controls = [control for effect in whole for control in effect.controls.values()]
-        draws = min((control.against.distinct for control in controls), default=0)
-        over = f", mean over {len(groups)} {self.group}s" if len(groups) > 1 else ""
-        few = {name: part.prompts for name, part in result.groups.items()}
-        cautions = [*cautions, *few_parts(few, "prompts", listed=EXAMPLES)]
-        words = {key: scale.words for key, scale in {**self.first, **self.rest}.items()}
-        left = [NotMeasured(words.get(name, name), why) for name, why in self.missing.items()]
-        measures = [
-            Section("Selected and random heads", [*self.tables(self.first), *left], brief=True),
-            Section(
-                "Single draws",
-                [
-                    comparison.bars(
-                        f"{title}: single draws",
-                        note="The interval is that of the change, over prompts",
-                    )
-                    for title, comparison in self.comparisons(self.first)
-                ],
-            ),
-            Section("Other measures", list(self.tables(self.rest))),
-        ]
-        changed = self.outputs(run / "outputs.jsonl")
-        return Shown(
-            title,
-            lead,
-            finding,
-            f"{count(result.whole.prompts, 'prompt')}{over}; {draws_words(draws)}.",
-            draws_remedy(draws),
-            cautions,
-            [
-                *model_facts(result.model_name, result.model.heads if result.model else None),
-                (f"{self.group}s", listed),
-                *facts,
-                *(ablation_facts(result) if isinstance(result, Ablation) else []),
-            ],
-            [
-                *(section for section in measures if section.blocks),
-                *sections,
-                *([Section("Outputs", [changed])] if changed.rows else []),
-            ],
-        )
-
-    def comparisons(self, measures: Mapping[str, Scale]) -> Iterator[tuple[str, Comparison]]:
-        """What was measured, by its title: a row for each group and what is done to heads."""
-        several = len({kind for part in self.result.parts.values() for kind in part.effects}) > 1
-        for measure, scale in measures.items():
-            rows = {}
-            for name, part in self.result.parts.items():
-                title = f"mean of {len(self.result.groups)}" if name == MEAN else name
-                for kind, words in self.kinds.items():
-                    if (row := _compared(part, kind, measure, scale)) is not None:
-                        rows[f"{title}, {words}" if several else title] = row
-            if rows:
-                yield scale.words, Comparison(rows, "prompts")
-
-    def tables(self, measures: Mapping[str, Scale]) -> Iterator[Table]:
-        """Scores, and what selected heads have over random ones, of what was measured."""
-        expected = self.expected
-        for title, comparison in self.comparisons(measures):
-            yield from comparison.tables(title, expected)
-            expected = ""  # the first table says it
-
-    def outputs(self, path: Path) -> Table:
-        """Outputs beside each other, of the first prompts where selected heads change them.
-
-        InputError if the file is damaged.
-        """
-        texts: dict[tuple[str, str], dict[str, str]] = {}
-        for number, row in read_rows(path):
-            try:
-                if row["draw"] is None:
-                    kinds = texts.setdefault((str(row[self.group]), str(row["id"])), {})
-                    kinds[str(row["condition"])] = str(row["output"])
-                    kinds["reference"] = row.get("reference") or ""
-            except (KeyError, TypeError) as error:
-                raise damaged_line(path, number) from error
-        kinds = {"baseline": "original", **self.kinds, "reference": "reference"}
-        changed: dict[str, list[Row]] = {}
-        for (group, name), outputs in texts.items():
-            if len({text for kind, text in outputs.items() if kind != "reference"}) > 1:
-                cells = (Cell(name), *(Cell(outputs.get(kind) or None) for kind in kinds))
-                changed.setdefault(group, []).append(Row(group, cells))
-        each = max(1, EXAMPLES // max(1, len(changed)))
-        rows = [row for several in changed.values() for row in several[:each]][:EXAMPLES]
-        there = [at for at in range(len(kinds) + 1) if any(row.cells[at].value for row in rows)]
-        columns = ("prompt", *kinds.values())
-        return Table(
-            "Outputs that change",
-            tuple(columns[at] for at in there),
-            tuple(Row(row.name, tuple(row.cells[at] for at in there)) for row in rows),
-            note="The first prompts of each group whose output changes: examples, no sample to "
-            "count in. All outputs are in outputs.jsonl of the run folder",
-        )
-
-
-def _compared(part: WritingEffects, kind: str, measure: str, scale: Scale) -> Compared | None:
-    """A chosen kind by a measure; None where that was not measured."""
-    effect = part.effect(kind, measure)
-    if effect is None:
-        return None
-    controls = [effect.controls.get(control) for control in CONTROLS]
-    free, matched = (Draws.of(part.draws(kind, control, measure)) for control in CONTROLS)
-    tests = [None if control is None else control.against for control in controls]
-    size, p = part.sizes.get(kind), effect.p_change
-    return Compared(
-        scale,
-        effect.change,
-        effect.baseline,
-        effect.value,
-        (free, matched),
-        (tests[0], tests[1]),
-        more={"prompts": Cell(part.prompts), "heads": Cell(size), "p of change": p_cell(p)},
+    found, details = result.evidence, result.details
+    parts, whole = found.single, found.level(next(iter(found.statistics)))
+    over = f", mean over {len(parts)} {group}s" if len(parts) > 1 else ""
+    listed = ", ".join(parts) if len(parts) <= EXAMPLES else str(len(parts))
+    draws = min((test.draws for test in found.tests), default=0)
+    left = [NotMeasured(TEXT_MEASURES[name].statistic.words, why)
+            for name, why in details.not_measured.items()]  # fmt: skip
+    known = [name for name in first if name in found.statistics]
+    measures = [
+        Section(
+            "Selected and random heads",
+            [*(table for name in known for table in _tables(found, name)), *left],
+            brief=True,
+        ),
+        Section(
+            "Single draws",
+            [bars(found, name, each, f"{found.statistics[name].words}: {in_words(each)}")
+             for name in known for each in found.selected],
+        ),
+        Section("Other measures", [table for name in rest for table in _tables(found, name)]),
+    ]  # fmt: skip
+    outputs = _outputs(run / "outputs.jsonl", found, group)
+    words = _said(found, known[0]) if known else []
+    return Shown(
+        title,
+        lead,
+        [f"{result.verdict[:1].upper()}{result.verdict[1:]}.", *words, *finding],
+        f"{count(whole.examples if whole else 0, 'prompt')}{over}; {draws_words(draws)}.",
+        draws_remedy(draws),
+        result.cautions,
+        [
+            *model_facts(result.model_name, result.model.heads if result.model else None),
+            (f"{group}s", listed),
+            *facts,
+            *ablation_facts(details),
+        ],
+        [
+            *(section for section in measures if section.blocks),
+            *sections,
+            *([Section("Outputs", [outputs])] if outputs.rows else []),
+        ],
     )
 
 
-def said(part: WritingEffects, what: str, kind: str, measure: str, scale: Scale) -> list[str]:
-    """An effect in words: selected, original and random heads, with intervals and tests."""
-    row = _compared(part, kind, measure, scale)
-    return [] if row is None else Comparison({kind: row}, "prompts").said(kind, what)
+def _tables(found: Evidence, statistic: str) -> list[Table]:
+    """A statistic by part, a table for each condition of selected heads."""
+    if statistic not in found.statistics:
+        return []
+    words = found.statistics[statistic].title
+    title = f"{words[:1].upper()}{words[1:]}, {{}}"
+    return [
+        parts_table(found, statistic, each, title.format(in_words(each)), "prompts")
+        for each in found.selected
+    ]
+
+
+def _said(found: Evidence, statistic: str) -> list[str]:
+    """A statistic with selected heads changed; of many conditions all scores, and the lowest."""
+    rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
+    own, base = found.statistics[statistic], found.level(statistic)
+    many = []
+    if len(rows) > FEW:
+        scores = [f"{own.number(level)} with {in_words(each)}" for each, level in rows]
+        many = [f"{own.words.capitalize()}: {own.number(base)} originally, {enumeration(scores)}."]
+        rows = [min(rows, key=lambda row: row[1].value)]
+    return [
+        *many,
+        *(
+            line
+            for each, _ in rows
+            for line in said(found, statistic, each, "prompt", f"With {in_words(each)}")
+        ),
+    ]
+
+
+def _outputs(path: Path, found: Evidence, group: str) -> Table:
+    """Outputs beside each other, of the first prompts where selected heads change them.
+
+    InputError if the file is damaged.
+    """
+    texts: dict[tuple[str, str], dict[str, str]] = {}
+    for number, row in read_rows(path):
+        try:
+            if row["draw"] is None:
+                outputs = texts.setdefault((str(row[group]), str(row["id"])), {})
+                outputs[str(row["condition"])] = str(row["output"])
+                outputs["reference"] = row.get("reference") or ""
+        except (KeyError, TypeError) as error:
+            raise damaged_line(path, number) from error
+    kinds = {found.original.id: "original", **{each.id: in_words(each) for each in found.selected},
+             "reference": "reference"}  # fmt: skip
+    changed: dict[str, list[Row]] = {}
+    for (part, name), outputs in texts.items():
+        if len({text for kind, text in outputs.items() if kind != "reference"}) > 1:
+            cells = (Cell(name), *(Cell(outputs.get(kind) or None) for kind in kinds))
+            changed.setdefault(part, []).append(Row(part, cells))
+    each = max(1, EXAMPLES // max(1, len(changed)))
+    rows = [row for several in changed.values() for row in several[:each]][:EXAMPLES]
+    there = [at for at in range(len(kinds) + 1) if any(row.cells[at].value for row in rows)]
+    columns = ("prompt", *kinds.values())
+    return Table(
+        "Outputs that change",
+        tuple(columns[at] for at in there),
+        tuple(Row(row.name, tuple(row.cells[at] for at in there)) for row in rows),
+        note="The first prompts of each group whose output changes: examples, no sample to "
+        "count in. All outputs are in outputs.jsonl of the run folder",
+    )

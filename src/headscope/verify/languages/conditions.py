@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Basis, Condition
+from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
     Amount,
     Geometry,
@@ -31,76 +33,37 @@ from headscope.heads import (
     read_scores,
     resolve_heads,
 )
-from headscope.heads.draws import Choices, distinct_sets, draw_heads
+from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
-from headscope.progress import Progress, further
-from headscope.results.language_texts import Role
-from headscope.runs import Kept, Run
+from headscope.progress import Progress
+from headscope.runs import Run
 from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 
-TextKind = Literal["baseline", "removed", "random", "random-layer-matched"]
-Means = NDArray[np.float32]
+#: What stands behind a language whose most important heads are removed, specific or not.
+FULL = ", most important"
+#: What stands before the number of a layer that is removed whole.
+LAYER = "layer "
 
 
 @dataclass(frozen=True)
 class LanguageRemoval(Settings):
-    """How heads are removed, and what they are compared with: `draws` random sets of each kind,
-    with `layer_matched` also as many heads of each layer."""
+    """How heads are removed, and what they are compared with: `draws` sets of every control."""
 
     draws: options.Draws = 10
-    layer_matched: bool = True
-    pool: options.Pool = "non-alignment"
-    threshold: options.Threshold = 0.1
+    controls: options.Controls = DEFAULT
     ablate: options.Ablate = "zero"
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
-
-@dataclass(frozen=True)
-class TextCondition:
-    """Heads that are removed together, and the languages whose documents are read meanwhile.
-
-    Attributes:
-        of: the language (or set, or layer) that this is about; "" for the model as it is.
-        role: which heads of it: the "chosen" ones, or as many by importance, "full".
-        kind: those heads "removed", or a random draw of as many.
-        k: how many heads were asked for; `heads` may hold fewer.
-        draw: number of a random draw, from 0.
-        filled_up: of a random draw, heads that come from elsewhere than asked for (see `Draw`).
-        texts: languages whose documents are read.
-    """
-
-    of: str
-    role: Role
-    kind: TextKind
-    k: int
-    draw: int | None
-    heads: HeadSet
-    filled_up: int
-    texts: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """Equal for conditions that remove the same heads."""
-        return ",".join(map(str, sorted(self.heads))) or "as is"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its name and its heads, as a JSON object."""
-        return {
-            "of": self.of,
-            "role": self.role,
-            "kind": self.kind,
-            "k": self.k,
-            "size": len(self.heads),
-            "draw": self.draw,
-            "heads": tuple(map(str, self.heads)),
-            "filled_up": self.filled_up,
-        }
+    def __post_init__(self) -> None:
+        name_controls(self)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -134,49 +97,49 @@ class Text(NamedTuple):
     tokens: NDArray[np.int64]
 
 
-def plan(
-    sized: Sequence[LanguageHeads],
-    languages: Sequence[str],
-    config: LanguageRemoval,
-    avoid: HeadSet | None = None,
-) -> list[TextCondition]:
-    """The model as it is; each language's chosen heads, and its `full` ones, with random draws.
+def language_of(condition: Condition) -> str:
+    """The language whose heads a condition changes; "" of heads that belong to none."""
+    return condition.of.removesuffix(FULL)
 
-    Chosen heads and their free draws are read on the text of every language, so that random heads
-    have a row of the matrix too. These draws avoid the chosen heads of every language, and so are
-    the same for all languages with as many chosen heads. `full` heads are read on every text;
-    their draws, and those of the same layers, on that of their own language. A set that holds no
-    heads is left out. `avoid` are the token alignment heads.
+
+def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condition]:
+    """The model as it is; each language's specific heads, and its most important ones, with their
+    controls; `outside` leaves out the specific heads of every language. A set that holds no heads
+    is left out.
     """
     if not sized:
         raise InputError("there is no set of heads to remove; name at least one head")
-    every = tuple(languages)
-    chosen = functools.reduce(operator.or_, (named.chosen for named in sized))
-    apart = chosen if avoid is None else avoid | chosen
-    planned = [_original(chosen.geometry, every)]
+    avoid = functools.reduce(operator.or_, (named.chosen for named in sized))
+    planned = [Condition()]
     for named in sized:
-        own = (named.language,) if named.language in every else every
-        sets: list[tuple[Role, HeadSet | None, HeadSet | None, tuple[str, ...]]] = [
-            ("chosen", named.chosen, apart, every),
-            ("full", named.full, avoid, own),
-        ]
-        for role, heads, avoided, texts in sets:
+        of = "" if named.language == NAMED else named.language
+        for whose, heads in ((of, named.chosen), (of + FULL, named.full)):
             if heads is None or not len(heads):
                 continue
-            of, k = named.language, named.wanted
-            planned.append(TextCondition(of, role, "removed", k, None, heads, 0, every))
-            kinds: list[tuple[TextKind, HeadSet | None, tuple[str, ...]]] = [
-                ("random", avoided, texts)
-            ]
-            if config.layer_matched:
-                kinds.append(("random-layer-matched", avoid, own))
-            for kind, without, read in kinds:
-                draws = draw_heads(heads, config.draws, config.seed, without, kind != "random")
-                planned += [
-                    TextCondition(of, role, kind, k, number, draw.heads, draw.filled_up, read)
-                    for number, draw in enumerate(draws)
-                ]
+            selected = Condition(
+                SELECTED, whose, named.wanted, 0.0, config.ablate, heads=tuple(map(str, heads))
+            )
+            planned.append(selected)
+            planned += drawn(
+                selected, heads, config.controls, config.draws, config.seed, Basis(avoid)
+            )
     return planned
+
+
+def read_on(
+    condition: Condition, languages: Sequence[str], controls: Sequence[str]
+) -> Sequence[str]:
+    """The languages whose documents are read under a condition.
+
+    Selected heads, and the draws of the first control beside a language's specific ones, are read
+    on the text of every language, so that random heads have a row of the matrix too; all other
+    draws on that of their own language.
+    """
+    own = language_of(condition)
+    everywhere = condition.kind in (ORIGINAL, SELECTED) or (
+        condition.kind == controls[0] and condition.of == own
+    )
+    return languages if everywhere or own not in languages else (own,)
 
 
 def layer_heads(geometry: Geometry, layer: int) -> HeadSet:
@@ -212,33 +175,26 @@ def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> li
     return [HeadSet(geometry, heads) for heads in sets]
 
 
-def plan_layers(
-    geometry: Geometry, languages: Sequence[str], draws: int, seed: int = 0
-) -> list[TextCondition]:
+def plan_layers(geometry: Geometry, config: LanguageRemoval) -> list[Condition]:
     """The model as it is, every layer that has heads, and random draws of each layer size.
 
     The draws are spread over all layers, and the same for all layers of one size.
     """
-    every = tuple(languages)
     sizes = {layer: size for layer, size in enumerate(geometry.counts) if size}
+
+    def removed(kind: str, of: str, heads: HeadSet, draw: int | None = None) -> Condition:
+        named = tuple(map(str, heads))
+        return Condition(kind, of, len(heads), 0.0, config.ablate, draw, named)
+
     return [
-        _original(geometry, every),
+        Condition(),
+        *(removed(SELECTED, f"{LAYER}{layer}", layer_heads(geometry, layer)) for layer in sizes),
         *(
-            TextCondition(
-                str(layer), "chosen", "removed", size, None, layer_heads(geometry, layer), 0, every
-            )
-            for layer, size in sizes.items()
-        ),
-        *(
-            TextCondition("", "chosen", "random", size, number, heads, 0, every)
+            removed("random", "", heads, number)
             for size in sorted(set(sizes.values()))
-            for number, heads in enumerate(spread_draws(geometry, size, draws, seed))
+            for number, heads in enumerate(spread_draws(geometry, size, config.draws, config.seed))
         ),
     ]
-
-
-def _original(geometry: Geometry, texts: tuple[str, ...]) -> TextCondition:
-    return TextCondition("", "chosen", "baseline", 0, None, HeadSet(geometry, ()), 0, texts)
 
 
 TITLE = "reading documents"
@@ -247,54 +203,50 @@ TITLE = "reading documents"
 def read_texts(
     lm: LanguageModel,
     documents: Mapping[str, Documents],
-    planned: Sequence[TextCondition],
+    planned: Sequence[Condition],
     config: LanguageRemoval,
     run: Run,
-    means: Callable[[], Means] | None = None,
+    replacement: Callable[[], Replacement | None] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Text]:
     """The losses of every language's documents under every condition, by language.
 
     Conditions that remove the same heads are run once. Each language under each of them is kept in
-    `run` as soon as it is read, so that a run that was stopped goes on there. `means` gives the
-    heads' mean outputs where `config.ablate` is "mean", and is asked when they are first needed.
+    `run` as soon as it is read, so that a run that was stopped goes on there. `replacement` gives
+    what stands in the place of removed heads, and is asked when it is first needed; None: zero.
     """
-    kept = Kept(run, "losses")
-    removals: dict[str, tuple[HeadSet, set[str]]] = {}
-    for condition in planned:
-        removals.setdefault(condition.key, (condition.heads, set()))[1].update(condition.texts)
-    sizes = {
-        f"{name} {key}": len(texts.rows)
-        for name, texts in documents.items()
+    languages = list(documents)
+    removals: dict[str, tuple[Condition, set[str]]] = {}
+    for each in planned:
+        texts = read_on(each, languages, config.controls)
+        removals.setdefault(each.key, (each, set()))[1].update(texts)
+    units = {
+        f"{name} {key}": (name, key)
         for key, (_, names) in removals.items()
+        for name in languages
         if name in names
     }
 
-    def left() -> list[str]:
-        return [unit for unit in sizes if unit not in kept]
+    def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[float]]]:
+        for key, (condition, _) in removals.items():
+            missing = [unit for unit in mine if units[unit][1] == key]
+            gated = missing and key != AS_IS
+            replacing = replacement() if gated and replacement is not None else None
+            by_kind = {**ZERO, config.ablate: replacing}
+            with pass_of(condition, lm.geometry, (), by_kind).applied(lm):
+                for unit in missing:
+                    name = units[unit][0]
+                    yield unit, _losses(lm, name, documents[name], config, within)
 
-    total = sum(sizes.values())
-    done = total - sum(sizes[unit] for unit in left())
-    report = further(progress, TITLE, done, total)
-    with run.units("losses", left, kept.reread, report, lambda unit: sizes[unit]) as mine:
-        own = set(mine)
-        for key, (heads, _) in removals.items():
-            missing = [name for name in documents if f"{name} {key}" in own]
-            gated = missing and len(heads)
-            replacing = means() if gated and means is not None else None
-            with lm.gated(heads.removed(), config.ablate, replacing) if gated else nullcontext():
-                for name in missing:
-                    texts = documents[name]
-                    losses = _losses(lm, name, texts, config, progress, done, total)
-                    kept.add(f"{name} {key}", losses)
-                    done += len(texts.rows)
-                    if progress:
-                        progress(TITLE, done, total)
+    sizes = {unit: len(documents[name].rows) for unit, (name, _) in units.items()}
+    kept = kept_units(run, "losses", TITLE, sizes, read, progress)
     return {
         name: Text(
             np.array(
                 [
-                    kept[f"{name} {each.key}"] if name in each.texts else [np.nan] * len(texts.rows)
+                    kept[f"{name} {each.key}"]
+                    if name in read_on(each, languages, config.controls)
+                    else [np.nan] * len(texts.rows)
                     for each in planned
                 ],
                 dtype=np.float64,
@@ -306,19 +258,13 @@ def read_texts(
 
 
 def _losses(
-    lm: LanguageModel,
-    name: str,
-    documents: Documents,
-    config: LanguageRemoval,
-    progress: Progress | None,
-    before: int,
-    total: int,
+    lm: LanguageModel, name: str, documents: Documents, config: LanguageRemoval, within: Within
 ) -> list[float]:
     from headscope.lm.losses import token_losses
 
-    def report(done: int, _: int) -> None:
-        if progress and done < len(documents.rows):
-            progress(TITLE, before + done, total)
+    def report(done: int, total: int) -> None:
+        if done < total:  # the end is told once it is kept
+            within(done)
 
     losses = token_losses(lm, documents.rows, None, config.batch_tokens, report)
     sums = [float(loss.sum(dtype=np.float64)) for loss in losses]

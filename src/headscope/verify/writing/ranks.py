@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headscope.data.transfer import TransferPrompt
+from headscope.evidence.rows import Condition
+from headscope.evidence.runner import ZERO, Pass, Replacements, kept_rows, pass_of
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
 from headscope.progress import Progress
 from headscope.results.writing import LensCondition, LensLayer
-from headscope.verify.translation.conditions import Pass, kept_blocks
-from headscope.verify.writing.texts import Arm
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -97,7 +94,7 @@ def kept_ranks(
     def ranked(block: Sequence[int]) -> list[list[int]]:
         return _ranks(lm, [forms[at] for at in block], batch_tokens)
 
-    return kept_blocks(lm, passes, ranked, run, "ranks", "ranking answers", progress)
+    return kept_rows(lm, passes, ranked, run, "ranks", "ranking answers", progress)
 
 
 def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list[list[int]]:
@@ -118,14 +115,14 @@ def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list
 
 def example_lens(
     lm: LanguageModel,
-    arms: Sequence[Arm],
+    conditions: Sequence[Condition],
     forms: Forms,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
 ) -> tuple[LensCondition, ...]:
-    """What each layer would say at the last token of a prompt, for every arm that is no draw.
+    """What each layer would say at the last token of a prompt, for every condition that is no draw.
 
     Ranks are those of the forms that follow the same tokens as the first form does; None where an
-    answer has no such form. `means` are those of mean ablation.
+    answer has no such form. `replacements` stand in the place of what gates remove.
     """
     before = forms[0].before
     known = [form for form in forms if form.before == before]
@@ -135,10 +132,10 @@ def example_lens(
         return min(own, default=None)
 
     lenses = []
-    for arm in arms:
-        if arm.name.draw is not None:
+    for each in conditions:
+        if each.draw is not None:
             continue
-        with Pass(arm.heads.scaled(arm.gate), [0], means).applied(lm):
+        with pass_of(each, lm.geometry, [0], replacements).applied(lm):
             layers = states(lm, [before]).after_layer[0]
         top = lens(lm, layers, SHOWN)
         ranks = token_ranks(lm, layers, [form.token for form in known]).tolist()
@@ -152,5 +149,5 @@ def example_lens(
             )
             for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True))
         ]
-        lenses.append(LensCondition(arm.name.kind, tuple(rows)))
+        lenses.append(LensCondition(each.id, tuple(rows)))
     return tuple(lenses)

@@ -1,7 +1,8 @@
-"""Lets a model write under several gates: as it is, with chosen heads changed, with random ones.
+"""Lets a model write under several conditions: as it is, with selected heads changed, with random
+ones.
 
-An arm is one way to run the model on the prompts of one group (a language, or a pair of them).
-Groups have the same arms by name, with heads of their own.
+A group is a language, or a pair of them: its prompts are counted together, and its conditions have
+the ids of other groups' with heads of its own.
 """
 
 from __future__ import annotations
@@ -11,71 +12,18 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from headscope.heads import HeadSet
-from headscope.heads.draws import draw_heads
+from headscope.evidence.rows import Condition
+from headscope.evidence.runner import ZERO, Pass, Replacements, kept_texts, pass_of
 from headscope.progress import Progress
-from headscope.verify.translation.conditions import Pass, gate_key, kept_texts
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from headscope.heads import Geometry
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-#: Of every prompt, by group, arm and prompt.
+#: Of every prompt, by group, condition and prompt.
 Texts = Sequence[Sequence[Sequence[str]]]
-BASELINE, RANDOM, MATCHED = "baseline", "random", "random-layer-matched"
-
-
-@dataclass(frozen=True)
-class Name:
-    """What an arm is called in every group: its kind and, of a random one, the draw from 0."""
-
-    kind: str
-    draw: int | None = None
-
-
-@dataclass(frozen=True)
-class Arm:
-    """The output of `heads` times `gate`; `filled_up` of random heads come from elsewhere than
-    asked for (see `headscope.heads.draws.Draw`)."""
-
-    name: Name
-    heads: HeadSet
-    gate: float
-    filled_up: int = 0
-
-    @property
-    def key(self) -> str:
-        """What decides the outputs: arms with one key are the same gate."""
-        return gate_key(self.heads, self.gate)
-
-
-def as_is(heads: HeadSet) -> Arm:
-    """The untouched model, of the geometry of `heads`."""
-    return Arm(Name(BASELINE), HeadSet(heads.geometry, ()), 1.0)
-
-
-def beside(
-    heads: HeadSet,
-    gate: float,
-    draws: int,
-    seed: int,
-    avoid: HeadSet | None = None,
-    prefix: str = "",
-) -> list[Arm]:
-    """Random sets of as many heads under the same gate: free draws, then layer-matched ones.
-
-    They hold none of `heads` and, as far as possible, none of `avoid`. The kinds are `random` and
-    `random-layer-matched` behind `prefix`. Raises `InputError` as `draw_heads` does.
-    """
-    return [
-        Arm(Name(prefix + kind, number), draw.heads, gate, draw.filled_up)
-        for kind in (RANDOM, MATCHED)
-        for number, draw in enumerate(draw_heads(heads, draws, seed, avoid, kind == MATCHED))
-    ]
 
 
 @dataclass(frozen=True)
@@ -90,11 +38,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Group:
-    """Prompts that are counted together, such as those of one language, and the arms over them."""
+    """Prompts that are counted together, such as those of one language, and the conditions."""
 
     name: str
     prompts: tuple[Prompt, ...]
-    arms: tuple[Arm, ...]
+    conditions: tuple[Condition, ...]
 
 
 def places(groups: Sequence[Group]) -> list[range]:
@@ -103,18 +51,20 @@ def places(groups: Sequence[Group]) -> list[range]:
     return [range(end - len(group.prompts), end) for end, group in zip(ends, groups, strict=True)]
 
 
-def passes(groups: Sequence[Group], means: NDArray[np.float32] | None = None) -> dict[str, Pass]:
+def passes(
+    groups: Sequence[Group], geometry: Geometry, replacements: Replacements = ZERO
+) -> dict[str, Pass]:
     """The different gates of all groups by key, each with its prompts, counted over all groups.
 
-    `means` take the place of what gates remove; None: zero.
+    `replacements` stand in the place of what gates remove, by the kind of ablation.
     """
-    rows: dict[str, tuple[Arm, set[int]]] = {}
+    rows: dict[str, tuple[Condition, set[int]]] = {}
     for group, own in zip(groups, places(groups), strict=True):
-        for arm in group.arms:
-            rows.setdefault(arm.key, (arm, set()))[1].update(own)
+        for each in group.conditions:
+            rows.setdefault(each.key, (each, set()))[1].update(own)
     return {
-        key: Pass(arm.heads.scaled(arm.gate), sorted(prompts), means)
-        for key, (arm, prompts) in rows.items()
+        key: pass_of(each, geometry, sorted(prompts), replacements)
+        for key, (each, prompts) in rows.items()
     }
 
 
@@ -126,19 +76,19 @@ def write(
     title: str,
     progress: Progress | None = None,
     special: bool = True,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
 ) -> list[list[list[str]]]:
-    """Greedy outputs by group, arm and prompt; a run that was stopped goes on where it was.
+    """Greedy outputs by group, condition and prompt; a run that was stopped goes on where it was.
 
-    Arms with the same gate write once, together for all groups. `special`: whether the tokenizer
-    adds its special tokens to prompts. `means` are those of mean ablation.
+    Conditions with the same gate write once, together for all groups. `special`: whether the
+    tokenizer adds its special tokens to prompts. `replacements` as for `passes`.
     """
     prompts = [prompt for group in groups for prompt in group.prompts]
     made = kept_texts(
         lm,
         [prompt.text for prompt in prompts],
         [prompt.limit for prompt in prompts],
-        passes(groups, means),
+        passes(groups, lm.geometry, replacements),
         settings,
         run,
         title,
@@ -146,21 +96,21 @@ def write(
         special,
     )
     return [
-        [[made[arm.key][at] for at in own] for arm in group.arms]
+        [[made[each.key][at] for at in own] for each in group.conditions]
         for group, own in zip(groups, places(groups), strict=True)
     ]
 
 
 def output_rows(groups: Sequence[Group], texts: Texts, **columns: Any) -> Iterator[dict[str, Any]]:
-    """One row a group, arm and prompt; `columns` are more entries, by group, arm and prompt."""
-    for group, by_arm, *by_group in zip(groups, texts, *columns.values(), strict=True):
-        for arm, made, *own in zip(group.arms, by_arm, *by_group, strict=True):
+    """One row a group, condition (by its id) and prompt; `columns` are more entries, alike."""
+    for group, by_condition, *by_group in zip(groups, texts, *columns.values(), strict=True):
+        for each, made, *own in zip(group.conditions, by_condition, *by_group, strict=True):
             for prompt, output, *values in zip(group.prompts, made, *own, strict=True):
                 yield {
                     "language": group.name,
                     "id": prompt.id,
-                    "condition": arm.name.kind,
-                    "draw": arm.name.draw,
+                    "condition": each.id,
+                    "draw": each.draw,
                     "reference": prompt.reference,
                     "output": output,
                     **dict(zip(columns, values, strict=True)),
