@@ -57,7 +57,7 @@ def main() -> None:
                     str(place / "found"),
                     documents=documents,
                     removal=LanguageRemoval(
-                        draws=given.draws, layer_matched=False, seed=seed, batch_tokens=2048
+                        draws=given.draws, controls=("random",), seed=seed, batch_tokens=2048
                     ),
                 )
                 name = f"layers-{size}"

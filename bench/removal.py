@@ -41,7 +41,7 @@ def main() -> None:
         find_translation(FindTranslation(pairs=ALL), found, update)
         asked = {
             "eleven conditions, 200 sentences": VerifyRemoval(
-                str(found), pairs=FEW, removal=Removal(draws=9, layer_matched=False)
+                str(found), pairs=FEW, removal=Removal(draws=9, controls=("random",))
             ),
             "default": VerifyRemoval(str(found), pairs=ALL),
             f"{given.draws} draws": VerifyRemoval(

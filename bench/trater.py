@@ -29,7 +29,7 @@ from machine import machine, tell
 import headscope
 from headscope.cli.output import progress
 from headscope.heads import HeadSet, resolve_heads
-from headscope.heads.draws import draw_heads
+from headscope.heads.draws import Way, draw_sets
 from headscope.heads.store import write_bytes
 from headscope.lm import LanguageModel
 from headscope.measure.identify import identifier_name, identify, same_language
@@ -74,10 +74,10 @@ def main() -> None:
             spec = str(find_translation(config, given.runs / "find", update).run)
         sets = {f"found {SHARE}": resolve_heads(spec, SHARE, lm.geometry, by="score")}
         chosen = sets[f"found {SHARE}"]
-        for matched in (False, True):
-            drawn = draw_heads(chosen, given.draws, given.seed, layer_matched=matched)
-            kind = "same layers" if matched else "random"
-            sets |= {f"{kind} {number}": one.heads for number, one in enumerate(drawn)}
+        ways: tuple[Way, ...] = ("random", "same layers")
+        for way in ways:
+            drawn = draw_sets(chosen, given.draws, given.seed, way)
+            sets |= {f"{way} {number}": heads for number, heads in enumerate(drawn)}
         sets |= {f"found {k}": resolve_heads(spec, k, lm.geometry, by="score") for k in given.k}
         corpora = {code: documents(given, code) for code in given.languages}
         told: dict[str, Callable[[int, int], None]] = {}

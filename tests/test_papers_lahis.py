@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from headscope.data.split import sentence_digest
@@ -27,14 +28,11 @@ from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetO
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.results.language_texts import OwnText, TextDetails, TextWithoutHeads
 from headscope.results.soft_gate import (
-    Changed,
-    Difference,
     GatedHead,
     Look,
-    Measured,
-    Measures,
     PairCounts,
     Seed,
+    SoftGateDetails,
     SoftGateResult,
     Training,
 )
@@ -53,6 +51,7 @@ from headscope.results.writing import (
 )
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
+from headscope.studies.find.soft_gate import effects
 from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
@@ -845,47 +844,37 @@ def test_believed_statements_are_told_for_either_gate(tmp_path: Path, pair: str)
 
 
 def gates_result(trained: float, random: float, trainings: int = 2) -> SoftGateResult:
-    half = 0.05
-    shares = {
-        "untouched": 0.3, "trained": trained, "random": random,
-        "random-layer-matched": random, "removed": 0.1, "random-removed": 0.3,
+    """A hundred questions, each on a context of its own."""
+    selected = Condition("selected", k=2, gate=None, heads=("0.0", "0.1"))
+    draws = [
+        replace(selected, kind=kind, draw=at, heads=(f"{at // 4}.{at % 4}", f"9.{at}"))
+        for kind in ("random", "same layers") for at in range(trainings)
+    ]  # fmt: skip
+    shares = {Condition(): 0.3, replace(selected, draw=0): trained}
+    shares |= dict.fromkeys(draws, random) | {replace(selected, gate=0.0): 0.1}
+    values = {
+        each: dict.fromkeys(("accuracy", "normalized", "nll"), np.repeat([1.0, 0.0], [n, 100 - n]))
+        for each, share in shares.items() for n in [round(100 * share)]
     }  # fmt: skip
-
-    def measures(share: float) -> Measures:
-        measured = Measured(
-            mean=share, low=share - half, high=share + half, by_seed=(share,) * trainings
-        )
-        return Measures(accuracy=measured, normalized=measured, nll=measured)
-
-    def less(kind: str, minus: str) -> Difference:
-        value = shares[kind] - shares[minus]
-        change = Changed(value=value, low=value - half, high=value + half, by_seed=(value,))
-        return Difference(
-            condition=kind, minus=minus, accuracy=change, normalized=change, nll=change
-        )
-
     training = Training(
-        heads=(GatedHead(0, 0, 1.5), GatedHead(0, 1, 0.5)), filled_up=0, steps=1, best_step=1,
+        heads=(GatedHead(0, 0, 1.5), GatedHead(0, 1, 0.5)), steps=1, best_step=1,
         stopped_early=False, checks=(Look(0, 1.0),), loss=(1.0,),
     )  # fmt: skip
-    return SoftGateResult(
-        heads=scored(0.5, 0.5), selected=2, pairs=PairCounts(20, 10, 30, 0, 0, 0),
-        accuracy={kind: measures(share) for kind, share in shares.items()},
-        differences=(
-            *(less(kind, "untouched") for kind in shares if kind != "untouched"),
-            less("trained", "random"),
-        ),
-        seeds=(Seed(seed=4, trained=training, random=training),), gate_seed=4,
+    details = SoftGateDetails(
+        pairs=PairCounts(20, 10, 100, 0, 0, 0), seeds=(Seed(seed=4, trained=training),),
+        gate_seed=4, by_seed={"accuracy": (trained,)},
     )  # fmt: skip
+    table = effects(values, [str(at) for at in range(100)])
+    return SoftGateResult(heads=scored(0.5, 0.5), evidence=table, details=details)
 
 
 @pytest.mark.parametrize(
     ("trained", "random", "trainings", "holds", "decides"),
     [
-        (0.5, 0.3, 2, None, "p over examples, which the run does not have; 19 random sets or more"),
-        (0.5, 0.3, 19, None, "p over examples, which the run does not have"),
-        (0.5, 0.48, 2, None, "more examples; p over"),
-        (0.32, 0.3, 2, None, "more examples; p over"),
+        (0.5, 0.3, 2, None, "19 random sets or more"),
+        (0.5, 0.3, 19, True, ""),
+        (0.5, 0.5, 19, None, "more examples"),
+        (0.31, 0.3, 2, None, "more examples; 19 random sets"),
         (0.1, 0.3, 2, False, ""),
     ],
 )
@@ -896,14 +885,14 @@ def test_few_trained_random_gates_decide_nothing(
     finish(one, "soft-gate", gates_result(trained, random, trainings))
     shown = tell(one, "head-mask")
     (claim,) = claims_of({"told": shown})
-    assert f"30.0 % of 30 questions answered as is, {100 * trained:.1f} % with them" in claim.by
-    assert f"{100 * random:.1f} % with gates of random heads trained alike" in claim.by
-    assert "10.0 % without these heads" in claim.by
-    assert (claim.holds, claim.p) == (holds, None)
+    words = claim.by.replace("\u00a0", " ")
+    assert f"30.0 % of 100 questions answered as is, {100 * trained:.1f} % with them" in words
+    assert f"{100 * random:.1f} % with gates of random heads trained alike" in words
+    assert "10.0 % without these heads" in words
+    assert (claim.holds, claim.p) == (
+        holds, pytest.approx(1 if trained <= random else 1 / (1 + trainings))
+    )  # fmt: skip
     assert claim.decides.startswith(decides) and bool(claim.decides) is bool(decides)
-    assert (
-        f"over {trainings} draws {1 if trained < random else 1 / (1 + trainings):.2g}" in claim.by
-    )
     assert shown.tables[0].rows[0].cells == (Cell(2, published=20, digits=0),)
     assert shown.tables[0].reference is not None and not shown.tables[0].reference.comparable
 
@@ -914,7 +903,7 @@ def test_a_language_whose_gates_were_not_trained_is_not_run(tmp_path: Path) -> N
     shown = tell(one, "head-mask")
     assert [row.cells[0].value for row in shown.tables[0].rows] == [None, 2]
     (claim,) = claims_of({"told": shown})
-    assert claim.by.startswith("2 trained gates: 30.0 % of 30 questions answered in ru as is")
+    assert claim.by.startswith("2 trained gates: 30.0\u00a0% of 100 questions answered in ru as is")
 
 
 # Nothing run, and the whole answer

@@ -10,9 +10,8 @@ from typing import Any
 from headscope.data.languages import language_name
 from headscope.estimates import Estimate
 from headscope.evidence.rows import SHARE, Condition, Evidence
-from headscope.measure.statistics import least_p, p_draws
 from headscope.papers.cells import beside, table
-from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_removal, of_tests
+from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_tests
 from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
@@ -356,7 +355,7 @@ def show_gates(setting: Setting) -> Findings:
     for code in ("",) if setting.pocket else codes(setting.data.questions):
         step = step_name(setting, f"soft-gate-{code}" if code else "soft-gate")
         found = setting.read(step, SoftGateResult)
-        selected = None if found is None else found.selected
+        selected = None if found is None else found.evidence.main.k
         rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
         if found is not None:
             shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
@@ -379,31 +378,28 @@ def show_gates(setting: Setting) -> Findings:
 
 def gates_claim(found: SoftGateResult, code: str) -> Claim:
     """That trained gates answer more; a training has its own random heads, each one draw."""
-    shares = {kind: answers.accuracy for kind, answers in found.accuracy.items()}
-    changes = {(row.condition, row.minus): row.accuracy for row in found.differences}
-    change, against_random = (
-        Estimate(difference.value, difference.low, difference.high)
-        for difference in (changes["trained", "untouched"], changes["trained", "random"])
-    )
-    drawn = shares["random"].by_seed
+    evidence, trained = found.evidence, found.evidence.main
+    level, base = evidence.level("accuracy", trained), evidence.level("accuracy")
+    change = level.change if level and level.change else Estimate()
+    tests = evidence.against("accuracy", trained)
     where = f" in {code}" if code else ""
+    accuracy = evidence.statistics["accuracy"]
     by = (
-        f"{count(found.selected, 'trained gate')}: {100 * shares['untouched'].mean:.1f} % of "
-        f"{found.pairs.test} questions answered{where} as is, "
-        f"{100 * shares['trained'].mean:.1f} % with them (change {_spread(change)}), "
-        f"{100 * shares['random'].mean:.1f} % with gates of random heads trained alike "
-        f"(difference {_spread(against_random)})"
+        f"{count(trained.k, 'trained gate')}: {accuracy.number(base)} of "
+        f"{found.details.pairs.test} questions answered{where} as is, "
+        f"{accuracy.number(level)} with them (change {_spread(change)})"
     )
-    if "removed" in shares:
-        by += f", {100 * shares['removed'].mean:.1f} % without these heads"
-    row = {
-        "against_random": against_random.record(),
-        "p_draws": p_draws(-shares["trained"].mean, [-share for share in drawn]),
-        "least_p": least_p(len(drawn)),
-        "distinct_draws": len(drawn),
-    }
+    if "random" in tests:
+        random = evidence.draws("accuracy", trained, "random").mean
+        by += (
+            f", {accuracy.number(random)} with gates of random heads trained alike "
+            f"(difference {_spread(tests['random'].difference)})"
+        )
+    for each in evidence.selected:
+        if each.gate == 0:
+            by += f", {accuracy.number(evidence.level('accuracy', each))} without these heads"
     name = f"trained gates answer more questions{where} than gates of random heads"
-    return of_removal(name, row, by, change=change.record(), sign=1)
+    return of_tests(name, tests, by, change)
 
 
 # What they have in common
