@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
 from headscope.studies.costs.estimate import Machine, Rate, Work, estimate_seconds, peak_memory
+from headscope.studies.costs.measuring import measure_machine
 from headscope.studies.costs.shapes import shape_of
 
 PARTS = ("tests", "memory", *JOBS)
@@ -231,7 +233,11 @@ def parts(
         "seconds_to_make": time.perf_counter() - began,
     }
     peak = roofline(lm, CLOCKS[clock_of(given.device)])
-    about |= {"operations_a_second": peak.forward.operations, "bytes_a_second": peak.bandwidth}
+    about |= {
+        "operations_a_second": peak.forward.operations,
+        "bytes_a_second": peak.bandwidth,
+        "measured_machine": asdict(measure_machine(lm)),
+    }
     size = "quick" if given.quick else "gpu"
     peers = Peers(given.venvs, scratch)
     try:
