@@ -324,10 +324,13 @@ def translation_score(
             with eager(lm), torch.inference_mode():
                 inputs = torch.tensor([ids[row]], device=lm.device)
                 found = lm.model(input_ids=inputs, output_attentions=True).attentions
-            for at, layer, head in places.tolist():
-                weights = found[layer][0, head, rival.queries[row][at]].float()
-                keys = one[at, layer, head], two[at, layer, head]
-                gap = max(gap, float((weights[keys[0]] - weights[keys[1]]).abs()))
+            lines = torch.cat(found)[:, :, np.asarray(rival.queries[row])].float().cpu().numpy()
+            at, layer, head = places.T
+            weights = lines[layer, head, at]
+            ours, theirs = (
+                weights[np.arange(len(at)), keys[at, layer, head]] for keys in (one, two)
+            )
+            gap = max(gap, float(np.abs(ours - theirs).max()))
         difference = float(np.abs(own[1] - other[1]).max())
         equal = difference <= CLOSE or gap <= CLOSE
         return {
@@ -716,7 +719,7 @@ SIZES = {
     "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
     "smollm2": Sizes(12, (2048,), (32, 2), 0, (), 8, 0),
     "gemma3": Sizes(12, (2048,), (32, 2), 0, (), 0, 0),
-    "gpu": Sizes(400, (None, 8192), (100, 8), 32, (128, 2048), 64, 400),
+    "gpu": Sizes(400, (None, 8192), (50, 4), 32, (128, 2048), 64, 400),
 }
 
 

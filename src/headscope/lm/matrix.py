@@ -311,7 +311,8 @@ def _generate(
     inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
     settings: dict[str, Any] = {"max_new_tokens": _NEW_TOKENS, "do_sample": False}
     if cache is not None:
-        settings["cache_implementation"] = cache
+        # A GPU would compile it, and with it what looks on.
+        settings |= {"cache_implementation": cache, "disable_compile": True}
     plain = lm.model.generate(
         **inputs, **settings, output_logits=True, return_dict_in_generate=True
     )
