@@ -522,7 +522,7 @@ def removal(model: Model, sentences: int, conditions: int, rows: int = 32) -> Ca
 
 def documents(lm: LanguageModel, count: int, longest: int) -> list[Answered]:
     """English documents of the bundled model's world, put together where they shall be long."""
-    each = 1 + longest // 128
+    each = 1 + longest // 48
     texts = [text.text for text in sample_documents("en", "dev", count * each, 0).documents]
     joined = [" ".join(texts[at : at + each]) for at in range(0, len(texts), each)]
     return [
