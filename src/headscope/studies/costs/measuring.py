@@ -102,9 +102,10 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
     both_ways = [gradients(*rows_and_length) for rows_and_length in sizes]
     written = [steps(count) for count in _ROWS]
     if overlaps:
+        forward = _overlapped(bare, shape)
         # Few rows show nothing of the operations of a step.
-        rates = _overlapped(bare, shape), _overlapped(both_ways, shape)
-        rates += (replace(rates[0], layer=written[0][1] / shape.layers),)
+        step = replace(forward, layer=written[0][1] / shape.layers)
+        rates = forward, _overlapped(both_ways, shape), step
     else:
         rates = _rate(bare, shape), _rate(both_ways, shape), _rate(written, shape, reading)
     share = _share() if lm.device.type == "cpu" else 1.0
