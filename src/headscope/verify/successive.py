@@ -182,7 +182,7 @@ def walk(
     """
     import torch
 
-    from headscope.lm.batching import memory_errors
+    from headscope.lm.batching import memory_errors, release_memory
 
     waiting = _runs(steps)
     size = _steps_at_once(prepared, how)
@@ -197,12 +197,12 @@ def walk(
         except torch.OutOfMemoryError:
             if len(part) == 1:
                 raise
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
             size = len(part) // 2
             waiting.insert(0, part)
+        else:
+            keep(seen)
             continue
-        keep(seen)
+        release_memory()
 
 
 def _steps_at_once(prepared: Prepared, how: Walk) -> int:
