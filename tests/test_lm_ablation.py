@@ -18,6 +18,7 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
 from headscope.lm.batching import collate
+from headscope.lm.generation.pool import Requests, SharedPrefix
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
 from headscope.lm.positions import answers_at
@@ -456,9 +457,11 @@ def test_a_beginning_that_is_read_once_has_the_draws_of_every_row() -> None:
     prompts = ["".join(lm.tokenizer.convert_ids_to_tokens(row)) for row in rows] * 2
     assert [lm.encode(prompt, special=False) for prompt in prompts] == rows * 2
     each = [gates[0]] * 3 + [gates[1]] * 3
-    made = lm.generate(
-        prompts, GenerateConfig(4, 150, False), special=False, gates=each, replacement=replacement
-    )
+    both, of_row = torch.stack([torch.tensor(gate.values) for gate in gates]), np.arange(6) // 3
+    requests = Requests(rows * 2, [4] * 6, both, of_row, replacement, False)
+    assert SharedPrefix(lm, requests).tokens == 40
+    settings = GenerateConfig(4, batch_tokens=150, stop_at_newline=False)
+    made = lm.generate(prompts, settings, special=False, gates=each, replacement=replacement)
     for row, gate, one in zip(rows * 2, each, made, strict=True):
         written: list[int] = []
         for _ in range(4):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, assert_never
 
 from headscope.errors import InputError, need
 from headscope.estimates import Estimate
@@ -20,10 +20,13 @@ from headscope.shown.blocks import (
     HeadTable,
     Heatmap,
     Histograms,
+    KeyText,
     Lines,
+    NotMeasured,
     Sentences,
     Shown,
     Table,
+    Text,
     Values,
 )
 
@@ -132,8 +135,10 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                     cells = {"layer": layer, "head": head}
                     names = ("part", "id", "source", "target", "hits", "of")
                     yield cells | {name: getattr(pair, name) for name in names}
-        case _:  # texts, and what was not measured
+        case KeyText() | Text() | NotMeasured():
             return
+        case _:
+            assert_never(block)
 
 
 def _grid(
