@@ -177,7 +177,7 @@ def recipes(folder: Path, size: int) -> dict[str, Callable[[Path], Any]]:
             VerifyRemoval(
                 str(heads),
                 pairs=replace(pairs, pair=PAIRS[:2]),
-                removal=Removal(draws=3, layer_matched=False),
+                removal=Removal(draws=3, controls=("random",)),
             ),
             out,
         ),

@@ -60,7 +60,7 @@ from headscope.find.masking import MaskTraining
 from headscope.find.scoring import NOWHERE
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadSet
-from headscope.heads.draws import draw_heads
+from headscope.heads.draws import draw_sets
 from headscope.lm.batching import collate
 from headscope.lm.generation import Generation, generate_batch
 from headscope.lm.generation.texts import generation_of
@@ -399,8 +399,8 @@ class Translations:
         )
         every = tuple(self.lm.geometry.heads())
         size = HeadSet(self.lm.geometry, every[: max(1, round(0.15 * len(every)))])
-        drawn = draw_heads(size, max(1, conditions - 1), 0)
-        self.removed = [HeadSet(self.lm.geometry, ()), *(draw.heads for draw in drawn)]
+        drawn = draw_sets(size, max(1, conditions - 1), 0)
+        self.removed = [HeadSet(self.lm.geometry, ()), *drawn]
         self.removed = self.removed[:conditions]
 
     def pool(self) -> list[Generation]:
