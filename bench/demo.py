@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from machine import machine, tell
+from machine import machine, table, tell
 
 from headscope.cli.output import progress
 from headscope.runs import encode
@@ -42,7 +42,6 @@ def main() -> None:
 
 
 def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
-    removal = made["removal"]
     return {
         **{
             name: made[name]
@@ -53,14 +52,7 @@ def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
             f"{one['layer']}.{one['head']}"
             for one in sorted(made["heads"], key=lambda one: one["rank"])[:10]
         ],
-        "removal": {
-            "k": removal["k"],
-            "draws": removal["draws"],
-            "sentences": removal["sentences"],
-            "baseline": removal["baseline"]["chrf"],
-            "top": removal["top"]["chrf"],
-            "random_mean": removal["random_mean"]["chrf"],
-        },
+        **table(made, [""]),
     }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from machine import machine, tell
+from machine import machine, table, tell
 
 from headscope.cli.output import progress
 from headscope.find.importance import Lahis
@@ -63,7 +63,9 @@ def main() -> None:
                 name = f"layers-{size}"
                 told = encode(verify_layers(whole, place / name, update))
                 runs[f"seed {seed}"]["layers"] = {
-                    key: told[key] for key in ("signature", "seconds", "languages", "profile")
+                    **{key: told[key] for key in ("signature", "seconds")},
+                    "profile": told["details"]["profile"],
+                    **table(told),
                 }
     tell(
         {
@@ -78,26 +80,13 @@ def main() -> None:
 
 
 def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's figures without its single draws."""
-    whole = ("signature", "seconds", "model", "leakage", "pool", "ablate", "sets", "empty")
+    """A run's rows, and what only this command has."""
+    details = result["details"]
+    own = ("leakage", "ablate", "sets", "empty", "own", "data")
     return {
-        **{name: result[name] for name in whole},
-        "answers": [
-            {name: one[name] for name in ("role", "k", "answer")} for one in result["matrices"]
-        ],
-        "matrices": [
-            {name: value for name, value in one.items() if name != "answer"}
-            for one in result["matrices"]
-        ],
-        "languages": {
-            name: {
-                "documents": one["documents"],
-                "tokens": one["tokens"],
-                "baseline": one["baseline"],
-                "removed": [row for row in one["conditions"] if row["kind"] == "removed"],
-            }
-            for name, one in result["languages"].items()
-        },
+        **{name: result[name] for name in ("signature", "seconds", "model")},
+        **{name: details[name] for name in own},
+        **table(result),
     }
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,25 @@ def tell(result: dict[str, Any], out: Path | None) -> None:
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text + "\n", encoding="utf-8")
+
+
+def table(result: Mapping[str, Any], parts: Collection[str] | None = None) -> dict[str, Any]:
+    """The rows of a comparison as its JSON has them, of some parts or all, and its verdict.
+
+    Of random draws only the statistics that are tested.
+    """
+    tested = {row["statistic"] for row in result["tests"]}
+    drawn = {each["id"] for each in result["conditions"] if each["draw"] is not None}
+    names = ("verdict", "cautions", "statistics", "controls", "conditions")
+    return {name: result[name] for name in names} | {
+        kind: [
+            row
+            for row in result[kind]
+            if (parts is None or row["part"] in parts)
+            and (row["condition"] not in drawn or row["statistic"] in tested)
+        ]
+        for kind in ("levels", "tests")
+    }
 
 
 def _text(path: Path) -> str:

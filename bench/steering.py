@@ -17,7 +17,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from machine import machine, tell
+from machine import machine, table, tell
 
 from headscope.cli.output import progress
 from headscope.pocket.sample import sample_documents, sample_pairs
@@ -105,17 +105,14 @@ def write_prompts(given: argparse.Namespace, name: str, code: str) -> Path:
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """What a run shows, without the languages that single draws were written in."""
-    figures = {}
-    for name, one in {"mean": result, **result["languages"]}.items():
-        figures[name] = {"baseline": one["baseline"], "effects": one["effects"]}
-        if "without_gate" in one:
-            figures[name]["without_gate"] = one["without_gate"]
-        if "written" in one:
-            chosen = [row for row in one["written"] if row["draw"] is None]
-            figures[name]["written"] = {row["kind"]: row["languages"] for row in chosen}
-    kept = {key: result[key] for key in ("signature", "seconds", "heads", "gate")}
-    return {**kept, "figures": figures}
+    """What a run shows: its rows, and the languages that answers were written in."""
+    details = result["details"]
+    own = ("heads", "gate", "written", "without_gate", "p_change")
+    return {
+        **{name: result[name] for name in ("signature", "seconds")},
+        **{name: details[name] for name in own},
+        **table(result),
+    }
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@
 
 Heads are found on sentences of the dev split and removed, the top 15 %, on tasks made from items
 of the test split: some need a mapping from one language to another, some do not. Beside them as
-many random heads that are not token alignment heads, free and of the same layers. The runs are
-kept in --runs and go on where they were.
+many random heads, any and of the same layers. The runs are kept in --runs and go on where they
+were.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from machine import machine, tell
+from machine import machine, table, tell
 
 from headscope.cli.output import progress
 from headscope.pocket.tasks import CROSS_LINGUAL, write_tasks
@@ -25,7 +24,6 @@ from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.verify.translation import Removal
 
 CROSS = {task.name for task in CROSS_LINGUAL}
-KEPT = ("value", "stderr", "low", "high", "change", "above_chance", "p_examples", "p_draws")
 
 
 def main() -> None:
@@ -47,41 +45,22 @@ def main() -> None:
             (str(given.runs / "tasks"),), str(given.runs / "heads"), removal=removal
         )
         result = encode(verify_tasks(config, given.runs / "verify", update))
+    details = result["details"]
     told = {
         "command": "bench/tasks.py",
         "machine": before,
-        **{name: result[name] for name in ("model", "heads", "k", "draws", "pool", "harness")},
+        **{name: result[name] for name in ("signature", "model")},
+        **{name: details[name] for name in ("heads", "k", "draws", "harness")},
         "items": given.items,
         "sentences": given.sentences,
         "seed": given.seed,
         "seconds": result["seconds"],
         "tasks": {
-            name: {"cross_lingual": name in CROSS} | _brief(one)
-            for name, one in result["tasks"].items()
+            name: {"cross_lingual": name in CROSS} | task for name, task in details["tasks"].items()
         },
+        **table(result),
     }
     tell(told, given.out)
-
-
-def _brief(one: dict[str, Any]) -> dict[str, Any]:
-    """A task's figures: as is, without the chosen heads, and without random ones."""
-    (top,) = (row for row in one["conditions"] if row["kind"] == "top")
-    drawn = {
-        kind: [row["value"] for row in one["conditions"] if row["kind"] == kind]
-        for kind in ("random", "random-layer-matched")
-    }
-    return {
-        "metric": one["metric"],
-        "examples": one["examples"],
-        "chance": one["chance"],
-        "baseline": one["baseline"],
-        "top": {name: top[name] for name in KEPT if name in top},
-        **{
-            kind: {"mean": sum(values) / len(values), "draws": values}
-            for kind, values in drawn.items()
-        },
-        **{name: top[name] for name in top if name.startswith("against_random")},
-    }
 
 
 if __name__ == "__main__":

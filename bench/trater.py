@@ -3,7 +3,7 @@
     python bench/trater.py --out bench/results/trater-pocket.json
 
 Of every language's documents (test split) a known share says the same again in another language.
-The score of the heads found on the dev split stands beside the same score of random heads, free
+The score of the heads found on the dev split stands beside the same score of random heads, any
 and of the same layers, and beside plain rankers: the loss by itself, either sign; the length; a
 line break; and the share of letters in sentences that are identified as another language. AUC and
 precision at the true share have bootstrap intervals. Then variants in place of the translations:
@@ -28,8 +28,8 @@ from machine import machine, tell
 
 import headscope
 from headscope.cli.output import progress
+from headscope.evidence.controls import DEFAULT, sets_of
 from headscope.heads import HeadSet, resolve_heads
-from headscope.heads.draws import Way, draw_sets
 from headscope.heads.store import write_bytes
 from headscope.lm import LanguageModel
 from headscope.measure.identify import identifier_name, identify, same_language
@@ -74,10 +74,9 @@ def main() -> None:
             spec = str(find_translation(config, given.runs / "find", update).run)
         sets = {f"found {SHARE}": resolve_heads(spec, SHARE, lm.geometry, by="score")}
         chosen = sets[f"found {SHARE}"]
-        ways: tuple[Way, ...] = ("random", "same layers")
-        for way in ways:
-            drawn = draw_sets(chosen, given.draws, given.seed, way)
-            sets |= {f"{way} {number}": heads for number, heads in enumerate(drawn)}
+        for control in DEFAULT:
+            drawn = sets_of(control, chosen, given.draws, given.seed)
+            sets |= {f"{control} {number}": heads for number, heads in enumerate(drawn)}
         sets |= {f"found {k}": resolve_heads(spec, k, lm.geometry, by="score") for k in given.k}
         corpora = {code: documents(given, code) for code in given.languages}
         told: dict[str, Callable[[int, int], None]] = {}

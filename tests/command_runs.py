@@ -140,8 +140,8 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     yield made("verify failures", removal)
     write_tasks(folder / "tasks", "test", 4)
     yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
-               folder / "tasks" / "pocket_repeat_generated.yaml", *heads, *few,
-               "--layer-matched")  # fmt: skip
+               folder / "tasks" / "pocket_repeat_generated.yaml", *heads,
+               *few)  # fmt: skip
     yield made("find patching", "--prompts", 4)
     yield made("find retrieval", "--limit", 3, "--length", 60)
     yield made("find key-tokens", "--word", "house", "--prompt", "en: the house is old", *heads,

@@ -95,6 +95,16 @@ def line(start: str) -> str:
     return found.replace("\u2212", "-")
 
 
+def means(rows: dict[str, Any], statistic: str, part: str = "") -> dict[str, float]:
+    """Of a stored table a statistic by kind of condition: the mean of the draws of a control."""
+    kinds = {each["id"]: each["kind"] for each in rows["conditions"]}
+    values: dict[str, list[float]] = {}
+    for row in rows["levels"]:
+        if (row["part"], row["statistic"]) == (part, statistic):
+            values.setdefault(kinds[row["condition"]], []).append(row["value"])
+    return {kind: fmean(of) for kind, of in values.items()}
+
+
 def percent(value: float) -> str:
     return f"{100 * value:.0f}"
 
@@ -122,7 +132,11 @@ def given() -> dict[str, Any]:
         "methods": shared["lahis", "first-order"],
         "copying": shared["translation-score", "retrieval"],
         "agreement": survey["agreement"][0],
-        "tasks": stored("tasks-pocket")["tasks"],
+        "tasks": {
+            name: means(stored("tasks-pocket"), task["metric"], name)
+            for name, task in stored("tasks-pocket")["tasks"].items()
+        },
+        "removed": means(stored("demo-pocket")["atlas"], "chrf"),
         "speedup": stored("one_by_one")["with_texts"]["speedup"],
         "own": [fmean(one["own"] for one in m["own"].values()) for m in matrices],
         "others": [
@@ -163,8 +177,8 @@ FIGURES = [
      each("{demo[counts][@]:.3g}", "token_alignment", "low_activity", "inactive")),
     ("best: ", ",".join(f"{{demo[best][{at}]}}" for at in range(10))),
     ("With the 14 selected heads removed, chrF++ falls from 96",
-     each("{demo[removal][@]:.1f}", "baseline", "top")),
-    ("400 sentences); it is", "{demo[removal][random_mean]:.1f}"),
+     each("{removed[@]:.1f}", "original", "selected")),
+    ("400 sentences); it is", "{removed[random]:.1f}"),
     ("original                                94",
      each("{default[baseline][@]:.1f}", "chrf", "bleu")),
     ("14 selected, removed                    1", "{default[top][0][chrf]:.1f} … "
@@ -192,8 +206,7 @@ FIGURES = [
      + each("{default[curves][0][@]:.1f}", "top", "random_mean", "random_layer_matched_mean")),
     ("| the same, eleven", "{eleven[seconds]:.0f} s"),
     ("| tasks without", each(
-        "{tasks[@][baseline][value]:.0%}, {tasks[@][top][value]:.0%}, "
-        "{tasks[@][random-layer-matched][mean]:.0%}",
+        "{tasks[@][original]:.0%}, {tasks[@][selected]:.0%}, {tasks[@][same layers]:.0%}",
         *(f"pocket_{name}" for name in ("translate_sentences", "repeat_sentences", "capitals")))),
     ("| heads removed one by one", each("{speedup[@]:.1f}", "median", "min", "max")),
     ("| LAHIS, bundled model", each("{own[@]:.3f}, {others[@]:.3f}, {random[@]:.3f}", 0, 1, 2)),

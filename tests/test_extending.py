@@ -1,9 +1,13 @@
-"""The method of docs/extending.md, made from the page: command, help, resume, JSON, page, views."""
+"""What docs/extending.md shows, made from the page: a method (command, help, resume, JSON, page,
+views), a control, a measure, a replacement."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,10 +115,72 @@ def naive(lm: LanguageModel, distance: int, limit: int) -> dict[tuple[int, int],
     return {(layer, head): mean[layer, head] for layer, head in np.ndindex(mean.shape)}
 
 
+def block(holding: str, kind: str = "python") -> str:
+    """The one block of the page that holds some words."""
+    blocks = re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+    (found,) = (block for block in blocks if holding in block)
+    return str(found)
+
+
+def test_the_page_makes_a_control_and_a_measure(tmp_path: Path) -> None:
+    """In a copy of the package, where they are written as the page says."""
+    source = Path(headscope.__file__).parent
+    package = tmp_path / "headscope"
+    shutil.copytree(source, package, copy_function=os.symlink)
+
+    def written(name: str, old: str, new: str) -> None:
+        text = (source / name).read_text("utf-8")
+        assert text.count(old) == 1
+        (package / name).unlink()
+        (package / name).write_text(text.replace(old, new), "utf-8")
+
+    controls = "evidence/controls"
+    (package / controls / "same_depth.py").write_text(block("SAME_DEPTH = Control"), "utf-8")
+    imported = "from headscope.evidence.controls.same_depth import SAME_DEPTH\n"
+    before, line = '    "same layers": SAME_LAYERS,\n', block("SAME_DEPTH", "text")
+    written(f"{controls}/__init__.py", before, f"{before}    {line}")
+    registry = package / controls / "__init__.py"
+    first = "from headscope.evidence.controls.same_layers"
+    registry.write_text(registry.read_text("utf-8").replace(first, imported + first), "utf-8")
+    last = "def _scores("
+    written("evidence/texts.py", last, f"{block('@text_measure')}\n\n{last}")
+    taken = block("TEXTS = ", "text").rstrip()
+    written("verify/translation/evidence.py", taken.replace(', "exact"', ""), taken)
+
+    out = tmp_path / "run"
+    words = ("verify", "removal", "--pair", "en-de", "--heads", "5.3,5.1,4.3,2.0", "--limit", "4",
+             "--draws", "3", "--control", "same-depth", "--control", "same layers",
+             "--out", str(out), "--json")  # fmt: skip
+    made = subprocess.run(
+        [sys.executable, "-m", "headscope", *words],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    result = json.loads(made.stdout)
+    tested = [row for row in result["tests"] if row["control"] == "same depth"]
+    assert tested[0]["statistic"] == "chrf" and tested[0]["draws"] == 3
+    assert tested[0]["p_draws"] in (0.25, 0.5, 0.75, 1.0)
+    assert result["controls"]["same depth"]["null"]
+    drawn = [set(each["heads"]) for each in result["conditions"] if each["kind"] == "same depth"]
+    assert len({*map(frozenset, drawn)}) == 3
+    for heads in drawn:
+        assert sorted(int(head.split(".")[0]) // 2 for head in heads) == [1, 2, 2, 2]
+
+    rows = [json.loads(line) for line in (out / "outputs.jsonl").read_text("utf-8").splitlines()]
+    expected: dict[str, list[bool]] = {}
+    for row in rows:
+        expected.setdefault(row["condition"], []).append(row["output"] == row["reference"])
+    shares = {row["condition"]: row["value"] for row in result["levels"]
+              if row["statistic"] == "exact"}  # fmt: skip
+    assert shares == {name: sum(equal) / 4 for name, equal in expected.items()}
+    assert len(shares) == 8 and shares["original"] > 0
+
+
 def test_the_page_makes_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacement, "KINDS", dict(replacement.KINDS))
-    (code,) = re.findall(r"```python\n([^`]*KINDS[^`]*)```", PAGE)
-    exec(code, {})
+    exec(block("KINDS["), {})
     lm = headscope.load("pocket")
     rows, starts = [lm.encode("Mira sings."), lm.encode("The old dog sleeps.")], [3, 4]
     made = replacement.replacement_of("first-token", lm, rows, starts)

@@ -95,6 +95,52 @@ def test_results_are_frames_figures_and_pages(command_runs: list[CommandRun]) ->
             assert figure.axes
 
 
+def test_tests_of_every_command_are_one_frame(command_runs: list[CommandRun]) -> None:
+    """As their JSON has them, nothing else; numbers are numbers."""
+    results = {made.folder: json.loads((made.folder / "result.json").read_text("utf-8"))
+               for made in command_runs}  # fmt: skip
+    compared = {
+        made.folder: made.command for made in command_runs if "tests" in results[made.folder]
+    }
+    assert {"verify removal", "verify tasks", "verify perplexity", "verify mask", "use adapt",
+            "compare states", "atlas"} <= {*compared.values()}  # fmt: skip
+    frame = headscope.read_tests(*compared)
+    numbers = ("p_examples", "p_draws", "draws", "least_p", "shared")
+    words = ("part", "condition", "statistic", "control")
+    expected = [
+        (str(folder), command, *(row[name] for name in words),
+         *(row["difference"][name] for name in ("value", "low", "high")),
+         *(row[name] for name in numbers))
+        for folder, command in compared.items() for row in results[folder]["tests"]
+    ]  # fmt: skip
+    columns = ["run", "command", *words, "difference", "low", "high", *numbers]
+    ours = frame[columns].astype(object).where(frame[columns].notna(), None)
+    assert [*ours.itertuples(index=False, name=None)] == expected and len(expected) > 100
+    assert all(frame[name].dtype.kind in "fi" for name in columns[6:])
+    result = headscope.read_run(next(iter(compared)))
+    assert headscope.read_tests(result).equals(frame[frame.run == result.run])
+    other = next(made for made in command_runs if made.command == "find induction")
+    with pytest.raises(InputError, match="find induction` has no tests"):
+        headscope.read_tests(other.folder)
+
+
+def test_the_frames_of_a_comparison_are_its_rows(command_runs: list[CommandRun]) -> None:
+    for made in command_runs:
+        stored = json.loads((made.folder / "result.json").read_text("utf-8"))
+        if "levels" not in stored:
+            continue
+        frames = headscope.read_run(made.folder).to_frame()
+        scores = {"scores"} if "heads" in stored else set()
+        assert frames.keys() == {"levels", "tests"} | scores, made.command
+        assert [len(frames[name]) for name in ("levels", "tests")] == [
+            len(stored[name]) for name in ("levels", "tests")
+        ]
+        changes = [(row["change"] or {}).get("low") for row in stored["levels"]]
+        known = frames["levels"].change_low
+        assert [*known.astype(object).where(known.notna(), None)] == changes
+        assert frames["levels"].value.dtype == frames["levels"].change.dtype == float
+
+
 def test_the_frame_of_a_run_holds_its_scores(command_runs: list[CommandRun]) -> None:
     made = next(each for each in command_runs if each.command == "find first-order")
     result = headscope.read_run(made.folder)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
     from headscope.live import explore
     from headscope.lm import load
-    from headscope.studies.report import read_run
+    from headscope.studies.report import read_run, read_tests
 
     __version__: str
 
@@ -39,6 +39,7 @@ __all__ = [
     "find",
     "load",
     "read_run",
+    "read_tests",
     "use",
     "verify",
 ]
@@ -54,6 +55,7 @@ _ROOMS = {
     "explore": "headscope.live",
     "load": "headscope.lm",
     "read_run": "headscope.studies.report",
+    "read_tests": "headscope.studies.report",
 }
 
 _VERBS = ("compare", "find", "use", "verify")

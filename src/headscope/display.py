@@ -36,7 +36,8 @@ class Displayed:
     """A value that shows itself."""
 
     def to_frame(self) -> Any:
-        """Its numbers as a tidy pandas frame; of several tables a dictionary by title."""
+        """Its numbers as a tidy pandas frame; of several tables a dictionary of frames: of a
+        comparison `levels`, `tests` and `scores`, else by title."""
         return _renderer().frames(self)
 
     def figure(self, title: str = "") -> Any:

@@ -211,6 +211,8 @@ def _members(owner: Any, part: Nested) -> Iterator[tuple[str, Any, Mark, Any]]:
             each.name: MISSING if each.default is each.empty else each.default
             for each in inspect.signature(owner).parameters.values()
         }
+    if gone := {*part.without, *part.changed} - defaults.keys():
+        raise TypeError(f"{owner.__name__} has no {', '.join(sorted(gone))}")
     for name, default in defaults.items():
         if name not in part.without:
             hint, mark = hints[name]

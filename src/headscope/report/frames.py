@@ -1,12 +1,15 @@
-"""Blocks as tidy pandas frames: a row an observation, numbers as numbers."""
+"""Results and blocks as tidy pandas frames: a row an observation, numbers as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, assert_never
 
 from headscope.errors import InputError, need
+from headscope.estimates import Estimate
+from headscope.results.common import ComparedResult
+from headscope.runs import encode
 from headscope.shown.blocks import (
     Bars,
     Block,
@@ -27,8 +30,42 @@ from headscope.shown.blocks import (
     Values,
 )
 
+#: The columns of the rows of evidence: words, numbers and counts.
+_LEVEL = dict.fromkeys(("part", "condition", "statistic"), str) | {
+    "value": float, "low": float, "high": float, "examples": int,
+    "change": float, "change_low": float, "change_high": float,
+}  # fmt: skip
+_TESTED = dict.fromkeys(("part", "condition", "statistic", "control"), str) | {
+    "difference": float, "low": float, "high": float, "p_examples": float, "p_draws": float,
+    "draws": int, "least_p": float, "shared": float, "side": str,
+}  # fmt: skip
+
 #: The columns of a cell besides its value, where any cell of its column has one.
 _EXTRA = ("low", "high", "published", "difference")
+
+
+def tables_of(result: ComparedResult) -> dict[str, Any]:
+    """`levels` and `tests`, and `scores` of a command that scores heads, as frames; numbers that
+    are not known are NaN."""
+    levels = ({**encode(row), **_ends(row.change, "change", "change_")} for row in result.levels)
+    tests = ({**encode(row), **_ends(row.difference, "difference")} for row in result.tests)
+    frames = {"levels": _typed(levels, _LEVEL), "tests": _typed(tests, _TESTED)}
+    if scored := getattr(result, "heads", ()):
+        frames["scores"] = _framed([encode(head) for head in scored])
+    return frames
+
+
+def _ends(estimate: Estimate | None, name: str, joint: str = "") -> dict[str, float | None]:
+    """The columns of a difference."""
+    known = estimate or Estimate()
+    return {name: known.value, f"{joint}low": known.low, f"{joint}high": known.high}
+
+
+def _typed(rows: Iterable[dict[str, Any]], columns: Mapping[str, type]) -> Any:
+    pandas = need("pandas", "a data frame", "plot")
+    return pandas.DataFrame(list(rows), columns=list(columns)).astype(
+        {name: kind for name, kind in columns.items() if kind is not str}
+    )
 
 
 def frames_of(shown: Shown) -> Any:

@@ -8,13 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.errors import InputError
+from headscope.errors import InputError, need
 from headscope.heads.hub import Artifact
 from headscope.heads.store import write_bytes
 from headscope.report.figures import figure_of
-from headscope.report.frames import frames_of
+from headscope.report.frames import frames_of, tables_of
 from headscope.report.notebook import artifact_page, block_of, page_in_frame
 from headscope.report.page import page_of, render
+from headscope.results.common import ComparedResult
 from headscope.runs import Result, Signature, file_digest
 from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import Option, Settings
@@ -70,8 +71,34 @@ def read_run(folder: str | PathLike[str]) -> Any:
     return replace(result, run=str(path))  # the folder may have been moved
 
 
+def read_tests(*runs: str | PathLike[str] | Result) -> Any:
+    """The tests of runs of any commands that compare heads, or of their results, in one pandas
+    frame: a row a test, with its `run` and `command`.
+
+    `difference`, from `low` to `high`, is the statistic under the selected heads minus the mean of
+    the control's draws; numbers that are not known are NaN. Raises `InputError` for a run that
+    compares no heads with a control, and as `read_run` does.
+    """
+    frames = []
+    for run in runs:
+        result = run if isinstance(run, Result) else read_run(run)
+        command = _command(_folder(result))
+        if not isinstance(result, ComparedResult):
+            raise InputError(f"{result.run}: a run of `headscope {command}` has no tests")
+        tests = tables_of(result)["tests"]
+        tests.insert(0, "run", result.run)
+        tests.insert(1, "command", command)
+        frames.append(tests)
+    if not frames:
+        raise InputError("no run is named; name the folders of finished runs")
+    return need("pandas", "a data frame", "plot").concat(frames, ignore_index=True)
+
+
 def frames(value: Result | Artifact) -> Any:
-    """Its tables as pandas frames by title; the frame itself where there is one."""
+    """Of a result that compares heads `levels`, `tests` and, if it scores heads, `scores`; of
+    others their tables as pandas frames by title, the frame itself where there is one."""
+    if isinstance(value, ComparedResult):
+        return tables_of(value)
     return frames_of(_blocks(value))
 
 
