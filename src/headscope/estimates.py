@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+#: What differs by no more is equal but for rounding.
+CONSTANT = 1e-12
 #: Of a field that is not part of the JSON.
 UNWRITTEN = {"written": False}
 
@@ -28,7 +30,12 @@ class Estimate:
 
     @classmethod
     def of(cls, value: float, estimates: Floats, level: float = 0.95) -> Estimate:
-        """A value with the percentiles of what it was in resamples, (draws,)."""
+        """A value with the percentiles of what it was in resamples, (draws,).
+
+        Where it was always the same, resamples tell nothing of others, and there is no interval.
+        """
+        if np.ptp(estimates) <= CONSTANT * max(1.0, abs(value)):
+            return cls(float(value))
         tail = (1 - level) / 2
         with np.errstate(invalid="ignore"):  # a perplexity may be beyond all floats
             low, high = np.quantile(estimates, [tail, 1 - tail])

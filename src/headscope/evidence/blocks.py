@@ -187,7 +187,7 @@ def said(
     tests = evidence.against(statistic, condition, part)
     means = [
         f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with "
-        f"{'' if evidence.reference(condition, control) else 'as many '}"
+        f"{'as many ' if evidence.controls[control].words.startswith('random') else ''}"
         f"{evidence.controls[control].words}"
         for control in tests
     ]
