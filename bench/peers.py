@@ -43,6 +43,7 @@ from rate_ways import Ways
 from timing import load, moment, say, spread, wait
 
 import headscope
+from headscope.evidence.runner import KEPT_AT_ONCE
 from headscope.find.alignment import counted_keys, given_texts
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients
@@ -71,7 +72,7 @@ from headscope.pocket import weights
 from headscope.pocket.sample import sample_documents
 from headscope.studies.costs.estimate import Work
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.verify.translation.conditions import KEPT_AT_ONCE, Removal, prompts_with_limits
+from headscope.verify.translation.conditions import Removal, prompts_with_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Versions of the packages; that of torch and of transformers are those of the constraints.

@@ -40,6 +40,7 @@ class CausalGatingDetails(Record):
     task: str = ""
     fits: tuple[Fit, ...] = ()
     held_out: int = 0
+    draws: int = 0
     baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
 
 

@@ -19,6 +19,7 @@ from headscope.evidence.blocks import (
     OPEN,
     Bar,
     bars_of,
+    few_sets,
     levels_table,
     said,
     table_of_tests,
@@ -201,6 +202,7 @@ def find_causal_gating(
             roles=_roles(scores),
             task=task.name,
             held_out=len(tested),
+            draws=config.draws,
             fits=tuple(
                 Fit(
                     fit.seed + number,
@@ -435,6 +437,7 @@ def _cautions(result: CausalGatingResult) -> Iterator[str]:
     level = table.level("nll", helpful) if helpful else None
     if level is not None and level.change is not None and level.change.low <= 0:
         yield "Removal does not confirm that the task needs the facilitating heads."
+    yield from few_sets(table, details.draws)
     nobody = [role for role in ROLES if without(table, role) is None]
     if nobody:
         yield f"No head is clearly {' or '.join(nobody)}, so none of these is removed."

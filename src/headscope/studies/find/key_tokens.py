@@ -18,6 +18,7 @@ from headscope.evidence.blocks import (
     Bar,
     bars_of,
     compared,
+    few_sets,
     remedy,
     table_of_tests,
     verdict,
@@ -147,7 +148,12 @@ def find_key_tokens(
         _write(run, attention, order)
         model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
         described = _describe(attention, order)
-        return replace(described, model=model, details=replace(described.details, **rank))
+        return replace(
+            described,
+            model=model,
+            cautions=tuple(_cautions(attention.evidence, config.measure.draws)),
+            details=replace(described.details, **rank),
+        )
 
     seed = config.measure.seed
     return run_with_model(
@@ -205,7 +211,6 @@ def _describe(keys: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
         ),
         evidence=keys.evidence,
         verdict=verdict(keys.evidence, ATTENTION),
-        cautions=tuple(_cautions(keys.evidence)),
         details=KeyTokensDetails(
             tokens=int(keys.mass.shape[0]),
             uniform=float(even_mass.mean()),
@@ -228,8 +233,9 @@ def _describe(keys: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
     )
 
 
-def _cautions(evidence: Evidence) -> list[str]:
+def _cautions(evidence: Evidence, draws: int) -> list[str]:
     cautions = ["One prompt: no interval is known, and other prompts may give other numbers."]
+    cautions += few_sets(evidence, draws)
     if not evidence.controls:
         cautions.append("There are no random heads, so there is no control.")
     return cautions

@@ -17,7 +17,7 @@ from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
-from headscope.evidence.blocks import bars, levels_table, said, table_of_tests, verdict
+from headscope.evidence.blocks import bars, few_sets, levels_table, said, table_of_tests, verdict
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
@@ -241,6 +241,7 @@ def find_soft_gate(
         return SoftGateResult(
             heads=ScoredHead.all_of(scores),
             verdict=verdict(table, "accuracy", option="--seeds"),
+            cautions=tuple(few_sets(table, config.seeds)),
             evidence=table,
             details=details,
             examples=len(taught),
