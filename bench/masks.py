@@ -4,9 +4,9 @@
 
 For each translation direction and word task a mask is trained by the default preset on examples of
 the train split, with a prompt that leaves the instruction out, and tested on held-out ones: the
-model as it is, instructed, masked, and under shuffled masks of the same size. The runs are kept in
---runs and go on where they were; `seconds` and `cpu_seconds` of a training that was not interrupted
-are told beside its figures.
+model as it is, instructed, masked, and under shuffled masks of the same size, as a table of
+evidence. The runs are kept in --runs and go on where they were; `seconds` and `cpu_seconds` of a
+training that was not interrupted are told beside its figures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def main() -> None:
                 "seconds": found.seconds,
                 "cpu_seconds": spent,
                 "signature": checked.signature,
-                "tasks": encode(checked)["tasks"],
+                "verdict": checked.verdict,
+                **encode(checked.evidence),
             }
     tell(
         {

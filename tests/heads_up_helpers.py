@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import paper_helpers
+from headscope.estimates import Estimate
+from headscope.evidence.controls import CONTROLS
+from headscope.evidence.rows import Condition, Evidence, Level, Tested
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of
 from headscope.papers.heads_up.paper import PAPER
@@ -21,8 +24,9 @@ from headscope.results.mask_tests import FamilyTests, MaskTests, ScalingTests
 from headscope.results.masks import MasksResult
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
-from headscope.runs import codec
+from headscope.runs import codec, encode
 from headscope.shown.blocks import Cell, Findings, Table
+from headscope.verify.masks.evidence import STATISTICS
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_HEADS = Geometry.uniform(32, 32)
@@ -104,70 +108,114 @@ def put(setting: Setting, step: str, result: Mapping[str, Any]) -> Path:
 def put_samples(
     setting: Setting, step: str, task: str, rows: list[tuple[str, str, str, str]]
 ) -> Path:
-    """What models wrote in a run: condition, input, reference, output."""
+    """What models wrote in a run: kind of condition, input, reference, output."""
     file = setting.at(step) / "samples" / f"{task}.jsonl"
     file.parent.mkdir(parents=True)
-    names = ("condition", "input", "reference", "output")
-    lines = (json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+    names = ("kind", "input", "reference", "output")
+    lines = (json.dumps({**dict(zip(names, row, strict=True)), "of": ""}) + "\n" for row in rows)
     file.write_text("".join(lines), encoding="utf-8")
     return file
 
 
-def difference(at: float, half: float) -> dict[str, float]:
-    return {"value": at, "low": at - half, "high": at + half}
+OWN = Condition("selected", "own mask", 3, 0.0, heads=("0.0", "0.1", "0.2"))
+FOREIGN, INSTRUCTED = replace(OWN, kind="foreign", draw=0), Condition("instructed")
 
 
-def row(name: str, measure: str, at: float, half: float = 0.01, **more: Any) -> dict[str, Any]:
-    """A condition with one measure and its interval."""
-    interval = {measure: {"low": at - half, "high": at + half}}
-    return {"name": name, "kind": name, "draw": None, measure: at, "intervals": interval, **more}
+@dataclass(frozen=True)
+class Made:
+    """A measure of a task as made up: in the original model, with heads removed, with two random
+    masks around a mean, and in what the heads are compared with besides (`reference`).
+
+    `half` of every interval of a difference; `p_draws` and `least_p` of random masks of each kind.
+    """
+
+    original: float | None = None
+    selected: float | None = None
+    random: float | None = None
+    reference: float | None = None
+    half: float = 0.1
+    p_draws: float = 0.01
+    least_p: float = 0.01
+    side: str = "lower"
+    own: Condition = OWN
 
 
-def drawn(kind: str, measure: str, *values: float, of: str | None = None) -> list[dict[str, Any]]:
-    """Random draws of a kind."""
-    return [
-        {"name": f"{kind} {at}", "kind": kind, "of": of, "draw": at, measure: value}
-        for at, value in enumerate(values)
-    ]
-
-
-def beside_random(
-    measure: str, kind: str, p_draws: float = 0.05, p_examples: float = 0.0001
+def table(
+    task: str,
+    measures: Mapping[str, Sequence[Made]],
+    controls: tuple[str, str] = ("shuffled", "shuffled same layers"),
+    reference: Condition = INSTRUCTED,
+    examples: int = 100,
 ) -> dict[str, Any]:
-    """The tests of a condition beside 19 random masks of a kind."""
-    return {
-        f"p_draws_{kind}": {measure: p_draws},
-        f"p_examples_{kind}": {measure: p_examples},
-        f"least_p_{kind}": 0.05,
-        f"distinct_draws_{kind}": 19,
-    }
+    """A table of evidence of one task, as JSON."""
+    conditions: dict[str, Condition] = {}
+    levels, tests = list[Level](), list[Tested]()
+
+    def level(each: Condition, name: str, value: float | None, change: Estimate | None) -> None:
+        conditions[each.id] = each
+        if value is not None:
+            levels.append(Level(value=value, low=value - 0.01, high=value + 0.01, part=task,
+                                condition=each.id, statistic=name, examples=examples,
+                                change=change))  # fmt: skip
+
+    for name, rows in measures.items():
+        for made in rows:
+            base, now, own = made.original, made.selected, made.own
+
+            def gap(at: float | None, now: float | None = now, half: float = made.half) -> Any:
+                if at is None or now is None:
+                    return None
+                return Estimate(now - at, now - at - half, now - at + half)
+
+            level(Condition(), name, base, None)
+            level(own, name, now, gap(base))
+            level(reference, name, made.reference, None)
+            if made.random is not None:
+                for control in controls:
+                    for draw, step in enumerate((-0.1, 0.1)):
+                        drawn = replace(own, kind=control, draw=draw)
+                        level(drawn, name, made.random + step, None)
+            about = {"part": task, "condition": own.id, "statistic": name, "side": made.side}
+            tests += [
+                Tested(control=control, difference=difference, p_draws=made.p_draws, draws=99,
+                       least_p=made.least_p, p_examples=0.0001, **about)
+                for control in controls
+                if (difference := gap(made.random))
+            ]  # fmt: skip
+            if (difference := gap(made.reference)) is not None:
+                tests.append(Tested(control=reference.kind, difference=difference, **about))
+    ordered = sorted(conditions.values(), key=lambda each: each.kind != "original")
+    return encode(
+        Evidence(
+            statistics={name: STATISTICS[name] for name in measures if name in STATISTICS},
+            controls={
+                name: CONTROLS[name] for name in (*controls, reference.kind) if name in CONTROLS
+            },
+            conditions=tuple(ordered),
+            levels=tuple(levels),
+            tests=tuple(tests),
+        )
+    )
 
 
 def conditions(
     measure: str,
     values: tuple[float, float, float, float],
     half: float = 0.1,
-    p_draws: float = 0.05,
-    p_examples: float = 0.0001,
-) -> list[dict[str, Any]]:
+    p_draws: float = 0.01,
+) -> dict[str, list[Made]]:
     """As is, instructed, masked, and two random masks around a mean."""
     plain, asked, masked, random = values
-    own = row(
-        "masked",
-        measure,
-        masked,
-        change={measure: difference(masked - plain, half)},
-        against_shuffled={measure: difference(masked - random, half)},
-        against_instructed={measure: difference(masked - asked, half)},
-        **beside_random(measure, "shuffled", p_draws, p_examples),
-    )
-    draws = drawn("shuffled", measure, random - 0.1, random + 0.1)
-    return [row("as is", measure, plain), row("instructed", measure, asked), own, *draws]
+    side = "lower" if measure == "nll" else "higher"
+    return {measure: [Made(plain, masked, random, asked, half, p_draws, side=side)]}
 
 
-def proof(task: str, rows: list[dict[str, Any]], examples: int = 100) -> dict[str, Any]:
+def proof(
+    task: str, measures: Mapping[str, Sequence[Made]], examples: int = 100, **more: Any
+) -> dict[str, Any]:
     """A result of `verify mask` with these conditions."""
-    return {"tasks": {task: {"conditions": rows, "examples": examples}}}
+    tasks = {task: {"examples": examples}}
+    return {**table(task, measures, examples=examples, **more), "details": {"tasks": tasks}}
 
 
 def verdicts(found: Findings) -> dict[str, bool | None]:

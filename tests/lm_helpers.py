@@ -43,6 +43,28 @@ def wrapped(name: str, seed: int = 0, **options: Any) -> LanguageModel:
     return LanguageModel.wrap(build(name, seed, **options), tokenizer(), name=name, check=False)
 
 
+def multimodal() -> LanguageModel:
+    """A tiny model of images and text, whose decoder gets embeddings instead of token ids."""
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
+    config = Gemma3Config(
+        text_config={
+            **shape,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "vocab_size": 96,
+        },
+        vision_config={**shape, "num_hidden_layers": 3, "image_size": 28, "patch_size": 14},
+        mm_tokens_per_image=4,
+        image_token_index=90,
+        boi_token_index=91,
+        eoi_token_index=92,
+    )
+    return LanguageModel.wrap(Gemma3ForConditionalGeneration._from_config(config).eval())
+
+
 def sample_batch(rows: tuple[int, ...] = (9, 5, 7), seed: int = 0) -> Batch:
     """Random tokens of unlike lengths, padded on the left."""
     generator = torch.Generator().manual_seed(seed)

@@ -62,6 +62,32 @@ def test_overlap_by_k_by_threshold_and_of_the_mean(
         assert code == 2 and said in err and not out
 
 
+def test_overlap_has_a_ceiling_where_sentences_are_kept(command: Command, tmp_path: Path) -> None:
+    """One head hits in every sentence, its neighbour in every other, the rest never."""
+    geometry, totals = Geometry.uniform(2, 3), np.full(8, 4)
+    hits = np.zeros((8, 2, 3), dtype=np.uint16)
+    hits[:, 0, 0], hits[::2, 0, 1] = 4, 4
+    kept = HeadScores(
+        geometry, hits.mean(axis=0) / 4, "translation-score", extra={"chance": np.zeros((2, 3))},
+        statistics={"hits": hits, "totals": totals, "chance": 0.0 * hits, "chance_totals": totals},
+    )  # fmt: skip
+    for name in ("a", "b"):
+        with open_run(tmp_path / name, "find translation-score", {}, {"of": name}) as run:
+            save_scores(run.path, kept)
+            run.finish({})
+    arguments = ("compare", "overlap", tmp_path / "a", tmp_path / "b", "--k", 1, "--json")
+    result = json.loads(command(*arguments, "--out", tmp_path / "both")[1])
+    assert [each["halves"]["jaccard"] for each in result["artifacts"]] == [1, 1]
+    (pair,) = result["pairs"]
+    assert pair["ceiling"] == pair["jaccard"] == 1
+    # One head of six, and one of the three of its layer.
+    assert pair["p_value"] == pytest.approx(1 / 6)
+    assert pair["p_within_layers"] == pytest.approx(1 / 3)
+    listed = ("compare", "overlap", tmp_path / "a", "0.0,1.0", "--out", tmp_path / "list", "--json")
+    result = json.loads(command(*listed)[1])
+    assert result["artifacts"][1]["halves"] is None and result["pairs"][0]["ceiling"] is None
+
+
 def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) -> None:
     geometry = Geometry.uniform(1, 4)
     parts = {

@@ -18,12 +18,12 @@ from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskTests
-from headscope.runs import encode
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
 from headscope.studies.verify.mask import VerifyMask, masks_by_task, verify_mask
 from headscope.studies.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks import Asking
+from headscope.verify.masks.conditions import losses_by_alpha
 
 
 @pytest.fixture(scope="module")
@@ -67,34 +67,44 @@ def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_all_conditions_are_compared_and_shown(tested: MaskTests) -> None:
-    task = tested.tasks["plural-en"]
-    names = [outcome.name for outcome in task.undrawn]
-    assert names == ["as is", "instructed", "masked", "hybrid", "foreign 1"]
-    assert list(task.drawn) == ["shuffled", "shuffled-layer-matched"]
-    assert len(task.conditions) == 7
+    evidence, tasks = tested.evidence, tested.details.tasks
+    (task, *_), other = tasks.values(), tasks["plural-en"].hybrid
+    assert other is not None
+    own, both = task.mask.removed, other.mask.removed
+    ids = ["original", "instructed", f"selected own mask {own}", f"shuffled own mask {own} #0",
+           f"shuffled same layers own mask {own} #0", f"selected hybrid mask {both}",
+           f"foreign own mask {own} #0"]  # fmt: skip
+    assert [each.id for each in evidence.conditions] == ids
     assert task.leakage == Leakage(known=True, overlap=0, of=4)
-    assert task.unseen is False
-    assert tested.tasks["past-en"].unseen is True
-    rows = {row["name"]: row for row in encode(tested.tasks["past-en"])["conditions"]}
-    assert rows["hybrid"]["unseen"] is False
-    # Shuffled masks have the size of the task's own mask alone.
-    assert rows["masked"]["p_draws_shuffled"] and rows["masked"]["against_shuffled"]
-    for name in ("hybrid", "foreign 1"):
-        assert not any(key.startswith(("p_draws", "against_shuffled")) for key in rows[name])
-        assert rows[name]["leakage"] == {"known": True, "overlap": 0, "of": 4}
-    assert tested.conditions[0].nll == pytest.approx(
-        np.mean([task.base.nll for task in tested.tasks.values()])
-    )
+    assert (task.unseen, tasks["past-en"].unseen) == (False, True)
+    hybrid, (foreign,) = tasks["past-en"].hybrid, tasks["past-en"].foreign
+    assert hybrid is not None and hybrid.unseen is False
+    assert hybrid.leakage == foreign.leakage == Leakage(known=True, overlap=0, of=4)
+    main, hybrid_mask = evidence.selected
+    controls = ["shuffled", "shuffled same layers", "foreign", "instructed"]
+    assert list(evidence.against("nll", main, "past-en")) == controls
+    # Random masks have the size of the task's own mask alone.
+    assert list(evidence.against("nll", hybrid_mask, "past-en")) == ["instructed"]
+    assert evidence.against("nll", main, "past-en")["foreign"].p_draws is None
     assert tested.run is not None
-    folder = Path(tested.run)
-    samples = [json.loads(line) for line in (folder / "samples/plural-en.jsonl").open()]
-    for outcome in task.conditions:
-        own = [sample for sample in samples if sample["condition"] == outcome.name]
-        assert len(own) == 4
-        assert outcome.nll == pytest.approx(np.mean([s["nll"] / s["tokens"] for s in own]))
-        assert outcome.accuracy == np.mean([s["reference"] in s["output"] for s in own])
-    (folder / "samples/plural-en.jsonl").write_text('{"id": 1}\n', "utf-8")
-    with pytest.raises(InputError, match=r"plural-en.jsonl, line 1"):
+    folder, values = Path(tested.run), []
+    for name in tasks:
+        file = folder / f"samples/{name}.jsonl"
+        samples = [json.loads(line) for line in file.open(encoding="utf-8")]
+        for each in evidence.conditions:
+            rows = [sample for sample in samples if sample["condition"] == each.id]
+            losses = [row["nll"] / row["tokens"] for row in rows]
+            right = [row["reference"].strip() in row["output"] for row in rows]
+            for measure, mean in (("nll", np.mean(losses)), ("accuracy", np.mean(right))):
+                level = evidence.level(measure, each, name)
+                assert level is not None and level.value == pytest.approx(mean)
+                assert level.examples == len(rows) == 4
+            values += [float(np.mean(losses))] if each.id == "original" else []
+    whole = evidence.level("nll")
+    assert whole is not None and whole.value == pytest.approx(np.mean(values))
+    assert tested.verdict
+    file.write_text('{"id": 1}\n', "utf-8")
+    with pytest.raises(InputError, match=r"past-en.jsonl, line 1"):
         write_report(folder)
 
 
@@ -111,9 +121,27 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
         verify_mask(config, tmp_path / "run")
     # A foreign mask is what the task's own is compared with: it is only told of.
     config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), asking=Asking(1))
-    outcomes = verify_mask(config, tmp_path / "run").tasks["past-en"].conditions
-    overlaps = {one.name: one.other.leakage.overlap for one in outcomes if one.other}
-    assert overlaps == {"foreign 1": 2}
+    result = verify_mask(config, tmp_path / "run")
+    (other,) = result.details.tasks["past-en"].foreign
+    assert other.leakage.overlap == 2
+    assert any("foreign 0 (past-en) was trained on 2 of 2" in words.lower()
+               for words in result.cautions)  # fmt: skip
+
+
+def test_other_random_masks_can_be_drawn(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    found = found_by(
+        command, "verify", "mask", "--heads", masks["past-en"], "--task", "plural-en",
+        "--held-out", 2, "--max-new-tokens", 1, "--draws", 2, "--control", "same-layers",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    rows = [row for row in found["conditions"] if row["draw"] is not None]
+    assert [row["kind"] for row in rows] == ["same layers"] * 2
+    own = next(row for row in found["conditions"] if row["kind"] == "selected")
+    layers = [sorted(head.split(".")[0] for head in row["heads"]) for row in (own, *rows)]
+    assert layers[0] == layers[1] == layers[2]
+    assert len({frozenset(row["heads"]) for row in (own, *rows)}) == 3
 
 
 def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path) -> None:
@@ -128,9 +156,16 @@ def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path)
         asking=Asking(2, paragraphs=True),
         grid_draws=1,
     )
-    task = verify_scaling(config, tmp_path / "run").tasks["en-de"]
+    details = verify_scaling(config, tmp_path / "run").details
+    task = details.tasks["en-de"]
     assert (task.chosen_on, task.examples) == (2, 1)
-    assert [len(outcome.shuffled) for outcome in task.alphas] == [1, 0]
+    tried = details.tried
+    (scaled,) = tried.selected
+    assert len(tried.of_control(scaled, "shuffled")) == 1
+    # The best alpha is that of the lowest loss in the table.
+    losses = {alpha: row.value for alpha, row in losses_by_alpha(tried, "en-de").items()}
+    assert list(losses) == [0.0, 1.0]
+    assert task.best == min(losses, key=lambda alpha: losses[alpha])
     assert "Der König sieht." in (tmp_path / "run/samples/en-de.jsonl").read_text("utf-8")
     words = dataclasses.replace(config, tasks=TaskChoice(("plural-en",), held_out=2))
     with pytest.raises(InputError, match="is for one translation direction"):
@@ -147,16 +182,23 @@ def test_families_of_masks_are_removed_beside_random_heads(
         "--family", "again=third,plural-en",
         "--task", "past-en", "--held-out", 3, "--draws", 2, "--out", out,
     )  # fmt: skip
-    assert [one["name"] for one in found["families"]] == ["all", "two", "again", "unused"]
-    sizes = {one["name"]: one["removed"] for one in found["families"]}
+    families = found["details"]["families"]
+    assert [one["name"] for one in families] == ["all", "two", "again", "unused"]
+    sizes = {one["name"]: one["removed"] for one in families}
     assert sizes["all"] < sizes["two"]
-    rows = found["tasks"]["past-en"]["conditions"]
+    rows = found["conditions"]
     assert len(rows) == 1 + 4 * (1 + 4)
     drawn = {row["of"] for row in rows if row["kind"] == "random"}
     assert drawn == {"all", "two", "again", "unused"}
+    # Heads that masks share are said to harm, those in no mask to help.
+    sides = {(row["condition"].split()[1], row["side"]) for row in found["tests"]
+             if row["statistic"] == "nll"}  # fmt: skip
+    assert sides == {("all", "higher"), ("two", "higher"), ("again", "higher"), ("unused", "lower")}
     # The same heads are asked once.
+    losses = {row["condition"]: row["value"] for row in found["levels"]
+              if row["statistic"] == "nll"}  # fmt: skip
     made = {
-        name: [row["nll"] for row in rows if name in (row["of"], row["name"])]
+        name: [losses[row["id"]] for row in rows if row["of"] == name]
         for name in ("all", "two", "again")
     }
     assert made["two"] == made["again"] != made["all"]
@@ -189,6 +231,7 @@ def test_a_mask_is_not_tested_on_what_it_was_trained_on(
         ([], "no task given"),
         (["--task", "plural-en", "--instruction", "no place"], "put it once"),
         (["--task", "no/file.json"], "there is no task file no/file.json"),
+        (["--task", "plural-en", "--control", "foreign"], "the control 'foreign' is not known"),
     ],
 )
 def test_slips_are_told_in_a_sentence(
@@ -207,8 +250,9 @@ def test_killed_at_any_point_it_goes_on_and_ends_the_same(
 ) -> None:
     task = TaskChoice(("plural-en",), held_out=2)
     config = VerifyMask((str(masks["plural-en"]),), task, draws=1)
-    _, kept = process_helpers.resumed(verify_mask, config, tmp_path, 5)
-    assert kept["nll.jsonl"].count(b"\n") == 3
+    titles = ("plural-en: nll",)
+    _, kept = process_helpers.resumed(verify_mask, config, tmp_path, 4, titles)
+    assert kept["nll.jsonl"].count(b"\n") == 4
 
 
 def test_tasks_are_found_by_name_in_a_folder_and_in_the_world(tmp_path: Path) -> None:

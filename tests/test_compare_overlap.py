@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from math import comb, isclose, sqrt
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headscope.compare.agreement import half_agreement
 from headscope.compare.sets import group_overlaps, overlaps, rank_correlation
 from headscope.heads import Geometry, HeadScores, HeadSet
+from headscope.measure.ranking import halves
+from headscope.results.overlap import Halves
 
 GEOMETRY = Geometry((3, 0, 3, 2))
 HEADS = tuple(GEOMETRY.heads())
@@ -59,7 +66,21 @@ def test_values_follow_from_their_definitions(a: HeadSet, b: HeadSet) -> None:
     unions = [len(one) + len(other) - number for number in drawn]
     means = [n / u if u else 1 for n, u in zip(drawn, unions, strict=True)]
     assert isclose(row.expected_exact, sum(means) / len(means))
-    assert row.rank_correlation is None and row.relation is None
+    # Every set with as many heads of each layer, counted one by one.
+    wanted = Counter(head.layer for head in other)
+    drawn = [
+        set(some)
+        for some in combinations(HEADS, len(other))
+        if Counter(head.layer for head in some) == wanted
+    ]
+    numbers = [len(one & some) for some in drawn]
+    p = sum(number >= shared for number in numbers) / len(drawn)
+    assert row.p_within_layers is not None and isclose(row.p_within_layers, p)
+    means = [
+        n / len(one | some) if one | some else 1 for n, some in zip(numbers, drawn, strict=True)
+    ]
+    assert isclose(row.expected_within_layers or 0, sum(means) / len(means), abs_tol=1e-12)
+    assert row.rank_correlation is None and row.relation is None and row.ceiling is None
 
 
 @given(SETS, SETS)
@@ -123,3 +144,94 @@ def test_one_direction_under_other_names_and_spellings() -> None:
     assert (relation.name, source.language, target.language) == (
         "same direction", "en", "de",
     )  # fmt: skip
+
+
+def test_heads_of_the_same_layers_share_more_by_chance() -> None:
+    """Any three of four heads of one layer have two in common: of 64 heads that would be rare."""
+    geometry = Geometry((4,) * 16)
+    a, b = HeadSet.parse("7.0,7.1,7.2", geometry), HeadSet.parse("7.1,7.2,7.3", geometry)
+    (row,) = overlaps({"a": a, "b": b})
+    assert row.p_value < 0.01 and row.p_within_layers == 1
+    assert row.expected_within_layers == 1 / 4 + 3 / 4 * row.jaccard
+
+
+def measured(average: str = "macro", sentences: int = 21, seed: int = 4) -> HeadScores:
+    """Translation scores and their chance, of made-up hits."""
+    random = np.random.default_rng(seed)
+    totals = random.integers(0, 12, size=sentences)
+    true = random.beta(1, 3, size=len(HEADS))
+    hits = np.zeros((sentences, *GEOMETRY.shape), dtype=np.uint16)
+    hits[:, GEOMETRY.mask()] = random.binomial(totals[:, None], true)
+    chance = np.zeros((sentences, *GEOMETRY.shape), dtype=np.float32)
+    chance[:, GEOMETRY.mask()] = random.random((sentences, len(HEADS)))
+    statistics = {
+        "hits": hits, "totals": totals, "chance": chance, "chance_totals": 3.0 * (totals > 2)
+    }  # fmt: skip
+    values, expected = (
+        np.array(part) for part in naive_scores(statistics, range(sentences), average)
+    )
+    return HeadScores(
+        GEOMETRY, values, "translation-score", extra={"chance": expected}, statistics=statistics,
+        config={"average": average},
+    )  # fmt: skip
+
+
+def naive_scores(
+    statistics: Mapping[str, np.ndarray], rows: Iterable[int], average: str
+) -> list[np.ndarray]:
+    """Score and chance of some sentences, in loops."""
+    made = []
+    for name, totals in (("hits", "totals"), ("chance", "chance_totals")):
+        own = [row for row in rows if statistics["totals"][row] and statistics[totals][row]]
+        hits = [statistics[name][row].astype(float) for row in own]
+        sizes = [float(statistics[totals][row]) for row in own]
+        each = [hit / size for hit, size in zip(hits, sizes, strict=True)]
+        made.append(sum(hits) / sum(sizes) if average == "micro" else sum(each) / len(each))
+    return made
+
+
+@pytest.mark.parametrize("average", ["macro", "micro"])
+def test_two_halves_choose_heads_by_their_own_sentences(average: str) -> None:
+    scores = measured(average)
+    found = half_agreement(scores, lambda part: part.top(3), seed=2)
+    jaccards = []
+    for split in range(100):
+        sets = []
+        for rows in halves(21, split, 2):
+            values, chance = naive_scores(scores.statistics, rows, average)
+            best = sorted(HEADS, key=lambda head: -(values - chance)[head.layer, head.head])
+            sets.append(set(best[:3]))
+        jaccards.append(len(sets[0] & sets[1]) / len(sets[0] | sets[1]))
+    assert found is not None and found.examples == 21
+    assert isclose(found.jaccard, sum(jaccards) / 100)
+    by_size = [comb(3, n) * comb(len(HEADS) - 3, 3 - n) / comb(len(HEADS), 3) for n in range(4)]
+    assert isclose(found.expected, sum(p * n / (6 - n) for n, p in enumerate(by_size)))
+
+
+def test_halves_of_a_split_hold_every_example_once() -> None:
+    for examples in (2, 7, 40):
+        first, other = halves(examples, 3)
+        assert sorted([*first, *other]) == list(range(examples))
+        assert abs(len(first) - len(other)) <= 1
+    assert [list(half) for half in halves(1, 3)] == [[0], [0]]
+
+
+def test_documents_are_halved_as_their_scores_are_defined() -> None:
+    random = np.random.default_rng(1)
+    products = random.normal(random.normal(size=GEOMETRY.shape), size=(12, *GEOMETRY.shape))
+    size = np.abs(products).mean(axis=0)
+    both = {"lahis": size * (products < 0).mean(axis=0), "first-order": size}
+    for method, values in both.items():
+        scores = HeadScores(GEOMETRY, values, method, statistics={"products": products})
+        found = half_agreement(scores, lambda part: part.top(2))
+        assert found is not None and 0 < found.jaccard <= 1
+        # Scores that are not those of their examples have no halves.
+        assert half_agreement(replace(scores, values=values + 1), lambda part: part.top(2)) is None
+    assert half_agreement(scored([0.0] * len(HEADS)), lambda part: part.top(2)) is None
+
+
+def test_the_ceiling_is_the_geometric_mean_of_both() -> None:
+    sets = {"a": HeadSet(GEOMETRY, HEADS[:2]), "b": HeadSet(GEOMETRY, HEADS[1:3])}
+    own = {"a": Halves(10, 0.9, 0.1), "b": Halves(20, 0.4, 0.1)}
+    assert isclose(overlaps(sets, halves=own)[0].ceiling or 0, 0.6)
+    assert overlaps(sets, halves={**own, "b": None})[0].ceiling is None

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.compare.hidden_states import PAIRS, Sample, describe, observe
+from headscope.compare.hidden_states import PAIRS, Sample, describe, observe, states_evidence
 from headscope.errors import InputError
+from headscope.evidence.controls.shuffled import shuffled
+from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
@@ -22,7 +24,7 @@ from headscope.studies.compare.states import CompareStates, compare_states
 from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
-from headscope.verify.masks.asking import Mask, shuffled
+from headscope.verify.masks.asking import Mask
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
 
@@ -58,11 +60,10 @@ def test_cosines_are_those_of_the_models_own_hidden_states(name: str) -> None:
     lm = wrapped(name, layers=3)
     kept = HeadSet.parse("0.0,0.3,1.1,1.2,2.0,2.3", lm.geometry)
     mask = Mask(kept.complement().removed(), name="own")
-    drawn = shuffled(mask, 2)
+    drawn = [Mask(heads.removed()) for heads in shuffled(mask.removed, 2)]
     found = observe(lm, SAMPLES, mask, {"shuffled": drawn}, top=3)
     assert found["cosines"].shape == (6, 2, 2, 3)
     assert found["shuffled"].shape == (2, 2, 2, 3)
-    assert found["shuffled_by_layer"].shape == (0, 2, 2, 3)
     masked = folded(lm, torch.from_numpy(mask.gate.values.copy()))
     other = [folded(lm, torch.from_numpy(one.gate.values.copy())) for one in drawn]
     for number, sample in enumerate(SAMPLES):
@@ -109,31 +110,40 @@ def made_up(samples: int = 30, layers: int = 4, draws: int = 3) -> dict[str, np.
     return {
         "cosines": random.normal(0.5, 0.1, (6, *shape)).astype(np.float32),
         "shuffled": random.normal(0.3, 0.1, (draws, *shape)).astype(np.float32),
-        "shuffled_by_layer": np.zeros((0, *shape), dtype=np.float32),
         "lens_tokens": random.integers(0, 9, (4, samples, layers + 1, 5)).astype(np.int32),
         "lens_logits": random.normal(size=(4, samples, layers + 1, 5)).astype(np.float32),
         "ranks": random.integers(1, 50, (4, samples, layers + 1)).astype(np.int32),
     }
 
 
+def evidence_of(tensors: dict[str, np.ndarray]) -> Evidence:
+    own = Condition(SELECTED, "", 2, 0.0, heads=("0.0", "0.1"))
+    draws = [Condition("shuffled", "", 2, 0.0, draw=at, heads=(f"1.{at}", "2.0"))
+             for at in range(len(tensors["shuffled"]))]  # fmt: skip
+    return states_evidence(tensors, "t", [Condition(), own, *draws])
+
+
 def test_evidence_is_what_it_says() -> None:
     tensors = made_up()
-    found = describe(tensors)
+    found, table = describe(tensors, ("shuffled",)), evidence_of(tensors)
     place = {pair: number for number, pair in enumerate(PAIRS)}
     masked = tensors["cosines"][place["instructed", "masked"]].astype(float)
     plain = tensors["cosines"][place["as is", "instructed"]].astype(float)
     difference = (masked - plain)[:, 1]
-    nearer = found.nearer["as is"]
-    for layer, row in enumerate(nearer.after_layer):
+    for layer, row in enumerate(found.nearer["original"].after_layer):
         values = difference[:, layer]
         error = values.std() / len(values) ** 0.5
         assert row.mean == pytest.approx(values.mean())
         # The bootstrap's interval is near the normal one.
         assert row.high - row.low == pytest.approx(2 * 1.96 * error, rel=0.25)
         assert row.low < row.mean < row.high
-    assert nearer.later_half.mean == pytest.approx(difference[:, 2:].mean())
-    assert found.nearer["shuffled"].p_draws == pytest.approx(1 / 4)
-    assert "shuffled_by_layer" not in found.nearer
+    level = table.level("cosine", table.main)
+    assert level is not None and level.change is not None
+    assert level.value == pytest.approx(masked[:, 1, 2:].mean())
+    assert level.change.value == pytest.approx(difference[:, 2:].mean())
+    test = table.against("cosine", table.main)["shuffled"]
+    assert (test.p_draws, test.draws, test.side) == (pytest.approx(1 / 4), 3, "higher")
+    assert list(found.controls) == ["shuffled"]
     few = made_up(samples=8)
     own = few["cosines"][place["instructed", "masked"]].astype(float)[:, 1, 2:].mean(axis=1)
     drawn = few["shuffled"].astype(float)[:, :, 1, 2:].mean(axis=2) + 0.15
@@ -143,10 +153,9 @@ def test_evidence_is_what_it_says() -> None:
         for one in drawn
         for swapped in itertools.product((False, True), repeat=8)
     ]
-    tested = describe(few).nearer["shuffled"].p_examples
+    few_table = evidence_of(few)
+    tested = few_table.against("cosine", few_table.main)["shuffled"].p_examples
     assert tested == pytest.approx(np.mean(as_far), abs=0.02)
-    (control,) = found.controls
-    assert control.draws == 3
     one = found.shared_top[0]
     by_hand = np.mean(
         [
@@ -189,7 +198,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         compare_states(config, tmp_path / "out")
     again = compare_states(config, tmp_path / "out")
     assert calls == [2, 2, 2, 2]  # two batches were kept, the third was tried twice
-    assert (again.states, again.lens) == (whole.states, whole.lens)
+    assert (again.details, again.evidence) == (whole.details, whole.evidence)
     assert again.signature == whole.signature
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from headscope.data.tasks import read_task
 from headscope.data.transfer import read_prompts as read_transfer
 from headscope.data.words import read_concepts
 from headscope.errors import InputError
+from headscope.heads import Geometry
+from headscope.studies.use.gates import read_gates
 from headscope.studies.use.prompts import read_prompts
 from headscope.use.corpus.files import find_files
 from headscope.use.corpus.reading import read_records, survey
@@ -96,6 +100,20 @@ def _rated(path: Path) -> list[Row]:
     return [row for _, row in records]
 
 
+GEOMETRY = Geometry((4, 4))
+
+
+def _gates(path: Path) -> list[Row]:
+    gates, _ = read_gates(str(path), ["p", "q"], GEOMETRY)
+    return [
+        {
+            "id": own,
+            "heads": json.dumps({"0.1": float(gate.values[0, 1]), "1.3": float(gate.values[1, 3])}),
+        }
+        for own, gate in zip(("p", "q"), gates, strict=True)
+    ]
+
+
 #: Of each family of commands: the records of a file, and what its reader makes of them, as records.
 READERS: dict[str, tuple[list[Row], Callable[[Path], list[Row]]]] = {
     "pairs": (
@@ -161,6 +179,13 @@ READERS: dict[str, tuple[list[Row], Callable[[Path], list[Row]]]] = {
             {"id": one.id, "text": one.given, "reference": one.reference}
             for one in read_prompts(path)
         ],
+    ),
+    "gates": (
+        [
+            {"id": "p", "heads": '{"0.1": 0.0, "1.3": 1.0}'},
+            {"id": "q", "heads": '{"0.1": 1.0, "1.3": -0.5}'},
+        ],
+        _gates,
     ),
     "transfer": (
         [{"a": "de", "b": "en", "prompt": SAID, "answers_a": "Ja", "answers_b": "No"}],
@@ -232,6 +257,18 @@ def test_a_compressed_file_of_any_name_is_read_the_same(form: Format, tmp_path: 
         assert form.name == "CSV"  # begins like any other text
 
 
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
+def test_plain_text_may_be_compressed_in_every_way(ending: str, tmp_path: Path) -> None:
+    zstd = pytest.importorskip("zstandard")
+    packers = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(packers.get(ending, zstd.compress)(b'{"text": "x"}\ntwo\n'))
+    expected = ['{"text": "x"}', "two"]
+    assert [one.given for one in read_prompts(path)] == expected
+    (found,) = read_documents(DocumentSource(str(path), language="en"))
+    assert [one.text for one in found.documents] == expected
+
+
 def test_what_is_not_read_is_told_what_is(tmp_path: Path) -> None:
     assert all(form.name in formats_read() for form in FORMATS)
     for data in ("a.zip", "a.html", "a.xlsx"):
@@ -265,6 +302,23 @@ def test_only_wanted_pieces_of_an_arrow_file_are_rated(tmp_path: Path) -> None:
         (file,) = survey(find_files([str(path)]), Columns(), limit=2999)
         records = list(read_records(file, lambda place: place in (1, 1500, 2999)))
         assert [(one.line, one.field("text")) for one in records] == [(2, "1"), (1501, "1500")]
+
+
+def test_a_json_list_is_read_by_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers go on as they are written; what is no list of objects, or too large, is refused."""
+    path = tmp_path / "a.json"
+    path.write_text('\ufeff [\n{"text": "a", "n": 1.50},\n {"text":\n "b", "n": 1e3}\n]\n', "utf-8")
+    (file,) = survey(find_files([str(path)]), Columns())
+    records = list(read_records(file, lambda place: True))
+    assert [(one.line, one.field("text")) for one in records] == [(2, "a"), (3, "b")]
+    assert [one.raw for one in records] == ['{"text": "a", "n": 1.50}', '{"text":  "b", "n": 1e3}']
+    monkeypatch.setattr("headscope.data.formats.LARGEST_TEXT", 9)
+    with pytest.raises(InputError, match="is larger than 1 GiB"):
+        read_prompts(path)
+    monkeypatch.undo()
+    path.write_text('[{"text": "a"},\n 3]', "utf-8")
+    with pytest.raises(InputError, match="line 2 is no JSON object"):
+        read_prompts(path)
 
 
 CELLS = [["id", "text"], ["1", 'a "b", c'], ["2", "two\nlines"], ["3", "\r\n"], ["4", "x\ty"]]
@@ -321,6 +375,16 @@ def test_rows_of_a_corpus_that_cannot_be_rated(ending: str, sign: str, tmp_path:
     assert why[2] is not None and why[2].startswith("it is not valid UTF-8")
     assert json.loads(records[1].rejected("x"))["raw"] == "2\ttwo\tmore"
     assert r"\xff" in json.loads(records[2].rejected("x"))["raw"]
+
+
+@pytest.mark.parametrize(("row", "text"), [("\xff\tb", "text"), ("x", "text"), ("a\tb", "2")])
+def test_a_corpus_without_a_column_of_texts(row: str, text: str, tmp_path: Path) -> None:
+    """It is told from the header, whatever the rows are like."""
+    path = tmp_path / "a.tsv"
+    path.write_bytes(f"id\tbody\n{row}\n".encode("latin-1"))
+    found = "id, body" if text == "text" else "0, 1"
+    with pytest.raises(InputError, match=f"has no field '{text}'; found: {found}; name the right"):
+        survey(find_files([str(path)]), Columns(text))
 
 
 @pytest.mark.parametrize(("ending", "sign"), [(".tsv", "\t"), (".csv", ",")])

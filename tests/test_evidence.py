@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.evidence.blocks import MORE, NO_MORE, verdict
-from headscope.evidence.controls import CONTROLS, control_named, drawn
-from headscope.evidence.rows import SHARE, Condition, Evidence, Statistic
+from headscope.evidence.controls import CONTROLS, control_named, drawn, sets_of
+from headscope.evidence.controls.equal_norm import output_norms
+from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Geometry, HeadSet
 from headscope.measure.statistics import counted
 from headscope.runs import decode, encode
+from lm_helpers import wrapped
 from test_frozen import FILES, SCORES
 
 TOP = Condition("selected", k=2, gate=0.0, heads=("0.0", "1.1"))
@@ -73,7 +76,7 @@ def test_rows_are_those_that_every_command_had(file: Path) -> None:
     with np.errstate(invalid="ignore", over="ignore"):
         table = evidence(conditions, counted_of, statistics, held["seed"],
                          by_size=held["by_size"], given=given,
-                         own=_own(conditions, held))  # fmt: skip
+                         sets=_sets(held))  # fmt: skip
     compared = 0
     for row in held["levels"]:
         level = table.level(row["statistic"], conditions[row["condition"]], row["part"])
@@ -114,16 +117,18 @@ def _heads(heads: Any) -> tuple[str, ...]:
     return () if isinstance(heads, dict) else tuple(heads)
 
 
-def _own(conditions: list[Condition], held: Any) -> dict[str, list[Condition]]:
-    """The conditions of every part, with its own heads where parts differ."""
-    return {
-        part: [
-            replace(each, heads=tuple(row["heads"].get(part) or ()))
-            if isinstance(row["heads"], dict)
-            else each
-            for each, row in zip(conditions, held["conditions"], strict=True)
-        ]
+def _sets(held: Any) -> dict[str, list[frozenset[str] | None]] | None:
+    """The heads of every condition by part, where parts differ in them."""
+    heads = [row["heads"] for row in held["conditions"]]
+    if not any(isinstance(own, dict) for own in heads):
+        return None
+    by_part = {
+        part: [own.get(part) if isinstance(own, dict) else own for own in heads]
         for part in held["parts"]
+    }
+    return {
+        part: [None if own is None else frozenset(own) for own in several]
+        for part, several in by_part.items()
     }
 
 
@@ -207,8 +212,9 @@ def test_controls_are_known_by_their_names() -> None:
         control_named("outsid")
     geometry = Geometry.uniform(3, 6)
     heads = TOP.in_model(geometry)
-    conditions = [*drawn(TOP, heads, CONTROLS, 5)]
-    assert [each.draw for each in conditions] == [*range(5)] * len(CONTROLS)
+    named = ("random", "same layers", "outside")
+    conditions = [*drawn(TOP, heads, named, 5)]
+    assert [each.draw for each in conditions] == [*range(5)] * len(named)
     for each in conditions:
         own = each.in_model(geometry)
         assert len(own) == 2 and own != heads and each.controls(TOP)
@@ -217,3 +223,34 @@ def test_controls_are_known_by_their_names() -> None:
         assert each.kind != "outside" or not own & heads
     few = HeadSet.parse("0.0", Geometry((2, 1)))
     assert len([*drawn(replace(TOP, k=1, heads=("0.0",)), few, ("random",), 99)]) == 2
+
+
+def test_equal_norm_draws_heads_with_outputs_as_large() -> None:
+    lm = wrapped("llama", layers=4)
+    rows = [[3, 4, 5, 6], [7, 8]]
+    wanted = np.zeros(lm.geometry.shape)
+    for layer, block in enumerate(lm.model.model.layers):
+        width = block.self_attn.head_dim
+        weight, inputs = block.self_attn.o_proj.weight, list[torch.Tensor]()
+        hook = block.self_attn.o_proj.register_forward_pre_hook(
+            lambda _, args, inputs=inputs: inputs.append(args[0])
+        )
+        for row in rows:
+            lm.model(torch.tensor([row]))
+        hook.remove()
+        for head in range(lm.geometry.counts[layer]):
+            part = slice(head * width, (head + 1) * width)
+            outputs = (x[..., part] @ weight[:, part].T for x in inputs)
+            wanted[layer, head] = sum(float(y.detach().norm(dim=-1).sum()) for y in outputs)
+    assert output_norms(lm, rows) == pytest.approx(wanted, rel=1e-5)
+    heads = HeadSet(lm.geometry, tuple(lm.geometry.heads())[:3])
+    texts = ["a b c dog", "cat"]
+    norms = output_norms(lm, [lm.encode(text) for text in texts])
+    ranks = {head: at // 8 for at, head in enumerate(
+        sorted(lm.geometry.heads(), key=lambda head: norms[head.layer, head.head]))}  # fmt: skip
+    sets = sets_of("equal norm", heads, 9, 0, Basis(lm=lm, texts=texts))
+    assert len({frozenset(own) for own in sets} - {frozenset(heads)}) == 9
+    for own in sets:
+        assert sorted(ranks[head] for head in own) == sorted(ranks[head] for head in heads)
+    with pytest.raises(InputError, match="needs a model and texts"):
+        sets_of("equal norm", heads, 9)

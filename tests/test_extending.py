@@ -14,7 +14,8 @@ import torch
 
 import headscope
 from conftest import Said
-from headscope.lm import LanguageModel
+from headscope.heads import Head, HeadSet
+from headscope.lm import LanguageModel, answers_at, replacement
 from headscope.runs import Run
 from headscope.studies.registry import COMMANDS
 
@@ -108,3 +109,33 @@ def naive(lm: LanguageModel, distance: int, limit: int) -> dict[tuple[int, int],
             shares.append((at - peaks >= distance)[distance:].mean(axis=0))
     mean = np.mean(shares, axis=0)
     return {(layer, head): mean[layer, head] for layer, head in np.ndindex(mean.shape)}
+
+
+def test_the_page_makes_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacement, "KINDS", dict(replacement.KINDS))
+    (code,) = re.findall(r"```python\n([^`]*KINDS[^`]*)```", PAGE)
+    exec(code, {})
+    lm = headscope.load("pocket")
+    rows, starts = [lm.encode("Mira sings."), lm.encode("The old dog sleeps.")], [3, 4]
+    made = replacement.replacement_of("first-token", lm, rows, starts)
+    site, seen = lm.sites[-1], []
+    removed = HeadSet(lm.geometry, (Head(site.layer, 1),)).removed()
+    ids = torch.tensor([rows[1]])
+
+    def look(_: object, args: tuple[torch.Tensor]) -> None:
+        seen.append(args[0][0].unflatten(-1, (site.heads, site.head_width)))
+
+    with torch.no_grad():
+        for row in rows:
+            with site.projection.register_forward_pre_hook(look):
+                lm.model(input_ids=torch.tensor([row]))
+        with (
+            lm.gated(removed, made),
+            site.projection.register_forward_pre_hook(look),
+            answers_at([starts[1]]),
+        ):
+            lm.model(input_ids=ids)
+    *plain, changed = seen
+    expected = plain[1].clone()
+    expected[:, 1] = (plain[0][0, 1] + plain[1][0, 1]) / 2
+    torch.testing.assert_close(changed, expected, rtol=1e-5, atol=1e-5)

@@ -45,7 +45,10 @@ def test_the_crafted_induction_head_scores_one_and_others_nothing() -> None:
     np.testing.assert_allclose(scores.extra["chance"][0], expected, atol=1e-12)
     np.testing.assert_allclose(scores.extra["previous_token"][0], [0, 0, 0, 2 / 3], atol=1e-12)
     assert scores.statistics["totals"].tolist() == [N] * 3
-    assert scores.low is not None and scores.low[0, 0] == 1
+    assert scores.low is not None and scores.high is not None
+    # All tokens are hit, or none: the interval has a width.
+    assert 0 < scores.low[0, 0] < scores.high[0, 0] == 1
+    assert 0 == scores.low[0, 1] < scores.high[0, 1] < 1
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])

@@ -12,11 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
+from headscope.evidence.blocks import few_sets
+from headscope.evidence.controls.shuffled import shuffled
+from headscope.evidence.rows import Statistic
+from headscope.evidence.table import evidence as evidence_of
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, Way, distinct_sets, draw_heads, draw_sets
 from headscope.measure import least_p, p_draws
-from headscope.results.common import few_draws
-from headscope.verify.masks.asking import Mask, shuffled
 from headscope.verify.translation import Removal, conditions
 
 counts = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(lambda c: sum(c) >= 2)
@@ -146,12 +148,10 @@ def test_shuffled_masks_are_all_others_of_the_size(
         for one in combinations(heads, len(gone))
         if not matched or profile(HeadSet(geometry, one)) == profile(removed)
     } - {frozenset(gone)}
-    drawn = shuffled(Mask(removed.removed()), 80, 3, matched)
-    sets = [frozenset(one.removed) for one in drawn]
+    sets = [frozenset(one) for one in shuffled(removed, 80, 3, same_layers=matched)]
     assert len(set(sets)) == len(sets) == min(80, len(possible))
     assert set(sets) <= possible
-    again = [frozenset(one.removed) for one in shuffled(Mask(removed.removed()), 4, 3, matched)]
-    assert sets[:4] == again
+    assert sets[:4] == [frozenset(one) for one in shuffled(removed, 4, 3, same_layers=matched)]
 
 
 def test_too_few_in_a_layer_come_from_the_nearest() -> None:
@@ -178,20 +178,18 @@ def test_what_leaves_no_control_is_refused() -> None:
 
 
 def test_conditions_hold_each_possible_set_once_and_results_say_so() -> None:
-    """Of two layers of four heads: any 2 of the other 6, and one pair of the same layer."""
+    """Of two layers of four heads: any other 2 of the 8, and the 5 other pairs of the layer."""
     heads = HeadSet.parse("0.0,0.1", Geometry((4, 4)))
-    planned = conditions([heads], Removal(draws=20))
-    drawn = Counter(one.label.kind for one in planned)
-    assert (drawn["random"], drawn["random-layer-matched"]) == (15, 1)
-    assert (least_p(15), least_p(1)) == (1 / 16, 1 / 2)
-    assert p_draws(0.0, [1.0] * 15) == least_p(15)
-    top = {"distinct_draws": 15, "distinct_draws_layer_matched": 1, "p_draws": 0.5}
-    said = few_draws({"draws": 20, "tasks": [{"conditions": [top, {"draws": 3}]}]})
-    assert said is not None and "15 and 1 from the same layers" in said and "0.500" in said
-    assert few_draws({"draws": 1, "tasks": [top]}) is None
-    masks = {"draws": 5, "distinct_draws": {"task": {"shuffled": 5, "shuffled-layer-matched": 0}}}
-    said = few_draws(masks)
-    assert said is not None and "none from the same layers" in said
+    planned = conditions([heads], Removal(draws=30))
+    drawn = Counter(condition.kind for condition in planned)
+    assert (drawn["random"], drawn["same layers"]) == (27, 5)
+    assert (least_p(27), least_p(5)) == (1 / 28, 1 / 6)
+    assert p_draws(0.0, [1.0] * 27) == least_p(27)
+    counts = {"a": {"chrf": [np.ones((3, 2))] * len(planned)}}
+    evidence = evidence_of(planned, counts, {"chrf": Statistic("chrF++")})
+    (said,) = few_sets(evidence, 30)
+    assert "27 random heads" in said and "5 random heads of the same layers" in said
+    assert "0.167" in said and few_sets(evidence, 5) == []
 
 
 WAYS: tuple[Way, ...] = ("random", "same layers", "outside")

@@ -18,6 +18,7 @@ from headscope.heads import Gate, HeadSet
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel
+from headscope.lm.replacement import Mean
 from headscope.lm.shared_losses import AnswerRow, answer_losses
 from lm_helpers import CHANGING, changing, folded, fresh, tokenizer, wrapped
 
@@ -80,7 +81,9 @@ def test_means_take_the_place_of_heads_by_position(name: str, begin: int) -> Non
     heads = [head for head in lm.geometry.heads() if head.layer in (1, 3)][1:6]
     gate = HeadSet(lm.geometry, tuple(heads)).removed()
     # Zero ablation of the same gate stands beside, and must not be touched by the means.
-    found = dict(answer_losses(lm, rows(begin), [gate, gate], [means.astype(np.float32), None]))
+    found = dict(
+        answer_losses(lm, rows(begin), [gate, gate], [Mean(means.astype(np.float32)), None])
+    )
     for row, losses, zero in zip(rows(begin), found[0], found[1], strict=True):
 
         def put(site: AttentionSite, x: torch.Tensor, first: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from headscope.errors import InputError
 from headscope.lm.geometry import is_linear, probe
 from headscope.lm.inputs import evaluating, probe_batch
 from headscope.lm.model import LanguageModel
-from lm_helpers import VARIED, logits, sample_batch, tokenizer
+from lm_helpers import VARIED, logits, multimodal, sample_batch, tokenizer
 
 EXPECTED = {
     "llama": ((4, 4), 16, "model.layers.1.self_attn.o_proj"),
@@ -117,24 +117,7 @@ def test_a_kernel_that_is_no_torch_function_is_seen_through_the_table() -> None:
 
 
 def test_text_decoder_of_a_multimodal_model() -> None:
-    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
-
-    shape = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
-    config = Gemma3Config(
-        text_config={
-            **shape,
-            "num_hidden_layers": 2,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "vocab_size": 96,
-        },
-        vision_config={**shape, "num_hidden_layers": 3, "image_size": 28, "patch_size": 14},
-        mm_tokens_per_image=4,
-        image_token_index=90,
-        boi_token_index=91,
-        eoi_token_index=92,
-    )
-    lm = LanguageModel.wrap(Gemma3ForConditionalGeneration._from_config(config).eval())
+    lm = multimodal()
     assert lm.geometry.counts == (4, 4)
     assert all("vision" not in site.projection_name for site in lm.sites)
     assert not {90, 91, 92} & set(probe_batch(lm.model).input_ids.flatten().tolist())

@@ -11,11 +11,14 @@ import pytest
 
 from heads_up_helpers import (
     EXPERIMENTS,
+    FOREIGN,
     LLAMA,
+    OWN,
+    Made,
     cell,
     llama_setting,
+    proof,
     put,
-    row,
     table_of,
     whole,
 )
@@ -30,6 +33,7 @@ from headscope.papers.reproduce import _table
 from headscope.results.one_by_one import OneByOneResult
 from headscope.runs.codec import decode
 from headscope.studies.models import ModelChoice
+from headscope.verify.masks.conditions import HYBRID
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
 
@@ -62,8 +66,8 @@ def test_the_partner_of_an_instructed_model_is_its_base_and_the_reverse(llama: S
 
 
 def swapped(setting: Setting, other: str, accuracy: float) -> None:
-    told = {"tasks": {"antonym": {"conditions": [row("foreign 1", "accuracy", accuracy)]}}}
-    put(setting, f"swap-antonym-of-{other}", told)
+    made = {"accuracy": [Made(reference=accuracy)]}
+    put(setting, f"swap-antonym-of-{other}", proof("antonym", made, reference=FOREIGN))
 
 
 OTHER = "accuracy, mask of another model"
@@ -223,8 +227,8 @@ def test_no_difference_to_the_paper_s_hybrid_is_told(
     llama: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells_module, "_of_paper", lambda task: True)
-    conditions = [row("masked", "accuracy", 0.7), row("hybrid", "accuracy", 0.5)]
-    put(llama, "shots-antonym-masked", {"tasks": {"antonym": {"conditions": conditions}}})
+    made = {"accuracy": [Made(selected=0.7), Made(selected=0.5, own=replace(OWN, of=HYBRID))]}
+    put(llama, "shots-antonym-masked", proof("antonym", made))
     (table,) = EXPERIMENTS["table-3"].show(llama).tables
     at = table.columns.index("antonym")
     by = {one["name"]: one["cells"][at] for one in _table(table)["rows"]}

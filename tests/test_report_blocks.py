@@ -276,11 +276,12 @@ def test_a_set_of_heads_is_copied_as_the_option_takes_it() -> None:
 # ---- sentences -----------------------------------------------------------------------------------
 def test_a_terminal_shows_the_sentences_that_lost_most() -> None:
     sentences = tuple(
-        Sentence("en-de", str(at), f"source {at}", "ref", {"baseline": "a", "top": "b " * 200 * at},
-                 chrf={"baseline": 90.0, "top": 90.0 - 10 * at})
+        Sentence("en-de", str(at), f"source {at}", "ref",
+                 {"original": "a", "selected": "b " * 200 * at},
+                 chrf={"original": 90.0, "selected": 90.0 - 10 * at})
         for at in range(5)
     )  # fmt: skip
-    block = Sentences("Outputs", sentences, {"baseline": "Original", "top": "Removed"})
+    block = Sentences("Outputs", sentences, {"original": "Original", "selected": "Removed"})
     said = text_of(Shown("", "", ("Found.",), sections=[Section("Sentences", [block])]))
     lines = said.splitlines()
     assert lines[2] == "Outputs: 5 sentences, largest loss of chrF++ first:"

@@ -14,11 +14,20 @@ from safetensors.numpy import load_file
 
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
+from headscope.evidence.rows import Condition
 from headscope.heads import Geometry, Head
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.studies.report import write_report
-from headscope.verify.looking import Placed, describe, place_candidates, target_shares
+from headscope.verify.looking import (
+    STATISTICS,
+    Placed,
+    beside_random_sets,
+    numbers_of,
+    place_candidates,
+    target_shares,
+)
+from headscope.verify.masks.evidence import of_tasks
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
 
@@ -133,25 +142,36 @@ def test_the_evidence_is_what_it_says() -> None:
     share[:, :, :2] += 0.2  # the heads of the mask look at the target
     share[0, 0, 0] = np.nan
     mass = np.ones_like(share)
-    found = describe("as is", share, mass, [1 / 3] * 40, kept)
+
+    def levels(*arguments: Any) -> dict[str, Any]:
+        table = of_tasks({"odd": {Condition(): numbers_of(*arguments)}}, STATISTICS, by_size=False)
+        return {row.statistic: row for row in table.levels}
+
+    found = levels(share, mass, [1 / 3] * 40, kept)
     inside, outside = share[:, kept], share[:, ~kept]
     by_sample = np.nanmean(inside, axis=1)
-    assert found.heads["in"].mean == pytest.approx(by_sample.mean(), rel=1e-5)
-    assert found.heads["out"].mean == pytest.approx(outside.mean(), rel=1e-5)
-    assert [found.heads[group].count for group in ("all", "in", "out")] == [8, 4, 4]
+    assert found["share_in"].value == pytest.approx(by_sample.mean(), rel=1e-5)
+    assert found["share_out"].value == pytest.approx(outside.mean(), rel=1e-5)
     difference = by_sample - outside.mean(axis=1)
-    row = found.in_minus_out
-    assert row is not None and row.mean == pytest.approx(difference.mean(), rel=1e-5)
-    assert row.low < row.mean < row.high
-    assert row.low > 0.15
-    assert found.uniform.mean == pytest.approx(1 / 3)
-    assert found.undefined == pytest.approx(1 / 320)
+    row = found["in_minus_out"]
+    assert row.value == pytest.approx(difference.mean(), rel=1e-5)
+    assert 0.15 < row.low < row.value < row.high
+    assert found["uniform"].value == pytest.approx(1 / 3)
+    assert found["undefined"].value == pytest.approx(1 / 320)
+    assert found["attention_all"].value == 1
     # Of the 70 sets of 4 of 8 heads only the mask and its complement lie so far out.
-    assert found.random is not None
-    assert found.random.p_value is not None and found.random.p_value < 0.06
-    even = describe("as is", np.full((5, 2, 4), 0.3), mass[:5], [0.3] * 5, kept)
-    assert even.random is not None and even.random.p_value == 1
-    assert even.above_uniform is not None and even.above_uniform.mean == pytest.approx(0)
+    everywhere = np.ones_like(kept)
+    random = beside_random_sets(share, kept, everywhere)
+    assert random.p_value is not None and random.p_value < 0.06
+    same = np.full((5, 2, 4), 0.3)
+    assert beside_random_sets(same, kept, everywhere).p_value == 1
+    even = levels(same, mass[:5], [0.3] * 5, kept)
+    assert even["above_uniform"].value == pytest.approx(0)
+    # Samples without attention on candidates are left out, not 0.
+    share[:10] = np.nan
+    found = levels(share, mass, [1 / 3] * 40, kept)
+    assert found["share_in"].value == pytest.approx(by_sample[10:].mean(), rel=1e-5)
+    assert "share_out" not in levels(share, mass, [1 / 3] * 40, everywhere)
 
 
 def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> None:
@@ -168,16 +188,26 @@ def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> No
     code, said, _ = command(*arguments, "--instruction", "Find the verb: {input}\\n", "--json")
     assert code == 0
     result = json.loads(said)
-    (own,) = result["tasks"].values()
-    names = ["as is", "instructed", "masked", "masked, instructed", "shuffled"]
-    assert [row["condition"] for row in own["conditions"]] == names
-    assert own["mask"]["kept"] == own["conditions"][2]["heads"]["in"]["count"] == 96 - 24
-    assert len(own["conditions"][4]["heads"]["in"]["draws"]) == 2
+    (own,) = result["details"]["tasks"].values()
+    ids = [row["id"] for row in result["conditions"]]
+    names = ["original", "instructed", "selected own mask 24", "shuffled own mask 24 #0",
+             "shuffled own mask 24 #1", "selected own mask, instructed 24"]  # fmt: skip
+    assert ids == names
+    assert own["mask"]["kept"] == 96 - len(result["conditions"][2]["heads"]) == 96 - 24
+    (test,) = [row for row in result["tests"]
+               if (row["statistic"], row["control"]) == ("share_in", "shuffled")]  # fmt: skip
+    assert (test["condition"], test["draws"]) == (names[2], 2)
     stored = load_file(out / "attention" / "odd<i>.safetensors")
-    assert stored["share.as is"].shape == (8, 6, 16)
+    assert stored["share.original"].shape == (8, 6, 16)
     # The first layer sees nothing of the gates.
-    np.testing.assert_allclose(stored["share.as is"][:, 0], stored["share.masked"][:, 0], atol=1e-6)
-    assert np.nanmax(abs(stored["share.as is"] - stored["share.masked"])) > 1e-3
+    plain, masked = stored["share.original"], stored[f"share.{names[2]}"]
+    np.testing.assert_allclose(plain[:, 0], masked[:, 0], atol=1e-6)
+    assert np.nanmax(abs(plain - masked)) > 1e-3
+    # The level is the plain mean over heads and examples of what is stored.
+    kept = np.array([[head % 5 != 0 for head in range(16)]] * 6)
+    (level,) = [row for row in result["levels"]
+                if (row["statistic"], row["condition"]) == ("share_in", names[2])]  # fmt: skip
+    assert level["value"] == pytest.approx(np.nanmean(masked[:, kept], axis=1).mean(), rel=1e-5)
     assert "odd<i>" not in write_report(out).read_text()
     code, said, err = command(*arguments[:-4], "--shots", 2)
     assert code == 2
@@ -185,5 +215,5 @@ def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> No
     # Without an instruction only what needs none is measured.
     code, said, _ = command(*arguments[:-2], "--out", tmp_path / "bare", "--json")
     assert code == 0
-    (own,) = json.loads(said)["tasks"].values()
-    assert [row["condition"] for row in own["conditions"]] == ["as is", "masked", "shuffled"]
+    kinds = [row["kind"] for row in json.loads(said)["conditions"]]
+    assert kinds == ["original", "selected", *["shuffled"] * 2]

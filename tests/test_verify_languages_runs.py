@@ -17,8 +17,8 @@ from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
-from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
+from headscope.lm.replacement import replacement_of
 from headscope.results.common import Leakage
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
@@ -61,7 +61,7 @@ def choice(files: dict[str, Path]) -> DocumentsChoice:
     return DocumentsChoice(tuple(f"{name}={file}" for name, file in files.items()))
 
 
-@pytest.mark.parametrize("ablate", ["zero", "mean"])
+@pytest.mark.parametrize("ablate", ["zero", "mean", "resample"])
 def test_losses_are_those_of_a_model_without_the_heads(
     ablate: Any, model: Path, lm: LanguageModel, files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ def test_losses_are_those_of_a_model_without_the_heads(
         (),
         ModelChoice(str(model)),
         choice(files),
-        LanguageRemoval(draws=1, ablate=ablate, batch_tokens=40),
+        LanguageRemoval(draws=1, ablate=ablate, seed=4, batch_tokens=40),
     )
     result = verify_perplexity(config, tmp_path / "run")
     arrays = load_file(tmp_path / "run" / "losses.safetensors")
@@ -82,18 +82,19 @@ def test_losses_are_those_of_a_model_without_the_heads(
         ["1.0", "0.2"], ["1.3"]
     ]  # fmt: skip
     kept = {"en": ENGLISH, "de": GERMAN}
-    means = None
-    if ablate == "mean":
+    replacement = None
+    if ablate != "zero":
         # A quarter of each language is set aside and not read.
         lines = (tmp_path / "run" / "documents.jsonl").read_text().splitlines()
         apart = []
         for name, texts in kept.items():
             rows = map(json.loads, lines)
             tested = {int(row["id"]) - 1 for row in rows if row["language"] == name}
-            apart += [text for at, text in enumerate(texts) if at not in tested]
+            apart += sorted(text for at, text in enumerate(texts) if at not in tested)
             kept[name] = [text for at, text in enumerate(texts) if at in tested]
             assert len(texts) - len(kept[name]) == max(1, len(texts) // 4)
-        means = head_means(lm, [lm.encode(text) for text in apart])
+        texts_apart = [lm.encode(text) for text in apart]
+        replacement = replacement_of(ablate, lm, texts_apart, seed=4)
     for name, texts in kept.items():
         rows = [lm.encode(text) for text in texts]
         assert arrays[f"{name}.tokens"].tolist() == [len(row) - 1 for row in rows]
@@ -103,16 +104,16 @@ def test_losses_are_those_of_a_model_without_the_heads(
             if not read:
                 continue
             heads = HeadSet.parse(",".join(one["heads"]), lm.geometry) if at else None
-            if heads is None or means is None:
+            if heads is None or replacement is None:
                 naive = naive_losses(lm, heads or HeadSet(lm.geometry, ()), rows)
                 np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
             else:
-                with lm.gated(heads.removed(), "mean", means):  # has a naive twin of its own
+                with lm.gated(heads.removed(), replacement):  # has a naive twin of its own
                     naive = [float(token_losses(lm, [row])[0].sum()) for row in rows]
                 np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
                 plain = naive_losses(lm, heads, rows)
                 assert not np.allclose(arrays[f"{name}.nll"][at], plain, rtol=1e-4)
-    if ablate == "mean":
+    if ablate != "zero":
         reference = result.details.reference_text
         assert reference is not None and reference.texts == len(apart) > 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections import Counter
 from fractions import Fraction
@@ -18,13 +17,14 @@ from hypothesis import strategies as st
 import lm_helpers
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
+from headscope.evidence.controls.shuffled import shuffled
+from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
-from headscope.results.mask_tests import Outcome, mean_of
 from headscope.runs import decode, encode
-from headscope.verify.masks import Asking, Mask, Masking, MaskRecord, ask, asked, read_mask
-from headscope.verify.masks.asking import shuffled
+from headscope.verify.masks import Asking, Mask, MaskRecord, Way, asked, read_mask
+from headscope.verify.masks.asking import losses_of, outputs_of
 from headscope.verify.masks.conditions import (
     best_alpha,
     check_apart,
@@ -35,17 +35,16 @@ from headscope.verify.masks.conditions import (
     family_conditions,
     grid_conditions,
     halves_of,
+    mask_conditions,
     parse_family,
 )
 from headscope.verify.masks.evidence import (
     character_bleu,
-    describe,
     marks,
+    masks_evidence,
     paragraph_bleu,
     right,
     right_as_words,
-    statistics,
-    together,
 )
 
 UNEVEN = Geometry((3, 0, 4, 2))
@@ -92,14 +91,17 @@ def test_an_output_is_right_if_it_holds_or_begins_with_the_answer(
 
 
 def test_marks_of_words_and_of_translations() -> None:
-    plain = marks(task(at_start=True), ["ba", "xzyx", "a\nb"])
-    assert plain["accuracy"][:, 0].tolist() == [1, 0, 1]
+    plain = marks(task(at_start=True), [["ba", "xzyx", "a\nb"], ["ba", "zyx", "no"]])
+    assert plain["accuracy"][..., 0].tolist() == [[1, 0, 1], [1, 1, 0]]
     # The whole output is seen: of two words one is right.
-    assert plain["rouge_l"][:, 0].tolist() == pytest.approx([100, 0, 200 / 3])
-    sentences = marks(task(translation=True), ["ba", "b", "a\nmore"])
+    assert plain["rouge_l"][0, :, 0].tolist() == pytest.approx([100, 0, 200 / 3])
+    sentences = marks(task(translation=True), [["ba", "b", "a\nmore"]])
     assert "accuracy" not in sentences
     assert set(sentences) == {"rouge_l", "chrf", "bleu", "bleu_published"}
-    assert sentences["bleu_published"][0, 0] == pytest.approx(100 * character_bleu("ba", "ba"))
+    assert sentences["bleu_published"][0, 0, 0] == pytest.approx(100 * character_bleu("ba", "ba"))
+    # Of a translation only the first line counts.
+    first = marks(task(translation=True), [["ba", "b", "a"]])
+    assert np.array_equal(sentences["chrf"], first["chrf"])
 
 
 def naive_character_bleu(output: str, reference: str) -> float:
@@ -152,26 +154,24 @@ def test_losses_under_a_mask_are_those_of_a_model_without_these_heads(name: str)
     lm = lm_helpers.wrapped(name)
     gone = Mask(HeadSet(lm.geometry, (Head(0, 1), Head(1, 0))).removed(), name="m")
     question = asked(task())
-    plain = ask(lm, question, Masking("as-is", "as is"), Asking())
-    told = ask(lm, question, Masking("instructed", "i", None, True), Asking(), write=False)
-    masked = ask(lm, question, Masking("masked", "m", gone), Asking(3))
-    assert told.texts == ()
     examples = task().examples
-    for record, prompts in (
-        (plain, [f"{one.input}=" for one in examples]),
-        (told, [f"Turn {one.input}:" for one in examples]),
+    for instructed, prompts in (
+        (False, [f"{one.input}=" for one in examples]),
+        (True, [f"Turn {one.input}:" for one in examples]),
     ):
+        nll, tokens = losses_of(lm, question, Way(instructed=instructed), Asking())
         pairs = list(zip(prompts, (one.output for one in examples), strict=True))
         naive = naive_losses(lm, pairs)
-        assert record.nll == pytest.approx([loss for loss, _ in naive], rel=1e-4)
-        assert list(record.tokens) == [count for _, count in naive]
+        assert nll == pytest.approx([loss for loss, _ in naive], rel=1e-4)
+        assert tokens == [count for _, count in naive]
     without = LanguageModel.wrap(
         lm_helpers.folded(lm, torch.from_numpy(gone.gate.values.copy())), lm.tokenizer, check=False
     )
     pairs = [(f"{one.input}=", one.output) for one in examples]
     naive = naive_losses(without, pairs)
-    assert masked.nll == pytest.approx([loss for loss, _ in naive], rel=1e-4)
-    assert list(masked.texts) == [
+    masked, _ = losses_of(lm, question, Way(gone), Asking())
+    assert masked == pytest.approx([loss for loss, _ in naive], rel=1e-4)
+    assert outputs_of(lm, question, Way(gone), Asking(3))[0] == [
         without.generate([f"{one.input}="], GenerateConfig(3, stop_at_newline=False))[0].text
         for one in examples
     ]
@@ -181,69 +181,103 @@ def test_a_loss_that_is_no_number_names_its_example() -> None:
     lm = lm_helpers.wrapped("llama")
     with torch.no_grad():
         lm.model.lm_head.weight.fill_(float("nan"))
-    with pytest.raises(
-        InputError, match=r"f, example 1 \(line 1\): its loss under 'as is' is no finite number"
-    ):
-        ask(lm, asked(task()), Masking("as-is", "as is"), Asking())
+    with pytest.raises(InputError, match=r"f, example 1 \(line 1\): its loss is no finite number"):
+        losses_of(lm, asked(task()), Way(), Asking())
 
 
 # Evidence
 
 
-def test_values_and_differences_equal_plain_means() -> None:
-    geometry = Geometry((2, 2))
-    gone = mask_without(geometry, (0, 0))
-    planned = [
-        Masking("as-is", "as is"),
-        Masking("instructed", "instructed", instructed=True),
-        Masking("masked", "masked", gone),
-        *(Masking("shuffled", f"shuffled {n}", gone, draw=n) for n in range(3)),
-        Masking("removed", "harm", gone, harmful=True),
+OWN = Condition(SELECTED, "own mask", 2, 0.0, heads=("0.0", "0.1"))
+
+
+def made_up(seed: int, own: Condition = OWN) -> dict[Condition, MaskRecord]:
+    """The model as it is, instructed, under a mask, and under three random ones."""
+    random, tokens = np.random.default_rng(seed), (3, 1, 2)
+    sets = (("0.0", "1.0"), ("0.1", "1.1"), ("1.0", "1.1"))
+    draws = [
+        dataclasses.replace(own, kind="shuffled", draw=at, heads=heads)
+        for at, heads in enumerate(sets)
     ]
-    random = np.random.default_rng(0)
-    tokens = (3, 1, 2)
-    records = [
-        MaskRecord(tuple(random.uniform(1, 5, 3) * tokens), tokens, ("ba", "no", "a"))
-        for _ in planned
-    ]
-    numbers = [statistics(task(), record) for record in records]
-    rows = describe(planned, numbers, beside=("instructed",))
-    for row, record in zip(rows, records, strict=True):
-        each = [loss / count for loss, count in zip(record.nll, tokens, strict=True)]
-        assert row.nll == pytest.approx(sum(each) / 3)
-        assert row.nll_tokens == pytest.approx(sum(record.nll) / 6)
-        assert row.perplexity == pytest.approx(math.exp(sum(record.nll) / 6))
-        assert row.accuracy == pytest.approx(2 / 3)
-        loss = row.level("nll")
-        assert min(each) - 1e-9 <= loss.low <= loss.value <= loss.high <= max(each) + 1e-9
-    base, instructed, masked, *draws, harm = rows
-    assert base.change is None
-    assert masked.changed("nll").value == pytest.approx(masked.nll - base.nll)
-    gap = (masked.against_instructed or {})["nll"]
-    assert gap.value == pytest.approx(masked.nll - instructed.nll)
-    beside, harmful = masked.shuffled_draws, harm.shuffled_draws
-    assert beside is not None and harmful is not None
-    mean = sum(one.nll for one in draws) / 3
-    assert mean_of(draws, "nll") == pytest.approx(mean)
-    assert beside.against["nll"].value == pytest.approx(masked.nll - mean)
-    good = sum(one.nll <= masked.nll for one in draws)
-    bad = sum(one.nll >= harm.nll for one in draws)
-    assert beside.p_draws["nll"] == (1 + good) / 4
-    assert harmful.p_draws["nll"] == (1 + bad) / 4
-    assert beside.p_draws["accuracy"] == 1
-    both = together([rows, rows])
-    assert both[2].nll == pytest.approx(masked.nll)
-    assert both[2].chrf is None
-    assert decode(Outcome, encode(masked)) == masked
+    outputs = ("ba", "no", "a")
+    return {
+        each: MaskRecord(tuple(random.uniform(1, 5, 3) * tokens), tokens, outputs)
+        for each in (Condition(), Condition("instructed"), own, *draws)
+    }
+
+
+def test_levels_and_tests_equal_plain_means() -> None:
+    records = made_up(0)
+    table = masks_evidence({"turn": task()}, {"turn": records})
+    mean = {}
+    for each, record in records.items():
+        losses = [loss / count for loss, count in zip(record.nll, record.tokens, strict=True)]
+        mean[each.kind, each.draw] = sum(losses) / 3
+        for name, value in (
+            ("nll", sum(losses) / 3),
+            ("nll_tokens", sum(record.nll) / 6),
+            ("perplexity", math.exp(sum(record.nll) / 6)),
+            ("accuracy", 2 / 3),
+        ):
+            level = table.level(name, each)
+            assert level is not None and level.value == pytest.approx(value)
+            assert level.examples == 3
+    own, tests = table.level("nll", OWN), table.against("nll", OWN)
+    assert own is not None and own.change is not None
+    masked, base = mean["selected", None], mean["original", None]
+    assert own.change.value == pytest.approx(masked - base)
+    assert tests["instructed"].difference.value == pytest.approx(masked - mean["instructed", None])
+    assert tests["instructed"].p_draws is None
+    draws = [mean["shuffled", at] for at in range(3)]
+    assert tests["shuffled"].difference.value == pytest.approx(masked - sum(draws) / 3)
+    assert tests["shuffled"].p_draws == (1 + sum(draw <= masked for draw in draws)) / 4
+    assert tests["shuffled"].shared == pytest.approx((1 + 1 + 0) / 2 / 3)
+    # Of heads that are said to harm the other side counts.
+    harm = masks_evidence({"turn": task()}, {"turn": records}, helps=lambda condition: False)
+    test = harm.against("nll", OWN)["shuffled"]
+    assert test.p_draws == (1 + sum(draw >= masked for draw in draws)) / 4
+    assert decode(Evidence, encode(table)).levels == table.levels
+
+
+def test_tasks_with_masks_of_their_own_have_one_condition_each() -> None:
+    other = dataclasses.replace(OWN, k=1, heads=("1.0",))
+    records = {"a": made_up(1), "b": made_up(2, other)}
+    tasks = {name: dataclasses.replace(task(), name=name) for name in records}
+    both = masks_evidence(tasks, records)
+    (own,) = both.selected
+    assert (own.k, own.gate, own.heads) == (0, 0.0, ())
+    apart = {name: masks_evidence({name: tasks[name]}, {name: records[name]}) for name in records}
+    values = []
+    for name, alone in apart.items():
+        level, wanted = both.level("nll", own, name), alone.level("nll", alone.main)
+        assert level is not None and wanted is not None
+        assert (level.value, level.low, level.change) == (wanted.value, wanted.low, wanted.change)
+        test = alone.against("nll", alone.main)["shuffled"]
+        ours = both.against("nll", own, name)["shuffled"]
+        assert (ours.p_draws, ours.draws, ours.difference) == (
+            test.p_draws, test.draws, test.difference)  # fmt: skip
+        values.append(wanted.value)
+    mean = both.level("nll", own)
+    assert mean is not None and mean.value == pytest.approx(sum(values) / 2)
+
+
+def test_a_perplexity_beyond_all_floats_has_no_p_over_examples() -> None:
+    records = made_up(0)
+    records[OWN] = MaskRecord((3000.0, 2000.0, 900.0), (3, 1, 2), ("ba", "no", "a"))
+    table = masks_evidence({"turn": task()}, {"turn": records})
+    tests = table.against("perplexity", OWN)["shuffled"]
+    assert (tests.p_examples, tests.p_draws) == (None, 1.0)
+    assert table.against("nll", OWN)["shuffled"].p_examples is not None
 
 
 # Masks
 
 
 def test_a_mask_of_all_heads_cannot_be_shuffled() -> None:
-    assert shuffled(mask_without(UNEVEN), 0) == []
+    nothing = HeadSet(UNEVEN, ())
+    assert shuffled(nothing, 0) == []
     with pytest.raises(InputError, match="keeps all 9 heads"):
-        shuffled(Mask(Gate.identity(UNEVEN), name="m"), 1)
+        shuffled(nothing, 1)
 
 
 def test_masks_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -298,18 +332,32 @@ def test_alpha_is_chosen_on_other_examples_than_it_is_measured_on() -> None:
 
 def test_the_conditions_of_the_grid_and_of_the_check() -> None:
     mask = mask_without(UNEVEN, (0, 1))
-    grid = grid_conditions(mask, (0.0, 0.5, 1.0), 2)
-    assert [one.name for one in grid[:3]] == ["α 1", "α 0.5", "α 0"]
-    assert grid[0].mask is None
-    assert [one.instructed for one in grid[-2:]] == [False, False]
-    assert sum(one.of == "α 0.5" for one in grid) == 2
-    assert [one.kind for one in check_conditions(mask, 0.5, 1)] == [
-        "instructed",
-        "masked",
-        "scaled",
-        "shuffled",
-    ]
-    assert len(check_conditions(mask, 1.0, 1)) == 3
+    grid = grid_conditions(mask, (0.0, 0.5, 1.0), ("shuffled",), 2)
+    ids = ["original", "mask alone", "selected own mask 1 \u00d70.5", "selected own mask 1",
+           "not instructed", "not instructed own mask"]  # fmt: skip
+    assert [each.id for each in grid if each.draw is None] == ids
+    assert [way.instructed for way in grid.values()] == [True] * 8 + [False] * 2
+    half = next(each for each in grid if each.gate == 0.5)
+    drawn = [grid[each] for each in grid if each.kind == "shuffled" and each.controls(half)]
+    values = {float(value) for way in drawn if way.mask for value in way.mask.gate.values.flat}
+    assert len(drawn) == 2 and values == {0.5, 1.0}
+    # The mask itself is asked once.
+    assert len({way.key for way in grid.values()}) == 9
+    check = check_conditions(mask, 0.5, ("shuffled", "shuffled same layers"), 1)
+    kinds = ["original", "mask alone", "selected", "shuffled", "shuffled same layers"]
+    assert [each.kind for each in check] == kinds
+    assert len(check_conditions(mask, 1.0, ("shuffled",), 1)) == 3
+
+
+def test_a_mask_keeps_its_other_gates_where_heads_are_shuffled() -> None:
+    parts = np.array([1, 0, 1, 1], dtype=np.float32)
+    mask = Mask(mask_without(UNEVEN, (0, 1)).gate, parts, "query", "m")
+    for each, way in mask_conditions(mask, [], None, False, ("shuffled",), 2).items():
+        if each.heads:
+            assert way.mask is not None and way.mask.place == "query"
+            assert way.mask.feed_forward is not None
+            assert way.mask.feed_forward.tolist() == parts.tolist()
+            assert [str(head) for head in way.mask.removed] == list(each.heads)
 
 
 # Families
@@ -331,18 +379,12 @@ def test_shared_heads_are_intersections_and_unused_ones_in_no_mask() -> None:
     assert set(found["ru"].heads) == kept["en-ru"] & kept["tr-ru"]
     assert set(found["mine"].heads) == kept["en-de"] & kept["tr-ru"]
     assert set(found["unused"].heads) == every - set.union(*kept.values()) == {Head(0, 0)}
-    planned = family_conditions(list(found.values()), 2)
-    assert [one.kind for one in planned[:2]] == ["instructed", "removed"]
-    for one in planned[1:]:
-        assert one.mask is not None
-        family = found[one.of or one.name]
-        assert len(one.mask.removed) == len(family.heads)
-        assert one.instructed
-    unused = next(one for one in planned if one.name == "unused")
-    assert not unused.harmful
-    names = [one.name for one in planned]
-    assert len(set(names)) == len(names)
-    assert all(a != b for a, b in itertools.pairwise(names))
+    planned = family_conditions(list(found.values()), ("random", "same layers"), 2)
+    assert [each.kind for each in planned][:2] == ["original", "selected"]
+    for each, way in [*planned.items()][1:]:
+        assert way.instructed and way.mask is not None
+        assert len(way.mask.removed) == len(each.heads) == len(found[each.of].heads)
+    assert len({each.id for each in planned}) == len(planned)
 
 
 def test_families_that_cannot_be_made_are_refused() -> None:

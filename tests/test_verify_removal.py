@@ -22,7 +22,7 @@ from headscope.evidence import texts
 from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.lm import LanguageModel, load
-from headscope.lm.ablation import head_means
+from headscope.lm.replacement import replacement_of
 from headscope.measure.external import External
 from headscope.measure.metrics import BleuTokenizer, chrf_from_statistics
 from headscope.results.common import Leakage
@@ -253,11 +253,13 @@ def without_bleu() -> texts.TextMeasure:
     return replace(texts.TEXT_MEASURES["bleu"], count=absent)
 
 
-def test_zero_and_mean_ablation_in_one_run(
+def test_kinds_of_ablation_in_one_run(
     model: Path, pairs: PairsChoice, lm: LanguageModel, tmp_path: Path
 ) -> None:
     few: dict[str, Any] = {"draws": 2, "max_new_tokens": 6}
-    result = removed(model, pairs, tmp_path / "run", ablate=("mean", "zero"), **few)
+    result = removed(
+        model, pairs, tmp_path / "run", ablate=("mean", "zero", "resample"), seed=4, **few
+    )
     rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     files = {
         pair: read_pairs(PairSource(one.split("=")[1], pair))
@@ -272,7 +274,7 @@ def test_zero_and_mean_ablation_in_one_run(
     encoded, starts = [], []
     for name in files:
         source, target = name.split("-")
-        kept = read_directions(pairs, str(model), "test", reference=50)[name].reference
+        kept = read_directions(pairs, str(model), "test", seed=4, reference=50)[name].reference
         assert len(kept) == len({one.source for one in files[name].pairs}) // 4
         assert {one.id for one in kept} <= {one.id for one in apart[name]}
         for one in kept:
@@ -281,7 +283,10 @@ def test_zero_and_mean_ablation_in_one_run(
             starts.append(len(lm.encode(f"{prompt} ")))  # a character a token
     told = result.details.reference_text
     assert told is not None and told.texts == len(encoded) > 1
-    reference = head_means(lm, encoded, starts)
+    replacements = {
+        kind: replacement_of(kind, lm, encoded, starts, seed=4)  # each has a naive twin of its own
+        for kind in ("mean", "zero", "resample")
+    }
     conditions = {each.id: each for each in result.evidence.conditions[1:]}
     for row in rows:
         if row["condition"] == "original":
@@ -289,23 +294,22 @@ def test_zero_and_mean_ablation_in_one_run(
         own = conditions[row["condition"]]
         source, target = row["direction"].split("-")
         prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], row["source"])
-        means = reference if own.replacement == "mean" else None
-        with lm.gated(own.in_model(lm.geometry).removed(), own.replacement, means):
+        with lm.gated(own.in_model(lm.geometry).removed(), replacements[own.replacement]):
             assert row["output"] == lm.generate([prompt], limits=[6])[0].text
-    assert len({row["condition"] for row in rows}) == 1 + 2 * (1 + 2 + 2)
+    assert len({row["condition"] for row in rows}) == 1 + 3 * (1 + 2 + 2)
     # The first kind is what the page speaks of; both have the same heads and draws.
     assert result.evidence.main.replacement == result.details.ablate == "mean"
-    mean, zero = (
+    mean, zero, resample = (
         [
             (each.kind, each.draw, each.heads)
             for each in conditions.values()
             if each.replacement == kind
         ]
-        for kind in ("mean", "zero")
+        for kind in ("mean", "zero", "resample")
     )
-    assert mean == zero and mean
+    assert mean == zero == resample and mean
     # A run of one kind has the same figures for it; a run measured again keeps them.
-    single = removed(model, pairs, tmp_path / "single", ablate=("mean",), **few)
+    single = removed(model, pairs, tmp_path / "single", ablate=("mean",), seed=4, **few)
     means_of_both = {name: own for name, own in scores(result).items() if "mean" in name}
     assert {k: v for k, v in scores(single).items() if k != "original"} == means_of_both
     assert single.signature != result.signature

@@ -20,7 +20,7 @@ def rate_by_hash(
     gate: object,
     config: object = None,
     progress: Callable[[int, int], None] | None = None,
-    means: object = None,
+    replacement: object = None,
 ) -> list[Rated | Unrated]:
     """Losses that follow from each text alone; none for a single word or the word NAN."""
     found: list[Rated | Unrated] = []

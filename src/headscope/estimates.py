@@ -30,7 +30,8 @@ class Estimate:
     def of(cls, value: float, estimates: Floats, level: float = 0.95) -> Estimate:
         """A value with the percentiles of what it was in resamples, (draws,)."""
         tail = (1 - level) / 2
-        low, high = np.quantile(estimates, [tail, 1 - tail])
+        with np.errstate(invalid="ignore"):  # a perplexity may be beyond all floats
+            low, high = np.quantile(estimates, [tail, 1 - tail])
         return cls(float(value), float(low), float(high))
 
     @property

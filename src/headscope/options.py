@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from headscope.settings import Option
 
@@ -150,28 +150,41 @@ Controls = Annotated[
     tuple[str, ...],
     Option(
         "How random heads are drawn: random (any heads), same layers, outside (heads that are "
-        "neither selected nor token alignment heads); repeatable; without it the first two.",
+        "neither selected nor token alignment heads), equal norm (whose outputs are as large); "
+        "repeatable; without it the first two.",
         flag="--control",
         metavar="NAME",
     ),
 ]
-AblateName = Literal["zero", "mean"]
-ABLATE = Option("What replaces a removed head's output: zero, or its mean over other examples.")
+MaskControls = Annotated[
+    tuple[str, ...],
+    Option(
+        "How random masks are drawn: shuffled (any heads), shuffled same layers, or as random "
+        "heads: random, same layers, outside; repeatable.",
+        flag="--control",
+        metavar="NAME",
+    ),
+]
+AblateName = Literal["zero", "mean", "resample"]
+ABLATE = Option(
+    "What replaces a removed head's output: zero, its mean over other examples, or its output in "
+    "one of them (resample)."
+)
 Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
     Option(
-        "What replaces a removed head's output: zero (default), or its mean over other examples; "
-        "repeatable, with the same heads and draws.",
-        metavar="zero|mean",
+        "What replaces a removed head's output: zero (default), its mean over other examples, or "
+        "its output in one of them (resample); repeatable, with the same heads and draws.",
+        metavar="|".join(get_args(AblateName)),
         typed=str,
     ),
 ]
 ReferenceTexts = Annotated[
     str | None,
     Option(
-        "For --ablate mean: documents that neither find nor test (.txt, or a column text); the "
-        "first 200 of a language give the means. May be left out for pocket, and where some of the "
+        "For --ablate mean and resample: documents that neither find nor test (.txt, or a column "
+        "text); the first 200 of a language. May be left out for pocket, and where some of the "
         "data can be set aside.",
         flag="--reference",
         metavar="FILE",

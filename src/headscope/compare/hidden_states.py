@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.estimates import Mean
+from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
 from headscope.measure import bootstrap_interval
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Group, Trial
-from headscope.results.states import Nearer, Pair, Rank, SharedTop, StateControl, StatesFound
+from headscope.results.states import ByPlace, Pair, Rank, SharedTop, StatesFound
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +48,8 @@ PAIRS = tuple(PAPER) + tuple(pair for pair in combinations(CONDITIONS, 2) if pai
 """Every two conditions, the paper's first."""
 
 PLACES = ("after attention", "after layer")
-CONTROLS = ("shuffled", "shuffled_by_layer")
-"""Random masks of the same size: over all heads, and with as many heads in each layer."""
+COSINE = Statistic("cosine with the instructed model", bounds=(-1.0, 1.0))
+"""The mean over the later half of the layers, after each layer, at the last input token."""
 
 #: The condition that shuffled masks are held against.
 _REFERENCE = "instructed"
@@ -77,16 +78,16 @@ def observe(
     top: int = 5,
     batch_tokens: int = 8192,
 ) -> Tensors:
-    """All that is kept of some samples, n of them, under a mask and shuffled ones (`controls`, by
-    the names in `CONTROLS`); the lens shows `top` tokens, k.
+    """All that is kept of some samples, n of them, under a mask and random ones (`controls` by
+    their names); the lens shows `top` tokens, k.
 
     Raises `InputError` if the mask is not of this model, `top` is below 1, or states are no finite
     numbers, naming the sample.
 
     Returns:
         `cosines` float32 (pairs, n, 2, L), in the order of `PAIRS`, after attention and after the
-            layer; for each of `CONTROLS` float32 (draws, n, 2, L), the cosine between the bare
-            prompt under a shuffled mask and the instructed prompt; `lens_tokens` int32 and
+            layer; for each control float32 (draws, n, 2, L), the cosine between the bare
+            prompt under a random mask and the instructed prompt; `lens_tokens` int32 and
             `lens_logits` float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding
             and of each layer; `ranks` int32 (conditions, n, L + 1), of the target's first token.
     """
@@ -113,8 +114,8 @@ def observe(
     }
     arrays: Tensors = {"cosines": np.stack([cosines(seen[a], seen[b]) for a, b in PAIRS])}
     nothing = np.zeros((0, *arrays["cosines"].shape[1:]), dtype=np.float32)
-    for name in CONTROLS:
-        rows = [cosines(under(gate, bare), seen[_REFERENCE]) for gate in controls.get(name, ())]
+    for name, gates in controls.items():
+        rows = [cosines(under(gate, bare), seen[_REFERENCE]) for gate in gates]
         arrays[name] = np.stack(rows) if rows else nothing
     targets = torch.tensor([sample.target for sample in samples])
     arrays |= _through_the_lens(lm, [seen[name] for name in CONDITIONS], targets, top)
@@ -176,57 +177,62 @@ Floats = NDArray[np.floating[Any]]
 _SHARED = (("as is", "instructed"), ("masked", "instructed"), ("masked", "masked, instructed"))
 
 
-def describe(tensors: Mapping[str, NDArray[Any]]) -> StatesFound:
-    """What the arrays of `states.observe` over all samples show.
+def states_evidence(
+    tensors: Mapping[str, NDArray[Any]], part: str, conditions: Sequence[Condition]
+) -> Evidence:
+    """How near the masked model comes to the instructed one, beside the original model and random
+    masks, from the arrays of `observe` over all samples of a task, the only part.
 
-    Intervals are of the bootstrap over samples, and `nearer` has paired differences. For the later
-    half of the layers there is p over draws and, against the mean of the draws, over examples.
+    `conditions` are the original, the mask, and the draws of each control in their order.
     """
-    cosines = tensors["cosines"].astype(np.float64)
-    place = {pair: number for number, pair in enumerate(PAIRS)}
-    masked = cosines[place["instructed", "masked"]]
-    plain = cosines[place["as is", "instructed"]]
-    nearer = {"as is": _nearer(masked - plain)}
-    controls = []
-    for name in CONTROLS:
-        drawn = tensors[name].astype(np.float64)
-        if not len(drawn):
-            continue
-        values = [counted(_later(condition)) for condition in (masked, *drawn)]
-        trial = Trial([Group(values, sets=range(len(values)))])
-        against = trial.against(0, range(1, len(values)), "higher")
-        nearer[name] = replace(
-            _nearer(masked - drawn.mean(axis=0)),
-            p_draws=against.p_draws,
-            p_examples=against.p_examples,
-        )
-        controls.append(
-            StateControl(
-                kind=name,
-                draws=len(drawn),
-                distinct_draws=against.distinct,
-                least_p=against.least_p,
-                **_by_place(drawn.mean(axis=0)),
-                later_half_of_draws=against.draws.each,
-            )
-        )
+    cosines = {ORIGINAL: _pair(tensors, "as is", "instructed"),
+               SELECTED: _pair(tensors, "instructed", "masked")}  # fmt: skip
+    drawn = [cosines[each.kind] if each.draw is None else tensors[each.kind][each.draw]
+             for each in conditions]  # fmt: skip
+    numbers = [counted(_later(each.astype(np.float64))) for each in drawn]
+    return evidence(
+        conditions,
+        {part: {"cosine": numbers}},
+        {"cosine": COSINE},
+        helps=lambda condition: True,
+        by_size=False,
+    )
+
+
+def describe(tensors: Mapping[str, NDArray[Any]], controls: Sequence[str]) -> StatesFound:
+    """What the arrays of `observe` over all samples show by layer.
+
+    Intervals are of the bootstrap over samples, and `nearer` has paired differences.
+    """
+    masked = _pair(tensors, "instructed", "masked")
+    others = {ORIGINAL: _pair(tensors, "as is", "instructed")}
+    means = {name: tensors[name].astype(np.float64).mean(axis=0)
+             for name in controls if len(tensors[name])}  # fmt: skip
     return StatesFound(
-        samples=cosines.shape[1],
-        layers=cosines.shape[3],
+        samples=masked.shape[0],
+        layers=masked.shape[2],
         pairs=tuple(
             Pair(
                 a=a,
                 b=b,
                 kind="paper" if (a, b) in PAPER else "other",
-                **_by_place(cosines[place[a, b]]),
+                **_by_place(_pair(tensors, a, b)),
             )
             for a, b in PAIRS
         ),
-        controls=tuple(controls),
-        nearer=nearer,
+        controls={name: ByPlace(**_by_place(mean)) for name, mean in means.items()},
+        nearer={
+            name: ByPlace(**_by_place(masked - other)) for name, other in (others | means).items()
+        },
         shared_top=_shared(tensors["lens_tokens"]),
         target_ranks=_ranks(tensors["ranks"].astype(np.float64)),
     )
+
+
+def _pair(tensors: Mapping[str, NDArray[Any]], a: str, b: str) -> Floats:
+    """The cosines of two conditions, (n, 2, L)."""
+    cosines: Floats = tensors["cosines"][PAIRS.index((a, b))].astype(np.float64)
+    return cosines
 
 
 def _by_place(values: Floats) -> dict[str, Any]:
@@ -244,10 +250,6 @@ def _later(values: Floats) -> Floats:
     """Of (n, 2, L) the mean over the later half of the layers, after the layer: (n,)."""
     later: Floats = values[:, 1, values.shape[2] // 2 :].mean(axis=1)
     return later
-
-
-def _nearer(difference: Floats) -> Nearer:
-    return Nearer(**_by_place(difference), later_half=_rows(_later(difference)[:, None])[0])
 
 
 def _shared(tokens: NDArray[Any]) -> tuple[SharedTop, ...]:

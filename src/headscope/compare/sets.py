@@ -1,14 +1,16 @@
 """How far sets of heads agree, beside what chance gives.
 
 The measures are those of the sources: the Jaccard index with both expectations and the
-hypergeometric tail (Token Alignment Heads, section on consistency), recall |A ∩ B| / |B| with B the
+hypergeometric tail (Token Alignment Heads, section on consistency) over all heads, beside it that
+within layers, recall |A ∩ B| / |B| with B the
 reference (Heads Up!, similarity of masks), and Spearman's rank correlation over all heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
+from math import sqrt
 from statistics import fmean
 
 import numpy as np
@@ -17,12 +19,12 @@ from headscope.compare.artifacts import Artifact
 from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
 from headscope.estimates import known
-from headscope.heads import HeadScores, HeadSet, check_geometry
+from headscope.heads import Geometry, Head, HeadScores, HeadSet, check_geometry
 from headscope.measure.ranking import centred, correlation, mid_ranks
-from headscope.measure.statistics import overlap
+from headscope.measure.statistics import overlap, overlap_within
 from headscope.results.classes import Classes, ClassShares
 from headscope.results.common import ScoredHead
-from headscope.results.overlap import Conditional, GroupOverlap, PairOverlap
+from headscope.results.overlap import Conditional, GroupOverlap, Halves, PairOverlap
 
 RELATIONS = ("same direction", "opposite", "same source", "same target", "other")
 
@@ -31,6 +33,7 @@ def overlaps(
     sets: Mapping[str, HeadSet],
     scores: Mapping[str, HeadScores] | None = None,
     directions: Mapping[str, str | None] | None = None,
+    halves: Mapping[str, Halves | None] | None = None,
 ) -> list[PairOverlap]:
     """The overlap of every two sets, in the order of their names.
 
@@ -38,6 +41,7 @@ def overlaps(
         sets: heads by name, all of one geometry.
         scores: scores by the same names, where there are any, for the rank correlation.
         directions: the direction that each belongs to, where it is not the name itself.
+        halves: how far each agrees with itself, where that is known.
 
     Raises `InputError` if the geometries differ.
     """
@@ -48,6 +52,8 @@ def overlaps(
         first, other = sets[a], sets[b]
         check_geometry(other, first.geometry, f"{b} (compared with {a})")
         common = overlap(set(first), set(other), first.geometry.total)
+        within = overlap_within(set(first), set(other), _layers(first.geometry))
+        both = [own.jaccard for own in ((halves or {}).get(name) for name in (a, b)) if own]
         given_b = common.intersection / len(other) if len(other) else None
         given_a = common.intersection / len(first) if len(first) else None
         correlation = (
@@ -68,9 +74,16 @@ def overlaps(
                 Conditional(given_a, given_b),
                 correlation,
                 _relation(ways[a], ways[b]),
+                within.expected_exact,
+                within.p_value,
+                sqrt(both[0] * both[1]) if len(both) == 2 else None,
             )
         )
     return rows
+
+
+def _layers(geometry: Geometry) -> list[list[Head]]:
+    return [[Head(layer, n) for n in range(count)] for layer, count in enumerate(geometry.counts)]
 
 
 def rank_correlation(a: HeadScores, b: HeadScores) -> float | None:
@@ -124,10 +137,19 @@ def group_overlaps(
             lowest=min(pair.jaccard for pair in group),
             highest=max(pair.jaccard for pair in group),
             largest_p=max(pair.p_value for pair in group),
+            expected_within_layers=_known(fmean, (p.expected_within_layers for p in group)),
+            largest_p_within_layers=_known(max, (p.p_within_layers for p in group)),
         )
         for by, language, name, group in chosen
         if group
     ]
+
+
+def _known(of: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+    """Something of several values; None where one is not known."""
+    numbers = list(values)
+    known = [number for number in numbers if number is not None]
+    return of(known) if len(known) == len(numbers) else None
 
 
 def _within(pairs: Sequence[PairOverlap], names: Collection[str]) -> list[PairOverlap]:

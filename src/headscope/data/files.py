@@ -1,4 +1,4 @@
-"""Opening data files: formats, compression, lines of UTF-8 text and digests."""
+"""Opening data files: compression, lines of UTF-8 text, JSON and digests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
 _BLOCK = 1 << 17
 #: Bytes of a line that are read at most, and of a file that is one JSON text.
 LONGEST_LINE = 1 << 26
-_LARGEST_TEXT = 1 << 30
+LARGEST_TEXT = 1 << 30
 _CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
 # What decompresses a file, by its first bytes.
 _OPENERS: dict[bytes, Callable[[Any], Any]] = {
@@ -146,8 +146,8 @@ def raw_lines(handle: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
 
 def whole_text(handle: BinaryIO, path: Path) -> bytes:
     """The content of a file that is one JSON text; ``InputError`` if it is too large for one."""
-    data = handle.read(_LARGEST_TEXT + 1)
-    if len(data) > _LARGEST_TEXT:
+    data = handle.read(LARGEST_TEXT + 1)
+    if len(data) > LARGEST_TEXT:
         raise InputError(f"{path} is larger than 1 GiB; give a part of it")
     return data
 

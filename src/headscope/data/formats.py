@@ -1,7 +1,7 @@
 """The formats that files of records have, one entry each: every command reads all of them.
 
-Text has one object of JSON a line, or is a table whose first line names the columns; other tables
-are opened by pyarrow. Readers ask `format_of` for a file's entry and never for a format by name.
+Text holds objects of JSON, or a table whose first record names the columns; other tables are opened
+by pyarrow. Readers ask for a file's entry and what that gives: objects, cells or a table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from headscope.data.files import (
     COMPRESSED,
+    LARGEST_TEXT,
     LONGEST_LINE,
     filled_lines,
     not_json,
@@ -90,7 +91,13 @@ class Format:
 
 def _items(lines: Texts, path: str | Path) -> Texts:
     """The items of a list, which is held in memory."""
-    text = "".join(line for _, line in lines)
+    pieces, size = [], 0
+    for _, line_text in lines:
+        pieces.append(line_text)
+        size += len(line_text)
+        if size > LARGEST_TEXT:
+            raise InputError(f"{path} is larger than 1 GiB; give a part of it, or JSON Lines")
+    text = "".join(pieces)
     decoder = json.JSONDecoder()
 
     def skip(position: int) -> int:

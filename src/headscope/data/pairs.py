@@ -218,7 +218,7 @@ class PairFile:
     """Sentence pairs of one direction; ``digest`` is the SHA-256 of the content they are from.
 
     ``shots`` are examples that a prompt shows before its sentence; none of their sentences is
-    among ``pairs``, nor of those of ``reference``, which mean ablation takes its means over.
+    among ``pairs``, nor of those of ``reference``, which what replaces heads is made from.
     ``names`` are what prompts call the two languages, instead of their English
     names. ``read`` is where the pairs were read, and how many there were (see `further_pairs`).
     """

@@ -123,7 +123,7 @@ def draw_reference(
 
 
 def reference_size(there: int, number: int, name: str) -> int:
-    """How many of the examples there are may be set aside for mean ablation: at most a quarter."""
+    """How many of the examples there are may be set aside as a reference: at most a quarter."""
     if there < 4:
         raise InputError(
             f"{name} has {there} different texts, too few to set a quarter aside for mean "

@@ -7,6 +7,7 @@ from math import inf, isnan
 from typing import NamedTuple
 
 from headscope.estimates import Draws, Estimate
+from headscope.evidence.controls import FREE, MATCHED
 from headscope.evidence.rows import (
     ORIGINAL,
     SELECTED,
@@ -27,6 +28,8 @@ LEVEL = 0.05
 WANTED = 99
 #: So many parts are counted instead of listed.
 MANY = 7
+#: Draws that allow a p of 0.05.
+FEW = 19
 MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "cannot tell"
 
 
@@ -58,11 +61,12 @@ def verdict(
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
     tests = evidence.against(statistic, condition or evidence.main, part)
-    if "random" not in tests:
+    random, matched = beside_random(tests)
+    if random is None:
         return f"{OPEN}: no random heads were drawn"
-    free, matched = holds(tests["random"]), tests.get("same layers")
+    free = holds(random)
     if free is None:
-        return f"{OPEN}: {remedy(tests['random'])}"
+        return f"{OPEN}: {remedy(random)}"
     if not free:
         return NO_MORE
     if matched is None or holds(matched):
@@ -70,6 +74,16 @@ def verdict(
     if holds(matched) is None:
         return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched)}"
     return f"{MORE} at any depth, not more than those of the same layers"
+
+
+def beside_random(
+    tests: Mapping[str, Tested],
+) -> tuple[Tested | None, Tested | None]:
+    """Of tests by control those beside random sets of any heads, and of the same layers."""
+    free, matched = (
+        next((tests[name] for name in names if name in tests), None) for names in (FREE, MATCHED)
+    )
+    return free, matched
 
 
 def remedy(test: Tested) -> str:
@@ -98,22 +112,38 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     """What it means that fewer different random sets exist than were asked for."""
     least: dict[str, int] = {}
     for test in evidence.tests:
-        least[test.control] = min(test.draws, least.get(test.control, test.draws))
-    fewer = [f"{draws} {evidence.controls[control].words}"
-             for control, draws in least.items() if draws < wanted]  # fmt: skip
+        if test.least_p is not None:
+            least[test.control] = min(test.draws, least.get(test.control, test.draws))
+    fewer = {control: draws for control, draws in least.items() if draws < wanted}
     if not fewer:
         return []
+    words = [f"{draws} {evidence.controls[control].words}" for control, draws in fewer.items()]
+    lowest = p_value(1 / (1 + min(fewer.values())))
     return [
-        f"Fewer different sets exist than the {wanted} asked for: {enumeration(fewer)}. All of "
-        "them were used."
+        f"Fewer different sets exist than the {wanted} asked for: {enumeration(words)}. All of "
+        f"them were used, so p over draws cannot be lower than {lowest} there."
     ]
+
+
+def uncertainty(
+    evidence: Evidence, statistic: str, condition: Condition, examples: str
+) -> tuple[str, str]:
+    """How many examples and random sets there are, what p over draws they allow, and what would
+    help."""
+    test, _ = beside_random(evidence.against(statistic, condition))
+    if test is None:
+        return f"Intervals are over {examples}; there are no random heads.", ""
+    least = f"p over draws is at least {p_value(1 / (1 + test.draws))}"
+    words = f"Intervals are over {examples}; {count(test.draws, 'random draw')}: {least}."
+    return words, remedy(test) if test.draws < FEW else ""
 
 
 def compared(test: Tested, statistic: Statistic, examples: str) -> str:
     """Selected minus random in words: difference (interval; draws; p over examples, over draws)."""
     gap, points = statistic.shown(test.difference), statistic.points and f"\u00a0{statistic.points}"
     words = [confidence(gap.low, gap.high, statistic.digits)] if gap.bounded else []
-    words.append(count(test.draws, "draw"))
+    if test.least_p is not None or test.draws > 1:
+        words.append(count(test.draws, "draw"))
     ps = [f"{p_value(p)} over {over}"
           for p, over in ((test.p_examples, examples), (test.p_draws, "draws"))
           if p is not None]  # fmt: skip
@@ -150,7 +180,8 @@ def said(
         moved += f" {own.unit}"
     tests = evidence.against(statistic, condition, part)
     means = [
-        f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with as many "
+        f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with "
+        f"{'' if evidence.reference(condition, control) else 'as many '}"
         f"{evidence.controls[control].words}"
         for control in tests
     ]
@@ -178,6 +209,11 @@ def levels_table(
 
     base = [evidence.level(name, None, part) for name in names]
     rows = [row(ORIGINAL, [*base[:1], *map(_value, base[1:])], Cell(), Cell())]
+    for condition in evidence.references:
+        levels = [evidence.level(name, condition, part) for name in names]
+        if levels[0] is not None:
+            change = own[0].gap(levels[0].change)
+            rows.append(row(condition.id, [*map(_value, levels)], change, Cell()))
     for condition in evidence.selected:
         levels = [evidence.level(name, condition, part) for name in names]
         if levels[0] is None:
@@ -186,6 +222,8 @@ def levels_table(
         rows.append(row(condition.named(), [*map(_value, levels)], change, Cell()))
         for control in evidence.controls:
             draws = [evidence.draws(name, condition, control, part) for name in names]
+            if evidence.reference(condition, control):
+                continue
             if draws[0].each and base[0] is not None:
                 step, ends = Estimate(draws[0].mean - base[0].value), own[0].shown(draws[0].mean)
                 ends = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
@@ -216,10 +254,12 @@ def table_of_tests(
             for control, test in evidence.against(name, condition, part).items():
                 own = evidence.statistics[name]
                 drawn = len(evidence.draws(name, condition, control, part).each)
-                worse = evidence.as_harmful(name, condition, control, part)
+                as_far = evidence.as_far(name, condition, control, part)
+                given = evidence.reference(condition, control)
                 cells = (
                     own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
-                    Cell(f"{worse} of {drawn}"), Cell(test.draws), Cell.share(test.shared),
+                    Cell() if given else Cell(f"{as_far} of {drawn}"),
+                    Cell() if given else Cell(test.draws), Cell.share(test.shared),
                 )  # fmt: skip
                 rows.append(Row(f"{own.words}: {condition.named()} \u2212 {control}", cells))
     return Table(
@@ -334,7 +374,9 @@ def bars(
             ORIGINAL: Bar(base),
             SELECTED: Bar(Estimate(now.value, *ends)),
             **{
-                control: Bar(draws.mean, draws.each)
+                control: Bar(evidence.level(statistic, given, part))
+                if (given := evidence.reference(condition, control))
+                else Bar(draws.mean, draws.each)
                 for control in evidence.controls
                 if (draws := evidence.draws(statistic, condition, control, part)).each
             },
@@ -388,17 +430,17 @@ def bars_of(
     )
 
 
-def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
+def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> Iterator[Lines]:
     """A statistic over the number of heads at each gate, and over gates at each number, of the
     heads of which a page speaks."""
-    own, base = evidence.statistics[statistic], evidence.level(statistic)
+    own, base = evidence.statistics[statistic], evidence.level(statistic, None, part)
     main = evidence.main
     known = [
         each
         for each in evidence.selected
         if each.gate is not None
         and (each.of, each.replacement) == (main.of, main.replacement)
-        and evidence.level(statistic, each) is not None
+        and evidence.level(statistic, each, part) is not None
     ]
     if base is None:
         return
@@ -413,13 +455,13 @@ def dose_lines(evidence: Evidence, statistic: str) -> Iterator[Lines]:
                 continue
             lines = {SELECTED: [point(start, base.value, base.low, base.high)]}
             for each in chosen:
-                at, now = float(getattr(each, axis)), evidence.level(statistic, each)
+                at, now = float(getattr(each, axis)), evidence.level(statistic, each, part)
                 change = now.change if now and now.change else Estimate()
                 ends = base.value + change.low, base.value + change.high
                 lines[SELECTED].append(point(at, now.value if now else base.value, *ends))
                 for control in evidence.controls:
-                    draws: Draws = evidence.draws(statistic, each, control)
-                    if draws.each:
+                    draws: Draws = evidence.draws(statistic, each, control, part)
+                    if draws.each and evidence.reference(each, control) is None:
                         first = [point(start, base.value, base.value, base.value)]
                         lines.setdefault(control, first).append(
                             point(at, draws.mean, draws.low, draws.high)

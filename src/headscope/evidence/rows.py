@@ -27,6 +27,11 @@ AS_IS = "as is"
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
 SHARE = "share"
+#: What removed heads give by each kind of ablation but zero.
+REPLACED_BY = {
+    "mean": "mean output",
+    "resample": "output in another example",
+}
 Better = Literal["higher", "lower"]
 #: A score with or without its interval.
 Scored = Estimate | float | None
@@ -40,7 +45,7 @@ class Condition:
         id: names it in the rows of a table.
         kind: `original`, `selected`, or the name of a control.
         of: whose heads they are (a language, a task, a layer), or "".
-        k: how many heads were asked for; `heads` may hold fewer.
+        k: how many heads were asked for; `heads` may hold fewer. 0 where parts differ in it.
         gate: what the heads' outputs are multiplied by; 0 removes them; None: each has its own.
         replacement: what stands in the place of what the gate removes.
         draw: number of a random draw, from 0.
@@ -57,9 +62,10 @@ class Condition:
     heads: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        gate = "" if self.gate in (None, 0.0) else f"\u00d7{self.gate:g}"
+        plain = self.gate in (None, 0.0) or (self.gate == 1 and not self.k)
+        gate = "" if plain else f"\u00d7{self.gate:g}"
         other = "" if self.replacement == "zero" else self.replacement
-        parts = [self.of, str(self.k), gate, other] if self.kind != ORIGINAL else [self.of]
+        parts = [self.of, str(self.k or ""), gate, other] if self.kind != ORIGINAL else [self.of]
         draw = "" if self.draw is None else f"#{self.draw}"
         object.__setattr__(self, "id", " ".join(filter(None, [self.kind, *parts, draw])))
 
@@ -69,8 +75,9 @@ class Condition:
         return self.k, self.gate, self.replacement
 
     def controls(self, selected: Condition) -> bool:
-        """Whether this was drawn for these heads; a control of nobody is for all of the size."""
-        return self.of in ("", selected.of) and self.case == selected.case
+        """Whether this was drawn for these heads; a control of nobody is for all of the size, one
+        that is not drawn, such as the instructed model, for all sizes."""
+        return self.of in ("", selected.of) and (self.draw is None or self.case == selected.case)
 
     @property
     def key(self) -> str:
@@ -90,15 +97,14 @@ class Condition:
         """What is done to the heads, such as `removed`."""
         if self.gate is None:
             return "gated"
+        other = REPLACED_BY.get(self.replacement, "")
         if self.gate == 0:
-            removed = {"zero": "removed", "resample": "replaced by their output elsewhere"}
-            return removed.get(self.replacement, f"replaced by {self.replacement} output")
-        rest = "" if self.replacement == "zero" else f", the rest {self.replacement} output"
-        return f"at {self.gate:g} \u00d7 strength{rest}"
+            return f"replaced by {other}" if other else "removed"
+        return f"at {self.gate:g} \u00d7 strength" + (f", the rest {other}" if other else "")
 
     def named(self, kind: str = SELECTED) -> str:
         """`12 selected, removed`."""
-        return ", ".join(filter(None, [self.of, f"{self.k} {kind}", self.done]))
+        return ", ".join(filter(None, [self.of, f"{self.k or ''} {kind}".strip(), self.done]))
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,9 @@ class Basis:
     lm: LanguageModel | None = None
     texts: Sequence[str] = ()
     watch: Callable[[], object] = bool
+
+
+NOTHING = Basis()
 
 
 @dataclass(frozen=True)
@@ -319,6 +328,13 @@ class Evidence:
         """The conditions of selected heads."""
         return tuple(each for each in self.conditions if each.kind == SELECTED)
 
+    @cached_property
+    def references(self) -> tuple[Condition, ...]:
+        """The conditions that selected heads are compared with and that are not drawn."""
+        return tuple(
+            each for each in self.conditions[1:] if each.kind != SELECTED and each.draw is None
+        )
+
     @property
     def main(self) -> Condition:
         """The selected heads of which a page speaks: the most, at the first gate and kind."""
@@ -337,7 +353,7 @@ class Evidence:
         rows = (self.level(statistic, each, part) for each in self.of_control(condition, control))
         return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
 
-    def as_harmful(
+    def as_far(
         self, statistic: str, condition: Condition, control: str, part: str | None = None
     ) -> int:
         """How many draws of a control lie at least as far on the side that is claimed."""
@@ -345,6 +361,11 @@ class Evidence:
         test = self.against(statistic, condition, part).get(control)
         if own is None or test is None:
             return 0
-        sign = 1 if test.side == "higher" else -1
         draws = self.draws(statistic, condition, control, part).each
+        sign = 1 if test.side == "higher" else -1
         return sum(sign * draw >= sign * own.value for draw in draws)
+
+    def reference(self, condition: Condition, control: str) -> Condition | None:
+        """What a control is that nothing is drawn of, such as the instructed model; else None."""
+        own = self.of_control(condition, control)
+        return own[0] if len(own) == 1 and own[0].draw is None else None

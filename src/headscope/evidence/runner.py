@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headscope.evidence.rows import Condition
 from headscope.heads import Gate, Geometry
@@ -17,13 +18,14 @@ from headscope.progress import Progress, further
 from headscope.runs import Kept, Run
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig
+    from headscope.lm.replacement import Replacement
 
 Made = TypeVar("Made")
+#: What stands in the place of removed heads, by the kind of ablation.
+Replacements: TypeAlias = "Mapping[str, Replacement | None]"
+ZERO: Replacements = MappingProxyType({"zero": None})
 #: Told how much of the unit that is being computed is done, of its size.
 Within = Callable[[float], None]
 
@@ -69,28 +71,28 @@ def kept_units(
 class Pass:
     """A gate, and the prompts to be continued under it by their place (see `kept_texts`).
 
-    `means` take the place of what the gate removes; None: zero.
+    `replacement` stands in the place of what the gate removes; None: zero.
     """
 
     gate: Gate
     rows: Sequence[int]
-    means: NDArray[np.float32] | None = None
+    replacement: Replacement | None = None
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
         """The model under the gate."""
-        return lm.gated(self.gate, means=self.means)
+        return lm.gated(self.gate, self.replacement)
 
 
 def pass_of(
     condition: Condition,
     geometry: Geometry,
     rows: Sequence[int],
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
 ) -> Pass:
-    """A condition on prompts by their place; `means` are those of mean ablation."""
+    """A condition on prompts by their place."""
     heads = condition.in_model(geometry)
     gate = heads.scaled(1.0 if condition.gate is None else condition.gate)
-    return Pass(gate, rows, means if condition.replacement == "mean" else None)
+    return Pass(gate, rows, replacements[condition.replacement])
 
 
 def kept_texts(
@@ -122,7 +124,7 @@ def kept_texts(
                 [limits[at] for _, at in rows],
                 special=special,
                 gates=[gate for gate, _ in rows],
-                means=units[name][0].gated.means,
+                replacement=units[name][0].gated.replacement,
                 progress=lambda ended, _: within(ended),
             )
             yield name, [generation.text for generation in made]
@@ -188,7 +190,8 @@ def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
     unit: list[_Block] = []
     for block in blocks:
         size = sum(len(other.rows) for other in unit) + len(block.rows)
-        if unit and (size > KEPT_AT_ONCE or unit[0].gated.means is not block.gated.means):
+        other = bool(unit) and unit[0].gated.replacement is not block.gated.replacement
+        if unit and (size > KEPT_AT_ONCE or other):
             yield unit
             unit = []
         unit.append(block)

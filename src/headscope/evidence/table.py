@@ -46,7 +46,7 @@ def evidence(
     given: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     means: Mapping[str, Collection[str]] | None = None,
     harmed: Collection[str] = (),
-    own: Mapping[str, Sequence[Condition]] | None = None,
+    sets: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
 ) -> Evidence:
     """Levels of every statistic under every condition, and tests of the selected ones.
 
@@ -61,18 +61,15 @@ def evidence(
         given: scores by part, statistic and condition that follow from no numbers of examples.
         means: further means over some parts, by name.
         harmed: statistics in which harm is looked for even so.
-        own: of a part its conditions where these change heads of its own, under the same ids.
+        sets: the heads of each condition in a part, where parts differ in them.
     """
-    heads = {
-        part: {condition.id: condition.heads for condition in own[part]} if own else {}
-        for part in parts
-    }
+    heads = [frozenset(condition.heads) for condition in conditions]
     groups = {
         part: {
             name: Group(
                 counted[name],
                 statistic.score or counted_mean,
-                [frozenset(heads[part].get(each.id, each.heads)) for each in conditions],
+                heads if sets is None else sets[part],
                 seed,
                 (given or {}).get(part, {}).get(name),
                 by_size,
@@ -187,11 +184,12 @@ def _tests(
 
 
 def _shared(sets: Sequence[Sequence[Any]], at: int, draws: Sequence[int]) -> float | None:
-    """The mean share of the selected heads that a draw holds, over all groups."""
+    """The mean share of the selected heads that a draw holds, over all groups; None where no heads
+    are told."""
     shares = [
         len(heads[at] & heads[draw]) / len(heads[at])
         for heads in sets
         for draw in draws
-        if heads[at]
+        if heads[at] and heads[draw]
     ]
     return float(np.mean(shares)) if shares else None

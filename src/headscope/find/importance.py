@@ -137,7 +137,9 @@ def first_order(
     products = statistics["products"]
     extra = {"raising": (products < 0).mean(axis=0)}
     sizes, ones = np.abs(products), np.ones(len(products))
-    return scored(lm, "first-order", config, run, sizes, ones, extra, statistics, about)
+    return scored(
+        lm, "first-order", config, run, sizes, ones, extra, statistics, about, counts=False
+    )
 
 
 def _gradients(

@@ -53,7 +53,7 @@ class Retrieval(Resampled):
         answered_only: leave out prompts whose known answer is not in what was generated: there was
             nothing to copy (prompts without a known answer always count).
         max_new_tokens: longest answer; None: twice the needle and 32.
-        seed: of the bootstrap over needles.
+        seed: of the random heads whose peaks are kept.
     """
 
     lengths: Annotated[

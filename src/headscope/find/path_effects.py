@@ -357,6 +357,7 @@ def _scores(
             {"chance": means[f"control_{name}"], "both": means["both"], "kept": means["kept"]},
             statistics,
             {"effect": name, **about},
+            counts=False,
         )
         for name in ("language", "concept")
     }

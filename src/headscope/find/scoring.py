@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import HeadScores
-from headscope.measure.intervals import Average, Interval, bootstrap_interval
+from headscope.measure.intervals import Average, Interval, bootstrap_interval, rate_interval
 from headscope.progress import Steps, further
 from headscope.runs.plain import plain
 from headscope.settings import Settings
@@ -133,12 +133,18 @@ def scored(
     statistics: Mapping[str, NDArray[Any]],
     about: Mapping[str, Any],
     average: Average = "macro",
+    counts: bool = True,
 ) -> HeadScores:
-    """The rates of hits (S, L, W) over totals (S,) with bootstrap bounds, as a method's scores.
+    """The rates of hits (S, L, W) over totals (S,) with their bounds, as a method's scores.
 
-    `about` tells beside the settings what was counted; the other arrays stay with the scores.
+    Hits that are no `counts` but other numbers have bootstrap bounds. `about` tells beside the
+    settings what was counted; the other arrays stay with the scores.
     """
-    bounds = bootstrap_interval(np.nan_to_num(hits), totals, average, *config.bootstrap)
+    known = np.nan_to_num(hits)
+    if counts:
+        bounds = rate_interval(known, totals, average, config.level)
+    else:
+        bounds = bootstrap_interval(known, totals, average, *config.bootstrap)
     values = rate(hits, totals, average)
     return with_bounds(lm, method, config, run, values, bounds, extra, statistics, about)
 

@@ -42,7 +42,7 @@ def translation_score(
     Raises `InputError` if no sentence has an aligned target token, or a prompt exceeds the context.
 
     Returns:
-        Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and `different`,
+        Scores in [0, 1] with bounds. `extra`: `chance`, and `identical` and `different`,
             the score on target tokens whose aligned word has the same or another surface form (NaN
             without such tokens). `statistics`, by sentence: `hits`, `totals`, `identical_hits`,
             `identical_totals`, `chance`, `chance_totals`; from them every figure follows again

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from headscope.data.words import Word, membership
 from headscope.heads import Gate, Head
-from headscope.lm.ablation import answers_at
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.gates import gate_tensor
@@ -27,6 +26,7 @@ from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import answer_batch, applies_apart, losses_at
+from headscope.lm.positions import answers_at
 from headscope.lm.prefix import Prefix, replay_prefix
 
 if TYPE_CHECKING:

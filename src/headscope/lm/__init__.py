@@ -4,9 +4,18 @@ Heads, feed-forward layers and queries are found by probing (`geometry`, `feed_f
 `queries`); gates, recordings and patches are contexts that put everything back.
 """
 
-from headscope.lm.ablation import answers_at, head_means
 from headscope.lm.generation import GenerateConfig, Generation
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
+from headscope.lm.positions import answers_at
+from headscope.lm.replacement import head_means, replacement_of
 
-__all__ = ["GenerateConfig", "Generation", "LanguageModel", "answers_at", "head_means", "load"]
+__all__ = [
+    "GenerateConfig",
+    "Generation",
+    "LanguageModel",
+    "answers_at",
+    "head_means",
+    "load",
+    "replacement_of",
+]

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, check_geometry
-from headscope.lm.ablation import CLASSES, Positions
 from headscope.lm.hooks import hooked
+from headscope.lm.positions import Positions
 from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
     from headscope.lm.model import LanguageModel
+    from headscope.lm.replacement import Adding, Replacement
 
 _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 
@@ -32,8 +32,7 @@ _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 def gated(
     lm: LanguageModel,
     gate: Gate | torch.Tensor,
-    ablate: str | None = None,
-    means: npt.NDArray[np.floating[Any]] | None = None,
+    replacement: Replacement | None = None,
     skip_identity: bool = True,
 ) -> Iterator[None]:
     """Apply ``gate`` to a model for the length of the context.
@@ -45,34 +44,33 @@ def gated(
     Args:
         gate: a `Gate`; or a tensor (L, W), which may require grad; or (B, L, W), one gate a row of
             the batch. Entries of heads that do not exist are ignored.
-        ablate: ``"zero"``, or ``"mean"``, which adds (1 - g) × the head's mean output ``A V``, so
-            that removal puts the mean in its place; None: ``"mean"`` where means are given.
-        means: shape (C, L, W, D), from `headscope.lm.ablation.head_means`; each token gets the mean
-            of its class. With C = 3 passes have to say where answers begin; with C = 2, the means
-            of documents, an answer is part of the rest.
+        replacement: what stands in the place of what the gate removes (see
+            `headscope.lm.replacement`); None: zero.
         skip_identity: leave out layers whose gate is all ones and needs no gradient; they are bit
             for bit the same either way.
 
-    Raises `InputError` if gate or means are of another geometry, not finite, or, in the forward
-    pass, if a per-row gate meets a batch of another size (beam search and ``num_return_sequences``
-    expand the batch), the gate's gradient is lost in a quantised projection, or the classes of
-    tokens are not known.
+    Raises `InputError` if gate or replacement are of another geometry, not finite, or, in the
+    forward pass, if a per-row gate meets a batch of another size (beam search and
+    ``num_return_sequences`` expand the batch), the gate's gradient is lost in a quantised
+    projection, or the classes of tokens are not known.
     """
     values = gate_tensor(lm.geometry, gate)
     # All at once: of slices taken one by one, autograd would add up gradients of the whole gate.
     of_layer = values.unbind(-2)
-    mean = _mean_tensor(lm, ablate, means)
-    positions = None if mean is None else Positions(lm)
+    positions = None
+    if replacement is not None:
+        replacement.check(lm)
+        positions = Positions(lm)
 
     def hooks() -> Iterator[Any]:
         for site in lm.sites:
             own = of_layer[site.layer][..., : site.heads]
             if skip_identity and not own.requires_grad and bool((own == 1).all()):
                 continue
-            replacing = None
-            if mean is not None and positions is not None:
-                replacing = mean[:, site.layer, : site.heads, : site.head_width], positions
-            yield site.projection.register_forward_pre_hook(_hook(site, own, replacing))
+            add = None
+            if replacement is not None and positions is not None:
+                add = replacement.adding(site, own, positions)
+            yield site.projection.register_forward_pre_hook(_hook(site, own, add))
             if own.requires_grad and not is_plain(site.projection):
                 yield site.projection.register_forward_hook(_keeps_gradient(site))
 
@@ -111,59 +109,28 @@ def gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
     return checked_gate(gate, geometry.shape, "The gate")
 
 
-def _mean_tensor(
-    lm: LanguageModel, ablate: str | None, means: npt.NDArray[np.floating[Any]] | None
-) -> torch.Tensor | None:
-    ablate = ablate or ("zero" if means is None else "mean")
-    if ablate not in ("zero", "mean"):
-        raise InputError(f"ablate is {ablate!r}; it must be 'zero' or 'mean'.")
-    if ablate == "zero":
-        if means is not None:
-            raise InputError("means were given with ablate='zero'; pass ablate='mean' to use them.")
-        return None
-    if means is None:
-        raise InputError(
-            "ablate='mean' needs means=…, the heads' mean outputs over reference texts; compute "
-            "them with headscope.lm.ablation.head_means(lm, rows, starts)."
-        )
-    shape = (*lm.geometry.shape, max(site.head_width for site in lm.sites))
-    given = tuple(np.shape(means))
-    if given[1:] != shape or given[0] not in (len(CLASSES) - 1, len(CLASSES)):
-        raise InputError(
-            f"The means have shape {given}, but this model needs {(len(CLASSES), *shape)} "
-            f"(classes of position, layers, heads, channels), or {len(CLASSES) - 1} classes of "
-            "documents; compute them with this model."
-        )
-    # Kept in 64 bits until it is cast beside the activations it is added to.
-    return torch.from_numpy(np.array(means, dtype=np.float64))
-
-
 def _hook(
     site: AttentionSite,
     gate: torch.Tensor,
-    replacing: tuple[torch.Tensor, Positions] | None,
+    add: Adding | None,
 ) -> _Hook:
-    """A forward pre-hook for one projection; ``gate`` is (H,) or (B, H), means are (C, H, D)."""
-    ready: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor | None]] = {}
+    """A forward pre-hook for one projection; ``gate`` is (H,) or (B, H)."""
+    ready: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
 
-    def factors(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The gate, (H, 1) or (B, 1, H, 1), and what is added to each class, (…, C, H, D)."""
+    def factors(x: torch.Tensor) -> torch.Tensor:
+        """The gate, (H, 1) or (B, 1, H, 1)."""
         key = (x.device, x.dtype)
         if key in ready:
             return ready[key]
         # With one gate a row, a dimension for the tokens stands between rows and heads.
         factor = gate.to(x.device, x.dtype).view(*gate.shape[:-1], *[1] * (gate.dim() - 1), -1, 1)
-        offset = None
-        if replacing is not None:
-            kept = gate.to(x.device, torch.float64)[..., None, :, None]
-            offset = ((1 - kept) * replacing[0].to(x.device)).to(x.dtype)
         if not gate.requires_grad:
-            ready[key] = (factor, offset)
-        return factor, offset
+            ready[key] = factor
+        return factor
 
     def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         x = args[0]
-        factor, offset = factors(x)
+        factor = factors(x)
         if gate.dim() == 2 and (x.dim() != 3 or x.shape[0] != gate.shape[0]):
             raise InputError(
                 f"A gate for {gate.shape[0]} rows met a batch of shape {tuple(x.shape)} in "
@@ -171,12 +138,8 @@ def _hook(
                 "and num_return_sequences, which expand the batch."
             )
         heads = x.view(*x.shape[:-1], site.heads, site.head_width) * factor
-        if offset is not None and replacing is not None:
-            classes = replacing[1].classes(x, len(replacing[0]))
-            if gate.dim() == 2:
-                heads = heads + offset[torch.arange(len(x), device=x.device)[:, None], classes]
-            else:
-                heads = heads + offset[classes]
+        if add is not None:
+            heads = heads + add(x)
         return (heads.reshape(x.shape), *args[1:])
 
     return hook

@@ -23,7 +23,6 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from headscope.errors import InputError
-from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import (
@@ -35,6 +34,7 @@ from headscope.lm.hooks import (
 )
 from headscope.lm.inputs import evaluating, parameters_of
 from headscope.lm.model import LanguageModel
+from headscope.lm.positions import answers_at
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
 CHUNK = 1 << 25
@@ -66,7 +66,7 @@ def token_losses(
     Args:
         starts: for each row the first token whose loss is wanted; by default 1, since nothing
             predicts the first token. Where they are given, answers begin there (see
-            `headscope.lm.ablation`).
+            `headscope.lm.positions`).
         progress: told after each batch how many rows of how many are done.
 
     Returns:

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from headscope.errors import Caution, InputError, naming, telling
@@ -42,6 +40,7 @@ from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.hooks import inner_model, text_config
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
+from headscope.lm.replacement import Replacement
 from headscope.lm.selfcheck import Noise
 from headscope.lm.tokens import Encoded
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
@@ -425,11 +424,10 @@ class LanguageModel:
     def gated(
         self,
         gate: Gate | torch.Tensor,
-        ablate: str | None = None,
-        means: npt.NDArray[np.floating[Any]] | None = None,
+        replacement: Replacement | None = None,
     ) -> AbstractContextManager[None]:
         """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""
-        return gates.gated(self, gate, ablate, means)
+        return gates.gated(self, gate, replacement)
 
     @contextlib.contextmanager
     def adapted(self, adaptation: Adaptation) -> Iterator[None]:
@@ -469,7 +467,7 @@ class LanguageModel:
         special: bool = True,
         *,
         gates: Sequence[Gate] | torch.Tensor | None = None,
-        means: npt.NDArray[np.floating[Any]] | None = None,
+        replacement: Replacement | None = None,
         progress: Steps | None = None,
         max_new_tokens: int | None = None,
     ) -> list[Generation]:
@@ -488,6 +486,6 @@ class LanguageModel:
             observe,
             special,
             gates=gates,
-            means=means,
+            replacement=replacement,
             progress=progress,
         )

@@ -32,14 +32,15 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.ablation import answers_at
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import hooked, kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.positions import answers_at
 from headscope.lm.selfcheck import Noise
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -224,13 +225,14 @@ def last_token(
     ids: Sequence[int],
     gates: torch.Tensor,
     share: bool = True,
-    means: NDArray[np.floating[Any]] | None = None,
+    replacement: Replacement | None = None,
 ) -> LastToken:
     """Logits and hidden states at the last token of one prompt, under each gate (n, L, W).
 
     With `share` lower layers are computed only for gates that differ there, which needs a model for
     which `can_share` is true; logits then differ by rounding, as they do between batches of
-    different sizes. `means` take the place of what gates remove; all tokens are those of a prompt.
+    different sizes. `replacement` stands in the place of what gates remove; all tokens are those of
+    a prompt.
     """
     layers = lm.decoder_layers
     kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
@@ -246,7 +248,7 @@ def last_token(
             batch = lm.collate([ids] * len(now.first))
             with contextlib.ExitStack() as stack:
                 mine = gates[torch.from_numpy(now.first)]
-                stack.enter_context(lm.gated(mine, means=means))
+                stack.enter_context(lm.gated(mine, replacement))
                 stack.enter_context(answers_at([len(ids)] * len(now.first)))
                 if below is not None:
                     prefix, before = below

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
-from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, memory_errors
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
+from headscope.lm.positions import answers_at
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
+from headscope.lm.replacement import Replacement
 
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
@@ -47,7 +48,7 @@ def losses_with_and_without(
     learned: torch.Tensor,
     gate: Gate,
     shared: int = 0,
-    means: NDArray[np.floating[Any]] | None = None,
+    replacement: Replacement | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The losses of the marked tokens of a batch, of the model as it is and under a gate, (N,)
     each.
@@ -55,8 +56,8 @@ def losses_with_and_without(
     In nats, float32, row by row; run this without gradients on a model in evaluation mode. The
     layers below `shared`, where the gate has to be 1, run once for both; with 0 both passes are
     whole, with as many as the model has the second is left out. Sharing changes no bit in a model
-    for which `headscope.lm.prefix.can_share` is true at that layer. `means` take the place of what
-    the gate removes (see `headscope.lm.gates.gated`).
+    for which `headscope.lm.prefix.can_share` is true at that layer. `replacement` stands in
+    the place of what the gate removes (see `headscope.lm.gates.gated`).
     """
     if shared >= lm.geometry.layers:
         full = losses_at(lm, batch, learned)
@@ -68,7 +69,7 @@ def losses_with_and_without(
         with record_prefix(lm, shared) as recording:
             full = losses_at(lm, batch, learned)
         below = replay_prefix(lm, recording.prefix())
-    with below, lm.gated(gate, means=means):
+    with below, lm.gated(gate, replacement):
         return full, losses_at(lm, batch, learned)
 
 
@@ -84,7 +85,7 @@ def answer_losses(
     lm: LanguageModel,
     rows: Sequence[AnswerRow],
     gates: Sequence[Gate],
-    means: Sequence[NDArray[np.float32] | None] | None = None,
+    replacements: Sequence[Replacement | None] | None = None,
     batch_tokens: int = 8192,
 ) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
@@ -93,7 +94,7 @@ def answer_losses(
 
     Args:
         gates: in any order; they come back by the first layer that they change.
-        means: for each gate the mean outputs that take the place of what it removes, as for
+        replacements: for each gate what stands in the place of what it removes, as for
             `LanguageModel.gated`, or None for zero. The first wanted token of a row is where its
             answer begins.
         batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
@@ -111,7 +112,7 @@ def answer_losses(
         try:
             with memory_errors(), evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
-                own = None if means is None else means[waiting[0]]
+                own = None if replacements is None else replacements[waiting[0]]
                 losses = passes.losses(gates[waiting[0]], own)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
@@ -149,13 +150,13 @@ class _Passes:
         self.below: list[Prefix] = []
 
     def losses(
-        self, gate: Gate, means: NDArray[np.float32] | None = None
+        self, gate: Gate, replacement: Replacement | None = None
     ) -> list[NDArray[np.float32]]:
         """The losses of each row under a gate; its first layer is not below that of the last."""
         if self.shares:
             self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
         losses: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
-        with self.lm.gated(gate, means=means):
+        with self.lm.gated(gate, replacement):
             cache = self._read() if self.begin else None
             for number, bucket in enumerate(self.buckets):
                 with self._replayed(number):

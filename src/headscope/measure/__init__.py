@@ -11,6 +11,7 @@ from headscope.measure.intervals import (
     bootstrap_interval,
     bootstrap_mean,
     bootstrap_score,
+    rate_interval,
     wilson_interval,
 )
 from headscope.measure.metrics import (
@@ -28,7 +29,14 @@ from headscope.measure.metrics import (
     source_copies,
     source_copy,
 )
-from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_sentences
+from headscope.measure.statistics import (
+    Overlap,
+    least_p,
+    overlap,
+    overlap_within,
+    p_draws,
+    p_sentences,
+)
 
 __all__ = [
     "BleuTokenizer",
@@ -54,8 +62,10 @@ __all__ = [
     "least_p",
     "off_targets",
     "overlap",
+    "overlap_within",
     "p_draws",
     "p_sentences",
+    "rate_interval",
     "rouge_l",
     "rouge_l_from_statistics",
     "same_language",

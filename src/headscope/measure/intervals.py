@@ -1,4 +1,4 @@
-"""Intervals: the bootstrap over sentences of rates, scores and differences, and that of a share."""
+"""Intervals: the bootstrap over sentences of means, scores and differences, and those of shares."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ FromStatistics = Callable[[NDArray[Any]], Floats]
 
 # Working arrays hold at most about this many numbers (64 MB of float64).
 BLOCK = 8_000_000
+#: How alike the tokens of a sentence are taken to be (correlation of their hits), and how many hits
+#: it takes until what the sentences show of that weighs as much. With these `rate_interval` covers
+#: the truth in at least 93 % of data with correlations up to 0.2.
+ALIKE, WEIGHT = 0.2, 5.0
 
 
 class Interval(NamedTuple):
@@ -36,26 +40,15 @@ def bootstrap_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """Percentile bootstrap over sentences (Efron 1979) of hit rates, for all heads at once.
+    """Percentile bootstrap over sentences (Efron 1979) of ratios, for all heads at once.
 
-    `hits` (sentences, ...) counts the hits of every head in every sentence, `totals` (sentences,)
-    the tokens that could be hit; sentences with a total of 0 are left out. `macro` is the mean of
+    `hits` (sentences, ...) holds a number of every head in every sentence, `totals` (sentences,)
+    what it is divided by; sentences with a total of 0 are left out. `macro` is the mean of
     hits / total over sentences, `micro` all hits over all totals. Every draw takes as many
     sentences as there are, with replacement, the same ones for all heads. The bounds are NaN for a
-    single sentence, which says nothing about others.
+    single sentence, which says nothing about others. Of counts of hits see `rate_interval`.
     """
-    counts, sizes = np.asarray(hits), np.asarray(totals)
-    if sizes.ndim != 1 or counts.shape[:1] != sizes.shape:
-        raise InputError(
-            f"hits of shape {counts.shape} and totals of shape {sizes.shape} do not belong "
-            "together; give both for the same sentences"
-        )
-    if average not in ("macro", "micro"):
-        raise InputError(f"average is 'macro' or 'micro', not {average!r}")
-    kept = sizes > 0
-    if not kept.any():
-        raise InputError("no sentence has a token that could be hit; give sentences with links")
-    counts, sizes = counts[kept], sizes[kept].astype(np.float64)
+    counts, sizes = _hits(hits, totals, average)
     shape = counts.shape[1:]
     if len(sizes) == 1:
         return Interval(np.full(shape, np.nan), np.full(shape, np.nan))
@@ -72,6 +65,65 @@ def bootstrap_interval(
             estimates[rows, columns] = weights @ block / below[:, None]
     low, high = percentiles(estimates, level)
     return Interval(low.reshape(shape), high.reshape(shape))
+
+
+def rate_interval(
+    hits: ArrayLike, totals: ArrayLike, average: Average = "macro", level: float = 0.95
+) -> Interval:
+    """The bounds of hit rates over sentences, for all heads at once: Wilson's, of as many tokens as
+    the sentences are worth.
+
+    `hits` (sentences, ...) counts the hits of every head in every sentence, `totals` (sentences,)
+    the tokens that could be hit; `average` as in `bootstrap_interval`. The variance of a rate p is
+    p (1 - p) / n with n tokens that are independent of each other. 1 / n is estimated from the
+    spread over sentences and, where hits are few and show none, from the lengths of sentences
+    whose tokens are `ALIKE` (an intraclass correlation; Kish 1965): the first weighs as the hits
+    or, where those are fewer, the misses, the second as `WEIGHT` of them. Wilson's interval (1927)
+    with that n and Student's t over sentences has a width where no token is hit, as the bootstrap
+    has not. NaN for a single sentence.
+    """
+    counts, sizes = _hits(hits, totals, average)
+    shape, number = counts.shape[1:], len(sizes)
+    low, high = np.full((2, *shape), np.nan)
+    if number == 1:
+        return Interval(low, high)
+    weights = 1 / sizes / number if average == "macro" else np.full(number, 1 / sizes.sum())
+    assumed = float((weights**2 * sizes * (1 + (sizes - 1) * ALIKE)).sum())
+    counts, (low, high) = counts.reshape(number, -1), (low.reshape(-1), high.reshape(-1))
+    width = max(1, BLOCK // number)
+    for start in range(0, counts.shape[1], width):
+        columns = slice(start, start + width)
+        block = counts[:, columns].astype(np.float64)
+        if (block < 0).any() or (block > sizes[:, None]).any():
+            raise InputError("a sentence has fewer hits than none or more than tokens")
+        found, every = block.sum(axis=0), sizes.sum()
+        rates = np.where(found == every, 1.0, np.minimum(weights @ block, 1))
+        block -= sizes[:, None] * rates
+        seen = weights**2 @ block**2 * number / (number - 1)
+        spread = rates * (1 - rates)
+        shown = np.divide(seen, spread, where=spread > 0, out=np.zeros_like(seen))
+        known = np.minimum(found, every - found)
+        worth = (known + WEIGHT) / (known * shown + WEIGHT * assumed)
+        low[columns], high[columns] = _wilson(rates, worth, t_quantile(number - 1, level))
+    return Interval(low.reshape(shape), high.reshape(shape))
+
+
+def _hits(
+    hits: ArrayLike, totals: ArrayLike, average: str
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Hits (S, ...) and totals (S,) of the sentences that have a total."""
+    counts, sizes = np.asarray(hits), np.asarray(totals)
+    if sizes.ndim != 1 or counts.shape[:1] != sizes.shape:
+        raise InputError(
+            f"hits of shape {counts.shape} and totals of shape {sizes.shape} do not belong "
+            "together; give both for the same sentences"
+        )
+    if average not in ("macro", "micro"):
+        raise InputError(f"average is 'macro' or 'micro', not {average!r}")
+    kept = sizes > 0
+    if not kept.any():
+        raise InputError("no sentence has a token that could be hit; give sentences with links")
+    return counts[kept], sizes[kept].astype(np.float64)
 
 
 def bootstrap_mean(values: ArrayLike, seed: int = 0) -> Estimate:
@@ -168,12 +220,18 @@ def wilson_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, 
             f"{hits} of {total} is no share; give at least one case and no more hits than cases"
         )
     _check_level(level)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, spread = hits / total, z * z / total
-    middle = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(share * (1 - share) / total + spread / (4 * total))
+    low, high = _wilson(hits / total, total, NormalDist().inv_cdf((1 + level) / 2))
+    return float(low), float(high)
+
+
+def _wilson(share: ArrayLike, cases: ArrayLike, quantile: float) -> tuple[Floats, Floats]:
+    """The bounds of shares of so many cases, which need not be whole."""
+    middle, number = np.asarray(share, dtype=np.float64), np.asarray(cases, dtype=np.float64)
+    spread = quantile**2 / number
+    half = quantile * np.sqrt(middle * (1 - middle) / number + spread / (4 * number))
+    low, high = ((middle + spread / 2 + sign * half) / (1 + spread) for sign in (-1, 1))
     # Rounding must not put a share of 0 or 1 outside its own bounds.
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
+    return np.clip(np.minimum(low, middle), 0, 1), np.clip(np.maximum(high, middle), 0, 1)
 
 
 @cache

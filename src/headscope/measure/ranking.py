@@ -103,6 +103,13 @@ def _scores(selected: ArrayLike, others: ArrayLike) -> tuple[Floats, Floats]:
     return high, low
 
 
+def halves(examples: int, split: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The places of examples in either half of a random split; a single one is both halves."""
+    order = np.random.default_rng([seed, examples, split]).permutation(examples)
+    half = examples // 2
+    return (order[:half] if half else order), order[half:]
+
+
 def mid_ranks(values: Floats) -> Floats:
     """Ranks from 1; equal values share the mean of their ranks."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)

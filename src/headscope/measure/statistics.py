@@ -37,27 +37,54 @@ class Overlap:
 def overlap(a: Collection[Any], b: Collection[Any], total: int) -> Overlap:
     """The overlap of two sets of heads of a model with `total` heads (see `Overlap`)."""
     set_a, set_b = set(a), set(b)
-    size_a, size_b, common = len(set_a), len(set_b), len(set_a & set_b)
     if len(set_a | set_b) > total:
         raise InputError(
             f"the two sets hold {len(set_a | set_b)} different heads, more than the {total} of the "
             "model; give the number of heads of the model the sets belong to"
         )
+    return _overlap(len(set_a & set_b), [(len(set_a), len(set_b), total)])
+
+
+def overlap_within(
+    a: Collection[Any], b: Collection[Any], groups: Sequence[Collection[Any]]
+) -> Overlap:
+    """The overlap of two sets of heads against random sets with as many heads of each group.
+
+    `groups`, such as the layers of a model, hold each of its heads once. Heads that any method
+    finds lie in the same layers, so that sets share more than random ones do for that reason alone:
+    e is the sum over layers here, and the intersection a sum of hypergeometric numbers.
+    """
+    set_a, set_b, parts = set(a), set(b), [set(group) for group in groups]
+    if not set_a | set_b <= set().union(*parts):
+        raise InputError("a head of the two sets is in no group; give groups of all heads")
+    sizes = [(len(set_a & part), len(set_b & part), len(part)) for part in parts]
+    return _overlap(len(set_a & set_b), sizes)
+
+
+def _overlap(common: int, sizes: Sequence[tuple[int, int, int]]) -> Overlap:
+    """Of two sets that share `common` heads; by group the heads of either set, and of both."""
+    size_a, size_b = (sum(group[at] for group in sizes) for at in (0, 1))
 
     def jaccard(shared: float) -> float:
         union = size_a + size_b - shared
         return shared / union if union else 1.0
 
     # Whole numbers throughout: each quotient below is exact to the last bit of a float.
-    first = max(0, size_a + size_b - total)
-    ways = {first: comb(size_a, first) * comb(total - size_a, size_b - first)}
-    for i in range(first, min(size_a, size_b)):
-        more, fewer = (size_a - i) * (size_b - i), (i + 1) * (total - size_a - size_b + i + 1)
-        ways[i + 1] = ways[i] * more // fewer
-    every = comb(total, size_b)
+    ways, every = {0: 1}, 1
+    for in_a, in_b, total in sizes:
+        first = max(0, in_a + in_b - total)
+        own = {first: comb(in_a, first) * comb(total - in_a, in_b - first)}
+        for i in range(first, min(in_a, in_b)):
+            more, fewer = (in_a - i) * (in_b - i), (i + 1) * (total - in_a - in_b + i + 1)
+            own[i + 1] = own[i] * more // fewer
+        summed: dict[int, int] = {}
+        for i, count in ways.items():
+            for j, other in own.items():
+                summed[i + j] = summed.get(i + j, 0) + count * other
+        ways, every = summed, every * comb(total, in_b)
     return Overlap(
         jaccard=jaccard(common),
-        expected=jaccard(size_a * size_b / total),
+        expected=jaccard(sum(in_a * in_b / total for in_a, in_b, total in sizes if total)),
         expected_exact=sum(count / every * jaccard(i) for i, count in ways.items()),
         p_value=sum(count for i, count in ways.items() if i >= common) / every,
         intersection=common,

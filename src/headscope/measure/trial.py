@@ -121,8 +121,8 @@ class Trial:
         `p_sentences`)."""
         treated = [group.statistics[at] for group in self.groups]
         controls = [[group.statistics[place] for place in others] for group in self.groups]
-        if not others or np.isnan(self.scores[[at, *others]]).any():
-            return None
+        if not others or not np.isfinite(self.scores[[at, *others]]).all():
+            return None  # not known, or beyond what floats hold, as a perplexity may be
         if any(part is None for parts in ([*treated], *controls) for part in parts):
             return None
         sign = -1.0 if side == "higher" else 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, assert_never
 
 from headscope.errors import InputError, need
 from headscope.shown.blocks import (
@@ -17,10 +17,13 @@ from headscope.shown.blocks import (
     HeadTable,
     Heatmap,
     Histograms,
+    KeyText,
     Lines,
+    NotMeasured,
     Sentences,
     Shown,
     Table,
+    Text,
     Values,
 )
 
@@ -95,8 +98,10 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                     cells = {"layer": layer, "head": head}
                     names = ("part", "id", "source", "target", "hits", "of")
                     yield cells | {name: getattr(pair, name) for name in names}
-        case _:  # texts, and what was not measured
+        case KeyText() | Text() | NotMeasured():
             return
+        case _:
+            assert_never(block)
 
 
 def _grid(

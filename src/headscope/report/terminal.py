@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import assert_never
 
 from rich.cells import cell_len
 
@@ -16,10 +17,12 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     HeadMaps,
+    HeadSentences,
     HeadSets,
     HeadTable,
     Heatmap,
     Histograms,
+    KeyText,
     Lines,
     NotMeasured,
     Row,
@@ -33,7 +36,7 @@ from headscope.shown.words import arrow, between, count, fixed, number, unbroken
 #: Columns of a line of sentences, and of a table; wider ones are set as several.
 WIDTH, TABLE = 100, 120
 #: How columns begin that stand in one table with the column before them.
-TOGETHER = ("p ", "its ", "random, same layers")
+TOGETHER = ("p ", "its ", "same layers")
 #: Rows of a table, and heads of a ranking, that a terminal shows.
 ROWS, HEADS = 40, 10
 #: Sentences that a terminal shows, and characters of each of their texts.
@@ -97,8 +100,9 @@ def _block(block: Block) -> list[str]:
             return _sentences(block)
         case HeadMaps() | Histograms():
             return [f"{block.title}: see the report"]
-        case _:
+        case HeadSentences() | KeyText():  # to be looked at, with a pointer
             return []
+    assert_never(block)
 
 
 def _sentences(block: Sentences) -> list[str]:

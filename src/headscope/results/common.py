@@ -143,7 +143,7 @@ class Leakage(Record):
 
 @dataclass(frozen=True)
 class ReferenceText(Record):
-    """The texts that mean ablation takes its means over: where they come from, and how many."""
+    """The texts that replacements are made from: where they come from, and how many."""
 
     source: str | None = None
     texts: int | None = None
@@ -152,7 +152,7 @@ class ReferenceText(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(Record):
-    """What removed heads give: zero, or their mean output over a reference text."""
+    """What removed heads give: zero, or an output made from reference texts (`REPLACED_BY`)."""
 
     ablate: str = "zero"
     reference_text: ReferenceText | None = None

@@ -23,6 +23,21 @@ class Conditional:
 
 
 @dataclass(frozen=True)
+class Halves:
+    """How far sets agree that were found on either half of the same examples.
+
+    Attributes:
+        examples: of both halves.
+        jaccard: the mean Jaccard index over random splits.
+        expected: its mean for random sets of these sizes.
+    """
+
+    examples: int
+    jaccard: float
+    expected: float
+
+
+@dataclass(frozen=True)
 class PairOverlap:
     """Two sets of heads of one geometry, A and B.
 
@@ -38,6 +53,10 @@ class PairOverlap:
         rank_correlation: Spearman's over all heads, ties by mean rank; None unless both have
             scores that are not all equal.
         relation: of two directions, how they are related; None where a name is no direction.
+        expected_within_layers, p_within_layers: `expected_exact` and `p_value` for random sets with
+            as many heads of each layer as these two have; None in results of earlier versions.
+        ceiling: how far sets of these agree that were found on two halves of the same examples,
+            the geometric mean of both (see `Halves`); None where examples are not kept.
     """
 
     a: str
@@ -53,6 +72,9 @@ class PairOverlap:
     conditional: Conditional
     rank_correlation: float | None
     relation: str | None = None
+    expected_within_layers: float | None = None
+    p_within_layers: float | None = None
+    ceiling: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +89,7 @@ class GroupOverlap:
         jaccard, expected, expected_exact: means, see `PairOverlap`.
         lowest, highest: of the Jaccard index.
         largest_p: the highest p-value.
+        expected_within_layers, largest_p_within_layers: the same within layers.
     """
 
     by: str
@@ -79,6 +102,8 @@ class GroupOverlap:
     lowest: float
     highest: float
     largest_p: float
+    expected_within_layers: float | None = None
+    largest_p_within_layers: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +111,8 @@ class ComparedSet(Ranking):
     """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`.
 
     `note` says how scores of a file were read, where that is not plain. `ties`: so many heads
-    outside the set score as much as its last one, None where there are none.
+    outside the set score as much as its last one, None where there are none. `halves` where scores
+    of single examples are kept.
     """
 
     name: str
@@ -100,6 +126,7 @@ class ComparedSet(Ranking):
     heads: tuple[str, ...]
     note: str | None = entry(absent=True)
     ties: int | None = entry(absent=True)
+    halves: Halves | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from math import nan
 from typing import Any
 
 from headscope.estimates import Mean
-from headscope.results.common import Checked, Leakage, ModelResult
+from headscope.results.common import BaselineCheck, ComparedResult, Leakage
 from headscope.runs import Record, entry
 
 
@@ -27,33 +27,6 @@ class Pair(ByPlace):
     a: str
     b: str
     kind: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateControl(ByPlace):
-    """Cosines of a shuffled mask's states with the instructed model's, the mean over draws.
-
-    `later_half_of_draws` has each draw's mean over the later half of the layers.
-    """
-
-    kind: str
-    draws: int
-    distinct_draws: int | None = entry(absent=True)
-    least_p: float | None = None
-    later_half_of_draws: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Nearer(ByPlace):
-    """How much nearer the masked model is to the instructed one than another is, by cosine.
-
-    `later_half` is the mean over the later half of the layers. Against a shuffled mask there is p
-    over its draws and over samples.
-    """
-
-    later_half: Mean
-    p_draws: float | None = entry(absent=True)
-    p_examples: float | None = entry(absent=True)
 
 
 @dataclass(frozen=True)
@@ -97,17 +70,19 @@ class Lens(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StatesFound(Record):
-    """What the states of so many samples, in so many layers, show.
+    """What the states of so many samples, in so many layers, show by layer.
 
-    `nearer` is by what the masked model is compared with: "as is" or a kind of shuffled mask;
-    `target_ranks` is by condition, the embedding first.
+    `controls` are cosines of random masks' states with the instructed model's, the mean over draws,
+    by control. `nearer` is how much nearer the masked model is to the instructed one than another,
+    by what it is compared with: "original" or a control. `target_ranks` is by condition, the
+    embedding first.
     """
 
     samples: int
     layers: int
     pairs: tuple[Pair, ...]
-    controls: tuple[StateControl, ...]
-    nearer: Mapping[str, Nearer]
+    controls: Mapping[str, ByPlace]
+    nearer: Mapping[str, ByPlace]
     shared_top: tuple[SharedTop, ...]
     target_ranks: Mapping[str, tuple[Rank, ...]]
 
@@ -121,13 +96,24 @@ class KeptHeads(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedStates(ModelResult, Checked):
-    """The result of `compare states`: mask, task, what the states show, one sample's lens."""
+class StatesDetails(Record):
+    """Mask and task of `compare states`, what the states show by layer, and one sample's lens;
+    `draws` random masks of each kind were requested."""
 
     task: str
     prompts: Mapping[str, str | None]
     data: Mapping[str, Any]
     mask: KeptHeads
     leakage: Leakage
+    draws: int
     states: StatesFound = entry(flat="")
     lens: Lens
+    baseline_check: BaselineCheck
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedStates(ComparedResult):
+    """The result of `compare states`: cosines with the instructed model's states, over the later
+    half of the layers."""
+
+    details: StatesDetails

@@ -202,9 +202,9 @@ def _check(
         max_new_tokens=config.score.max_new_tokens,
         batch_tokens=config.score.batch_tokens,
     )
-    means = reference.means(lm, removal.batch_tokens)
+    replacements = reference.replacements(lm, removal)
     evidence, removed = removal_run(
-        lm, checked_on, conditions([heads], removal), removal, run, means, progress
+        lm, checked_on, conditions([heads], removal), removal, run, replacements, progress
     )
     about = replace(details_of([heads], removal), reference_text=reference.facts, removed=removed)
     return evidence, about

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
 from headscope.estimates import Baseline
+from headscope.evidence.rows import Condition
 from headscope.measure.baseline import SHOWN, Rules, answers_right, translates
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
@@ -101,7 +102,7 @@ def check_tasks(
     Translations are judged as translations, under the instruction where there is one; other tasks
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
-    from headscope.verify.masks.asking import Asking, Masking, ask, asked
+    from headscope.verify.masks.asking import Asking, Way, ask, asked
     from headscope.verify.masks.evidence import right, translations_in
 
     judged = {}
@@ -109,13 +110,11 @@ def check_tasks(
         task = replace(sides.test, examples=sides.test.examples[: rules.examples])
         question = asked(task, sides.pool, shots, seed)
         instructed = task.instruction is not None
-        conditions = [Masking("as-is", "baseline check, as is")]
+        planned = {Condition(): Way()}
         if instructed:
-            conditions.append(Masking("instructed", "baseline check, instructed", instructed=True))
-        made = [
-            ask(lm, question, condition, Asking(), run, progress=progress)
-            for condition in conditions
-        ]
+            planned[Condition("instructed")] = Way(instructed=True)
+        prefix = "baseline check, "
+        made = [*ask(lm, question, planned, Asking(), run, progress, prefix=prefix).values()]
         best = made[-1].texts
         inputs = [example.input for example in task.examples]
         references = [example.output for example in task.examples]

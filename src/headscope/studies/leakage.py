@@ -97,11 +97,11 @@ def count_leakage(
 
 
 def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = False) -> None:
-    """Raises `InputError` if heads were found on texts that mean ablation takes its means over."""
+    """Raises `InputError` if heads were found on texts that replacements are made from."""
     known = None if allow_overlap else known_examples(heads)
     if known is not None and (overlap := sum(sentence_digest(text) in known[1] for text in texts)):
         raise InputError(
-            f"{overlap} of the texts for mean ablation are among those that these heads were found "
+            f"{overlap} of the reference texts are among those that these heads were found "
             f"on ({known[0]}); give other data, or add --allow-overlap"
         )
 

@@ -77,8 +77,8 @@ def read_directions(
     shots of its train split. Raises `InputError` for data that cannot be read, too few sentences
     for the shots, or shots that stand in the data.
 
-    `reference`: so many pairs a direction, at most a quarter of its data, are set aside for mean
-    ablation (see `PairFile.reference`); for the pocket model without data those of its train split.
+    `reference`: so many pairs a direction, at most a quarter of its data, are set aside (see
+    `PairFile.reference`); for the pocket model without data those of its train split.
 
     Of a single file `choice.split` may be one of `HALVES`. Shots are drawn from the whole file, so
     they are the same for both halves; reference pairs from the half alone, since those of the other
@@ -233,7 +233,7 @@ def _with_examples(
     for pair, pairs in directions.items():
         if not kept[pair]:
             raise InputError(
-                f"{pairs.path} has no sentences left beside those set aside for mean ablation; "
+                f"{pairs.path} has no sentences left beside those set aside as a reference; "
                 "give more sentences"
             )
         rows = kept[pair][: choice.limit]

@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from headscope.estimates import Estimate
+from headscope.evidence.rows import REPLACED_BY
 from headscope.heads import Head
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
@@ -32,8 +33,10 @@ ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for 
 #: Heads whose intervals say how far scores are known.
 HIGHEST = 10
 ENDS = (Column("low", "low"), Column("high", "high"))
-#: Intervals from fewer examples are too narrow.
+#: Intervals from fewer examples are unreliable.
 FEW = 20
+#: What the ceiling of an overlap is.
+TWO_HALVES = ". Two halves: the Jaccard index of sets found on two halves of the same examples"
 #: Heads of a set that a page lists at most.
 LISTED = 50
 
@@ -142,7 +145,7 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
         return "These scores carry no interval."
     return (
         f"95\u00a0% interval of the {len(best)} highest heads: \u00b1{number(median(halves))} "
-        f"(median), from a bootstrap over {examples}."
+        f"(median), over {examples}."
     )
 
 
@@ -157,7 +160,7 @@ def few_caution(
     """What it means that intervals are from few examples, `of` such as ` a direction`."""
     if examples is None or examples >= FEW:
         return []
-    return [f"Bootstrap intervals over only {count(examples, one, several)}{of} are too narrow."]
+    return [f"Only {count(examples, one, several)}{of}: the intervals are wide or unreliable."]
 
 
 def few_parts(
@@ -208,12 +211,13 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
 
 def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     """What removed heads give, where that is not zero."""
-    if result.ablate != "mean":
+    if result.ablate not in REPLACED_BY:
         return []
+    words = f"their {REPLACED_BY[result.ablate]} by class of position"
     reference = result.reference_text or ReferenceText()
     over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
     source = f", {reference.source}" if reference.source else ""
-    return [("removed heads give", f"their mean output by class of position{over}{source}")]
+    return [("removed heads give", f"{words}{over}{source}")]
 
 
 def named_places(heads: Iterable[str]) -> tuple[HeadPlace, ...]:
@@ -247,17 +251,21 @@ def overlap_blocks(
         high=1.0,
         note=note,
     )
+    ceiling = any(pair.ceiling is not None for pair in pairs)
     columns = (
         "Jaccard",
         "by chance",
         "by chance, as a ratio",
         "p",
+        "by chance within layers",
+        "p within layers",
         "shared heads",
         "heads of A",
         "heads of B",
         "shared, of A",
         "shared, of B (recall)",
         "rank correlation",
+        *(["two halves"] if ceiling else []),
     )
     rows = tuple(
         Row(
@@ -267,12 +275,15 @@ def overlap_blocks(
                 Cell(pair.expected_exact),
                 Cell(pair.expected),
                 p_cell(pair.p_value),
+                Cell(pair.expected_within_layers),
+                p_cell(pair.p_within_layers),
                 Cell(pair.intersection),
                 Cell(pair.size_a),
                 Cell(pair.size_b),
                 Cell(pair.conditional.given_a),
                 Cell(pair.conditional.given_b),
                 Cell(pair.rank_correlation),
+                *([Cell(pair.ceiling)] if ceiling else []),
             ),
         )
         for pair in pairs
@@ -284,7 +295,8 @@ def overlap_blocks(
         rows,
         note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
         "counts used in the literature. p: random sets share as many heads (hypergeometric)"
-        f"{many}. Rank correlation: Spearman, over all heads",
+        f"{many}. Within layers: random sets with as many heads of each layer. Rank correlation: "
+        f"Spearman, over all heads{TWO_HALVES if ceiling else ''}",
     )
     return (shared, table, *([_overlap_groups(groups)] if groups else []))
 
@@ -300,10 +312,21 @@ def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
                 Cell(group.expected_exact),
                 Cell(group.expected),
                 p_cell(group.largest_p),
+                Cell(group.expected_within_layers),
+                p_cell(group.largest_p_within_layers),
             ),
         )
         for group in groups
     )
-    columns = ("pairs", "mean Jaccard", "range", "by chance", "by chance, as a ratio", "largest p")
+    columns = (
+        "pairs",
+        "mean Jaccard",
+        "range",
+        "by chance",
+        "by chance, as a ratio",
+        "largest p",
+        "by chance within layers",
+        "largest p within layers",
+    )
     note = "Pairs of a group share directions, so they are not independent"
     return Table("Groups of pairs of directions", columns, rows, note=note)

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 
 from headscope.data.tasks import PLACEHOLDER, Example, Task, prompt
 from headscope.errors import InputError, naming
-from headscope.estimates import Mean, known
+from headscope.evidence.rows import SHARE, Statistic
 from headscope.heads.scores import mean_of_defined
-from headscope.measure import bootstrap_mean
-from headscope.results.attention import AttendedCondition, GroupShare, RandomSets
-from headscope.results.common import Bounds
+from headscope.results.attention import RandomSets
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -173,62 +171,69 @@ def _masses(
     return (weights * right).sum(axis=-1), weights.sum(axis=-1)
 
 
-def describe(
-    name: str,
-    share: Floats,
-    mass: Floats,
-    uniform: Sequence[float],
-    kept: NDArray[np.bool_],
-    seed: int = 0,
-) -> AttendedCondition:
-    """What attention on the target shows: means over heads and samples, beside chance.
+#: Which heads a mean is over, in words.
+GROUPS = {"in": "heads in the mask", "all": "all heads", "out": "heads outside the mask"}
+STATISTICS = {
+    **{
+        f"share_{group}": Statistic(f"right word, {words}", unit=SHARE, digits=1)
+        for group, words in GROUPS.items()
+    },
+    "in_minus_out": Statistic("right word, in the mask \u2212 outside", unit=SHARE, digits=1),
+    "above_uniform": Statistic("right word, all heads \u2212 even", unit=SHARE, digits=1),
+    "uniform": Statistic("right word, even attention", unit=SHARE, digits=1),
+    **{
+        f"attention_{group}": Statistic(f"attention on words, {words}", unit=SHARE, digits=1)
+        for group, words in GROUPS.items()
+    },
+    "undefined": Statistic("heads without attention on words", "lower", SHARE, digits=1),
+}
+
+
+def numbers_of(
+    share: Floats, mass: Floats, uniform: Sequence[float], kept: NDArray[np.bool_]
+) -> dict[str, NDArray[np.float64] | None]:
+    """The numbers of every sample by statistic, (n, 2): means over heads, and whether defined.
 
     `share` (n, L, W) is that of `target_shares`, `mass` (n, L, W) attention on all candidates,
-    `uniform` for each sample the share of even attention, `kept`, bool (L, W), the heads in the
-    mask; `seed` is that of the random sets.
+    `uniform` for each sample the share of even attention, and `kept`, bool (L, W), the heads in the
+    mask. None where no sample has such a head.
     """
-    share = share.astype(np.float64)
+    share, mass = share.astype(np.float64), mass.astype(np.float64)
     there = ~np.isnan(mass[0])
     members = {"all": there, "in": there & kept, "out": there & ~kept}
-    by_sample = {
-        group: mean_of_defined(share[:, heads], axis=1) for group, heads in members.items()
-    }
-    groups = {}
-    for group, heads in members.items():
-        if heads.any():
-            own = _mean(by_sample[group])
-            groups[group] = GroupShare(
-                mean=known(own.mean),
-                bounds=Bounds(own.low, own.high),
-                attention=float(np.mean(mass[:, heads], dtype=np.float64)),
-                count=int(heads.sum()),
-            )
+    shares = {group: mean_of_defined(share[:, heads], axis=1) for group, heads in members.items()}
     even = np.asarray(uniform, dtype=np.float64)
-    return AttendedCondition(
-        condition=name,
-        heads=groups,
-        uniform=_mean(even),
-        above_uniform=_mean(by_sample["all"] - even),
-        in_minus_out=_mean(by_sample["in"] - by_sample["out"]),
-        random=_random(share[:, there], kept[there], seed),
-        undefined=float(np.isnan(share[:, there]).mean()),
-    )
+    values = {
+        **{f"share_{group}": own for group, own in shares.items()},
+        "in_minus_out": shares["in"] - shares["out"],
+        "above_uniform": shares["all"] - even,
+        "uniform": even,
+        **{
+            f"attention_{group}": mean_of_defined(mass[:, heads], axis=1)
+            for group, heads in members.items()
+        },
+        "undefined": np.isnan(share[:, there]).mean(axis=1),
+    }
+    defined = {name: ~np.isnan(own) for name, own in values.items()}
+    return {
+        name: np.stack([np.where(defined[name], own, 0.0), defined[name]], axis=1)
+        if defined[name].any()
+        else None
+        for name, own in values.items()
+    }
 
 
-def _mean(values: Floats) -> Mean:
-    """Mean and interval over the samples where it is defined."""
-    mean = bootstrap_mean(values[~np.isnan(values)])
-    return Mean(mean.value, mean.low, mean.high)
+def beside_random_sets(
+    share: Floats, kept: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 0
+) -> RandomSets:
+    """The mean share of the kept heads beside random sets of as many of the heads of the model.
 
-
-def _random(share: Floats, kept: NDArray[np.bool_], seed: int) -> RandomSets:
-    """Random sets of as many of the heads (n, heads) as are kept, by their mean share.
-
-    p is two-sided: that such a set lies as far from their mean as the mask's heads do.
+    `share` (n, L, W) as in `numbers_of`, `there`, bool (L, W), the heads of the model. p is
+    two-sided: that such a set lies as far from their mean as the mask's heads do.
     """
-    means = mean_of_defined(share.T, axis=1)
+    means = mean_of_defined(share[:, there].astype(np.float64).T, axis=1)
     defined = np.flatnonzero(~np.isnan(means))
-    inside = kept[defined]
+    inside = kept[there][defined]
     if not inside.any():
         return RandomSets()
     own, size = float(means[defined][inside].mean()), int(inside.sum())

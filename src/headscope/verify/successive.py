@@ -29,9 +29,9 @@ from headscope.results.one_by_one import MeanTrajectory, Removed, State, Untouch
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 
 TOP = 5
@@ -109,14 +109,14 @@ class Walk:
         batch_tokens: upper bound of rows × tokens of a batch, halved where memory does not suffice.
         share: whether the layers below the first difference are computed once (see
             `headscope.lm.prefix.can_share`).
-        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
-            zero.
+        replacement: what stands in the place of what gates remove (see
+            `headscope.lm.gates.gated`); None: zero.
     """
 
     text: bool = True
     batch_tokens: int = 16384
     share: bool = True
-    means: NDArray[np.float32] | None = None
+    replacement: Replacement | None = None
 
 
 def joined(prompt: str, target: str) -> str:
@@ -220,7 +220,7 @@ def _observe(
 
     from headscope.lm.prefix import last_token
 
-    seen = last_token(lm, prepared.ids, gates, how.share, how.means)
+    seen = last_token(lm, prepared.ids, gates, how.share, how.replacement)
     if not bool(torch.isfinite(seen.logits).all()):
         bad = (~torch.isfinite(seen.logits)).any(dim=1).nonzero()[0]
         raise InputError(
@@ -246,7 +246,9 @@ def _texts(
     # An answer of a chat ends as its template ends it.
     settings = GenerateConfig(_new_tokens(prepared), how.batch_tokens, subject.special)
     prompts = [subject.prompt] * len(gates)
-    made = lm.generate(prompts, settings, special=subject.special, gates=gates, means=how.means)
+    made = lm.generate(
+        prompts, settings, special=subject.special, gates=gates, replacement=how.replacement
+    )
     return [generation.text for generation in made]
 
 

@@ -8,10 +8,16 @@ from difflib import get_close_matches
 from typing import Any
 
 from headscope.errors import InputError
+from headscope.evidence.controls.equal_norm import EQUAL_NORM
+from headscope.evidence.controls.foreign import FOREIGN
+from headscope.evidence.controls.instructed import INSTRUCTED
+from headscope.evidence.controls.mask_alone import MASK_ALONE
 from headscope.evidence.controls.outside import OUTSIDE
 from headscope.evidence.controls.random import RANDOM
 from headscope.evidence.controls.same_layers import SAME_LAYERS
-from headscope.evidence.rows import Basis, Condition, Control
+from headscope.evidence.controls.shuffled import SHUFFLED
+from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYERS
+from headscope.evidence.rows import NOTHING, Basis, Condition, Control
 from headscope.heads import HeadSet
 
 #: In the order in which they are shown.
@@ -19,24 +25,31 @@ CONTROLS: dict[str, Control] = {
     "random": RANDOM,
     "same layers": SAME_LAYERS,
     "outside": OUTSIDE,
+    "equal norm": EQUAL_NORM,
+    "shuffled": SHUFFLED,
+    "shuffled same layers": SHUFFLED_SAME_LAYERS,
+    "foreign": FOREIGN,
+    "instructed": INSTRUCTED,
+    "mask alone": MASK_ALONE,
 }
-#: Those that every command draws if nothing else is asked for.
+#: Those that every command draws if nothing else is asked for, and those of commands about masks.
 DEFAULT = ("random", "same layers")
-NOTHING = Basis()
+SHUFFLES = ("shuffled", "shuffled same layers")
+#: Any sets of the size, and those that depth cannot tell from the selected ones.
+FREE, MATCHED = ("random", "shuffled"), ("same layers", "shuffled same layers")
 
 
 def control_named(name: str) -> str:
     """The name of a control as the registry has it; `same-layers` is `same layers`.
 
-    Raises `InputError` for a name that is not registered.
+    Raises `InputError` for a name that is not registered, or of what is not drawn.
     """
     wanted = name.strip().replace("-", " ").replace("_", " ").casefold()
-    if wanted not in CONTROLS:
-        near = get_close_matches(wanted, CONTROLS, n=1)
+    known = [own for own, control in CONTROLS.items() if control.draw is not None]
+    if wanted not in known:
+        near = get_close_matches(wanted, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(
-            f"the control {name!r} is not known; {hint}There are {', '.join(CONTROLS)}"
-        )
+        raise InputError(f"the control {name!r} is not known; {hint}There are {', '.join(known)}")
     return wanted
 
 

@@ -26,17 +26,18 @@ from numpy.typing import NDArray
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, memory_errors
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
+from headscope.lm.positions import answers_at
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.selfcheck import Noise
 
 if TYPE_CHECKING:
     from headscope.lm.generation.texts import Observer
     from headscope.lm.model import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 #: Rows leave a pool, and others enter, when at least this share of them has ended.
 _LEAVE = 0.15
@@ -57,7 +58,7 @@ class Requests:
         limits: new tokens of each, at least 1.
         gates: the different gates (G, L, W), or None for none.
         gate_of: which of them each prompt has, int (n,).
-        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`).
+        replacement: what stands in the place of what gates remove (see `headscope.lm.replacement`).
         stop_at_newline: end at the first newline that follows some text.
     """
 
@@ -65,7 +66,7 @@ class Requests:
     limits: Sequence[int]
     gates: torch.Tensor | None
     gate_of: NDArray[np.intp]
-    means: NDArray[np.floating[Any]] | None
+    replacement: Replacement | None
     stop_at_newline: NewlineStop
 
     def applied(self, lm: LanguageModel, rows: Sequence[int]) -> contextlib.ExitStack:
@@ -74,7 +75,7 @@ class Requests:
         stack.enter_context(answers_at([len(self.ids[row]) for row in rows]))
         if self.gates is not None:
             gates = self.gates[torch.from_numpy(self.gate_of[list(rows)])]
-            stack.enter_context(lm.gated(gates, means=self.means))
+            stack.enter_context(lm.gated(gates, self.replacement))
         return stack
 
     def size(self, row: int) -> int:
@@ -341,7 +342,7 @@ class SharedPrefix:
                 below = self._below[1].select([0] * len(gates))
                 stack.enter_context(replay_prefix(lm, below, last=True))
             if requests.gates is not None:
-                stack.enter_context(lm.gated(requests.gates[list(gates)], means=requests.means))
+                stack.enter_context(lm.gated(requests.gates[list(gates)], requests.replacement))
             lm.forward(batch, logits=False)
         if self._below is not None:
             shared = _joined([_Part(self._below[0], [0] * len(gates), slice(None))], 0)

@@ -15,17 +15,18 @@ import torch
 
 from headscope.errors import Caution, InputError
 from headscope.heads import Gate
-from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Requests, can_pool, write_pooled
 from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop
 from headscope.lm.inputs import generated
+from headscope.lm.positions import answers_at
 from headscope.lm.tokens import texts_of
 from headscope.progress import Steps
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 #: Called with the indices of some prompts, a padded batch of them and whether they begin; what it
 #: returns is entered around passes that continue these prompts, each by a token. The batch is the
@@ -84,7 +85,7 @@ def generate(
     special: bool = True,
     *,
     gates: Sequence[Gate] | torch.Tensor | None = None,
-    means: npt.NDArray[np.floating[Any]] | None = None,
+    replacement: Replacement | None = None,
     progress: Steps | None = None,
 ) -> list[Generation]:
     """Continue prompts greedily, each under a gate of its own if there are any.
@@ -102,8 +103,8 @@ def generate(
         special: whether the tokenizer adds its special tokens; False for prompts that hold them
             already, such as those a chat template made.
         gates: a gate for each prompt; a tensor is (prompts, L, W).
-        means: what takes the place of what ``gates`` remove (see `headscope.lm.gates.gated`); None:
-            zero.
+        replacement: what stands in the place of what ``gates`` remove (see
+            `headscope.lm.replacement`); None: zero.
         progress: called with how many prompts have ended, and of how many.
     """
     config = config or GenerateConfig()
@@ -114,7 +115,7 @@ def generate(
         ids,
         _limits(lm, ids, config, limits),
         *_distinct(lm, gates, len(ids)),
-        means,
+        replacement,
         config.stop_at_newline,
     )
     results: dict[int, Generation] = {}

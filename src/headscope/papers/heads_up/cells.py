@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from headscope.data.tasks import read_task
 from headscope.errors import InputError
-from headscope.estimates import Estimate
+from headscope.estimates import Estimate, known
+from headscope.evidence.blocks import beside_random
+from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Level, Tested
 from headscope.papers.cells import Place
-from headscope.papers.claims import of_interval, of_removal
+from headscope.papers.claims import of_interval, of_tests
 from headscope.papers.heads_up.tasks import NAME, Task, word_tasks
 from headscope.papers.paper import Setting, decided
 from headscope.papers.published import (
@@ -23,26 +25,28 @@ from headscope.papers.published import (
     published,
     reference,
 )
-from headscope.results.mask_tests import Measure, Outcome, TaskOutcomes, mean_of
+from headscope.results.common import ComparedResult
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import NOT_RUN, Cell, Claim
 from headscope.shown.words import enumeration
+from headscope.verify.masks.conditions import OWN
 
 #: The paper's main model, with which models that it does not have are compared.
 MAIN = "Llama-3.1-8B-Instruct"
-#: The paper's names of the conditions of a task, and ours; `shuffled` stands for all draws.
+RANDOM = "random"
+#: The paper's names of the conditions of a task, and our kinds.
 CONDITIONS = {
-    "original": "as is",
+    "original": ORIGINAL,
     "instructed": "instructed",
-    "random mask": "shuffled",
-    "mask": "masked",
+    "random mask": RANDOM,
+    "mask": SELECTED,
 }
 #: What they are called in sentences.
-WORDS = {"as is": "as is", "shuffled": "under random masks", "masked": "masked"}
+WORDS = {ORIGINAL: "as is", RANDOM: "under random masks", SELECTED: "masked"}
 WORDS |= {"instructed": "instructed"}
 ANOTHER = "mask of another model"
 #: What measures are called, and on which side of zero a difference is better.
-MEASURES: Mapping[Measure, tuple[str, int]] = {
+MEASURES: Mapping[str, tuple[str, int]] = {
     "nll": ("loss", -1),
     "rouge_l": ("ROUGE-L", 1),
     "accuracy": ("accuracy", 1),
@@ -50,8 +54,6 @@ MEASURES: Mapping[Measure, tuple[str, int]] = {
 }
 #: The paper gives shares where our measures are from 0 to 100.
 SCALE: Mapping[str, float] = {"rouge_l": 0.01, "bleu_published": 0.01}
-#: Of the tests of several tasks the figure that shows least.
-_WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": min}
 #: What no interval of a mask holds.
 ONCE = "Every mask was trained once, with one seed."
 
@@ -114,31 +116,92 @@ def partner(place: Place, other: str | None) -> str | None:
     return f"mask of {theirs}"
 
 
-def outcomes(task: TaskOutcomes | None, name: str) -> tuple[Outcome, ...]:
-    """The condition of this name, or all shuffled masks of the same size; empty without."""
-    every = () if task is None else task.conditions
-    return tuple(each for each in every if name == (each.name if each.draw is None else each.kind))
+@dataclass(frozen=True)
+class Case:
+    """A task in a table of evidence, and the heads outside a mask, as a claim is about them.
+
+    Attributes:
+        evidence: whose parts are tasks.
+        task: one of them.
+        of: whose heads they are; empty: those of the task's own mask, or the only ones.
+    """
+
+    evidence: Evidence
+    task: str
+    of: str = ""
+
+    @property
+    def condition(self) -> Condition | None:
+        """The condition of these heads that the task has."""
+        selected = self.evidence.selected
+        own = self.of or next((each.of for each in selected), "")
+        return next((each for each in selected if each.of == own), None)
+
+    @property
+    def examples(self) -> int:
+        """Of the task."""
+        rows = (row.examples for row in self.evidence.levels if row.part == self.task)
+        return next(rows, 0)
+
+    def level(self, measure: str, kind: str = SELECTED) -> Level | float | None:
+        """A measure under the heads or another kind of condition, of draws their mean; `random` are
+        those that the heads were tested against."""
+        evidence, own = self.evidence, self.condition
+        if kind == ORIGINAL:
+            return evidence.level(measure, None, self.task)
+        if own is None:
+            return None
+        if kind == SELECTED:
+            return evidence.level(measure, own, self.task)
+        if kind == RANDOM:
+            random, _ = beside_random(self.tests(measure))
+            kind = random.control if random else kind
+        if (reference := evidence.reference(own, kind)) is not None:
+            return evidence.level(measure, reference, self.task)
+        return known(evidence.draws(measure, own, kind, self.task).mean)
+
+    def value(self, measure: str, kind: str = SELECTED) -> float | None:
+        """The same without its interval."""
+        level = self.level(measure, kind)
+        return level.value if isinstance(level, Level) else level
+
+    def tests(self, measure: str) -> Mapping[str, Tested]:
+        """The tests of the heads by control."""
+        own = self.condition
+        return {} if own is None else self.evidence.against(measure, own, self.task)
+
+    def cell(self, measure: str, kind: str = SELECTED, why: str = NOT_RUN) -> Cell:
+        """A measure on the paper's scale, with its interval where there is one."""
+        level, scale = self.level(measure, kind), SCALE.get(measure, 1.0)
+        if isinstance(level, Level):
+            return Cell.of(level, factor=scale)
+        return Cell(None if level is None else level * scale, why=why)
 
 
-def outcome_cell(own: Sequence[Outcome], measure: Measure, why: str = NOT_RUN) -> Cell:
-    """A measure of a condition with its interval, on the paper's scale; the plain mean of draws."""
-    scale = SCALE.get(measure, 1.0)
-    values = [known for each in own if (known := each.value(measure)) is not None]
-    if values and own[0].draw is None:
-        return Cell.of(own[0].level(measure), factor=scale)
-    return Cell(fmean(values) * scale if values else None, why=why)
+def case_in(result: ComparedResult | None, task: str, of: str = "") -> Case | None:
+    """A task of a run; None where the run was not made, or lacks it."""
+    if result is None or task not in result.evidence.single:
+        return None
+    return Case(result.evidence, task, of)
+
+
+def cell_of(case: Case | None, measure: str, kind: str = SELECTED, why: str = NOT_RUN) -> Cell:
+    """A measure of a task, on the paper's scale."""
+    return Cell(why=why) if case is None else case.cell(measure, kind, why)
 
 
 def samples(setting: Setting, step: str, task: str) -> dict[str, list[Mapping[str, Any]]]:
-    """What models wrote in a finished run by condition, in the order of the examples.
+    """What models wrote in a finished run by kind of condition, in the order of the examples; of
+    masks by the task's own.
 
     Each has `input`, `reference` and `output`. Empty where the run itself is not at hand.
     """
     file, found = setting.at(step) / "samples" / f"{task}.jsonl", dict[str, list[Any]]()
     for line, row in read_rows(file) if setting.done(step) else ():
-        if not {"condition", "output"} <= row.keys():
+        if not {"kind", "of", "output"} <= row.keys():
             raise damaged_line(file, line)
-        found.setdefault(row["condition"], []).append(row)
+        if row["of"] in ("", OWN):
+            found.setdefault(row["kind"], []).append(row)
     return found
 
 
@@ -147,91 +210,85 @@ def exact(rows: Iterable[Mapping[str, Any]]) -> list[bool]:
     return [row["output"].strip() == row["reference"].strip() for row in rows]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A task under a mask, and what the claim compares it with.
-
-    Attributes:
-        mask: the condition that is claimed to differ.
-        conditions: the conditions that a sentence names, by its words; several are draws.
-        examples: of the task.
-        random: the kind of random masks that it is tested against.
-    """
-
-    mask: Outcome
-    conditions: Mapping[str, Sequence[Outcome]]
-    examples: int
-    random: Literal["shuffled", "random"] = "shuffled"
-
-
-def case_of(
-    task: TaskOutcomes | None, mask: str = "masked", words: Mapping[str, str] = WORDS
-) -> Case | None:
-    """The test of a mask with the conditions of these names, each under its words."""
-    own = outcomes(task, mask)
-    if task is None or not own:
-        return None
-    return Case(own[0], {word: outcomes(task, name) for name, word in words.items()}, task.examples)
-
-
-def with_measure(cases: Iterable[Case | None], measure: Measure) -> list[Case]:
+def with_measure(cases: Iterable[Case | None], measure: str) -> list[Case]:
     """The cases whose masks were tested by this measure."""
-    return [case for case in cases if case is not None and case.mask.value(measure) is not None]
+    return [case for case in cases if case is not None and case.value(measure) is not None]
 
 
-def of_masks(name: str, cases: Sequence[Case], measure: Measure, task: str, sign: int) -> Claim:
+def of_masks(
+    name: str,
+    cases: Sequence[Case],
+    measure: str,
+    task: str,
+    words: Mapping[str, str] = WORDS,
+) -> Claim:
     """A claim that each of these masks does more than random ones of its size.
 
     It holds if the weakest of its tests does: each has to hold, so none is corrected for the
     others, and the largest p is that of all (intersection-union test, Berger 1982). `task` says
-    what the cases are of.
+    what the cases are of, `words` how a sentence calls kinds of conditions.
     """
-    row: dict[str, Any] = {"against_random": {}}
-    for ending in ("", "_layer_matched"):
-        tests = [getattr(case.mask, f"{case.random}{ending}_draws") for case in cases]
-        if None in tests:
-            continue
-        row[f"against_random{ending}"] = least([test.against.get(measure) for test in tests], sign)
-        for key, pick in _WEAKEST.items():
-            values = [getattr(test, key) for test in tests]
-            each: list[Any] = [
-                own.get(measure) if isinstance(own, Mapping) else own for own in values
-            ]
-            row |= {} if None in each else {f"{key}{ending}": pick(each)}
+    tests = {}
+    for at, control in enumerate(("random", "same layers")):
+        own = [beside_random(case.tests(measure))[at] for case in cases]
+        known_ = [test for test in own if test is not None]
+        if len(known_) == len(own):
+            tests[control] = weakest(known_)
     parts = []
-    for word in cases[0].conditions:
-        means = [mean_of(case.conditions.get(word, ()), measure) for case in cases]
-        known = [mean for mean in means if mean is not None]
-        if len(known) == len(means):
-            parts.append(f"{SCALE.get(measure, 1.0) * fmean(known):.3f} {word}")
+    for kind, word in words.items():
+        means = [mean for case in cases if (mean := case.value(measure, kind)) is not None]
+        if len(means) == len(cases):
+            parts.append(f"{SCALE.get(measure, 1.0) * fmean(means):.3f} {word}")
     by = f"{MEASURES[measure][0]} {', '.join(parts)}; {_all_of(cases, task)}"
-    change = least([case.mask.changed(measure) for case in cases], sign)
-    return of_removal(name, row, by, change=change, sign=sign)
+    sign = 1 if "random" in tests and tests["random"].side == "higher" else -1
+    levels = [case.level(measure) for case in cases]
+    changes = [level.change if isinstance(level, Level) else None for level in levels]
+    return of_tests(name, tests, by, least(changes, sign))
 
 
-def as_instructed(name: str, cases: Sequence[Case], measure: Measure, task: str) -> list[Claim]:
+def weakest(tests: Sequence[Tested]) -> Tested:
+    """Of the tests of several tasks the figures that show least."""
+
+    def most(name: str) -> float | None:
+        values = [getattr(test, name) for test in tests]
+        return None if None in values else max(values)
+
+    sign = 1 if tests[0].side == "higher" else -1
+    return replace(
+        tests[0],
+        difference=least([test.difference for test in tests], sign),
+        p_examples=most("p_examples"),
+        p_draws=most("p_draws"),
+        least_p=most("least_p"),
+        draws=min(test.draws for test in tests),
+    )
+
+
+def as_instructed(name: str, cases: Sequence[Case], measure: str, task: str) -> list[Claim]:
     """The claim that the masked model reaches the instructed one, by paired intervals.
 
     None where a task has no such interval.
     """
-    paired = [(case.mask.against_instructed or {}).get(measure) for case in cases]
-    known = [gap for gap in paired if gap is not None]
-    if not known or len(known) < len(cases):
+    tests = [case.tests(measure).get("instructed") for case in cases]
+    gaps = [test.difference for test in tests if test is not None and test.difference.bounded]
+    if not gaps or len(gaps) < len(cases):
         return []
     word, sign = MEASURES[measure]
-    better = sum(min(sign * gap.low, sign * gap.high) > 0 for gap in known)
-    worse = sum(max(sign * gap.low, sign * gap.high) < 0 for gap in known)
+    better = sum(min(sign * gap.low, sign * gap.high) > 0 for gap in gaps)
+    worse = sum(max(sign * gap.low, sign * gap.high) < 0 for gap in gaps)
     by = f"{word} better in {better} and worse in {worse} of {_all_of(cases, task)}"
-    return [of_interval(name, least(known, sign), by, "paired intervals", sign=sign)]
+    ends = bounds(least(gaps, sign))
+    return [of_interval(name, ends, by, "paired intervals", sign=sign)]
 
 
-def least(differences: Sequence[Estimate | None], sign: int) -> dict[str, float]:
+def least(differences: Sequence[Estimate | None], sign: int) -> Estimate:
     """The bounds that lie least far on the side of `sign`; none where a difference has none."""
-    known = [gap for gap in differences if gap is not None and gap.bounded]
-    if not known or len(known) < len(differences):
-        return {}
+    gaps = [gap for gap in differences if gap is not None and gap.bounded]
+    if not gaps or len(gaps) < len(differences):
+        return Estimate()
     pick = min if sign > 0 else max
-    return {"low": pick(gap.low for gap in known), "high": pick(gap.high for gap in known)}
+    low, high = pick(gap.low for gap in gaps), pick(gap.high for gap in gaps)
+    return Estimate(low=low, high=high)
 
 
 def bounds(mean: Any) -> dict[str, float]:
@@ -240,9 +297,9 @@ def bounds(mean: Any) -> dict[str, float]:
     return {end: value for end, value in ends.items() if not isnan(value)}
 
 
-def interval_words(mean: Any) -> str:
+def interval_words(gap: Estimate) -> str:
     """A difference with its interval in a sentence."""
-    return f"{mean.mean:+.3f} ({mean.low:+.3f} to {mean.high:+.3f})"
+    return f"{gap.value:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
 
 
 def _all_of(cases: Sequence[Case], task: str) -> str:

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from headscope.evidence.rows import ORIGINAL, SELECTED
 from headscope.papers.claims import LEVEL, claimed, of_interval
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     MAIN,
+    RANDOM,
     Case,
     bounds,
+    case_in,
+    cell_of,
     of_masks,
-    outcome_cell,
-    outcomes,
     partner,
     place_of,
 )
@@ -36,10 +38,10 @@ from headscope.papers.heads_up.tasks import (
 )
 from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.papers.study_steps import shown_by
-from headscope.results.attention import AttendedTask, AttentionResult
+from headscope.results.attention import AttentionResult
 from headscope.results.mask_tests import FamilyTests
 from headscope.results.masks import BasePair, MasksResult
-from headscope.shown.blocks import Cell, Claim, Findings, Table, grid
+from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Table, grid
 from headscope.shown.words import enumeration
 from headscope.studies.models import kin
 
@@ -221,7 +223,7 @@ def _family_table(
         other = "in the paper of masks begun with hardly any head"
     same = run.kind and len(run.masks) == len(DIRECTIONS)
     place = place_of(setting, "Table 6", "XNLI", other="" if same else other)
-    families = {each.name: each for each in (result.families if result else ())}
+    families = {each.name: each for each in (result.details.families if result else ())}
     rows = {
         f"without {'random ' if random else ''}{name}": (name, random)
         for name in families or ("all", "en", "unused")
@@ -238,11 +240,12 @@ def _family_table(
             return Cell(kept, published=theirs, why="not run", digits=0)
         if family is not None and not family.tested:
             return Cell(why="all heads" if family.removed else "no heads")
-        task = None if result is None else result.tasks[column]
-        drawn = task.of_kind("random", name) if task and random else ()
-        return outcome_cell(drawn if random else outcomes(task, name or row), "nll")
+        if result is None:
+            return Cell(why=NOT_RUN)
+        case = Case(result.evidence, column, name)
+        return case.cell("nll", RANDOM if random else SELECTED if name else ORIGINAL)
 
-    draws = result.draws if result else runs.draws_of(setting, text=False)
+    draws = result.details.draws if result else runs.draws_of(setting, text=False)
     how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
     title = (
         f"NLL of instructed directions without the heads that {len(run.masks)} masks share, begun "
@@ -260,31 +263,30 @@ def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
 
     A language's heads are tested in its own directions.
     """
-    tested = [family for family in result.families if family.tested]
+    tested = [family for family in result.details.families if family.tested]
     languages = [family.name for family in tested if family.name not in ("all", "unused")]
     claims = []
-    for names, heads, does, sign in (
-        (["all"], "the heads that every mask keeps", "needs", 1),
-        (languages, "the heads that every mask of a language keeps", "needs", 1),
-        (["unused"], "the heads that no mask keeps", "gains without", -1),
+    for names, heads, does in (
+        (["all"], "the heads that every mask keeps", "needs"),
+        (languages, "the heads that every mask of a language keeps", "needs"),
+        (["unused"], "the heads that no mask keeps", "gains without"),
     ):
         own = [family for family in tested if family.name in names]
         sizes = [family.removed for family in own] or [0]
         size = " to ".join(dict.fromkeys(str(pick(sizes)) for pick in (min, max)))
-        cases = []
-        for family in own:
-            for task in (result.tasks[name] for name in tasks if name in family.tasks):
-                for mask in outcomes(task, family.name):
-                    parts = {
-                        "with all heads": outcomes(task, "instructed"),
-                        f"without these {size}": [mask],
-                        "without random ones": task.of_kind("random", family.name),
-                    }
-                    cases.append(Case(mask, parts, task.examples, "random"))
+        every = [
+            Case(result.evidence, name, family.name)
+            for family in own
+            for name in tasks
+            if name in family.tasks
+        ]
+        cases = [case for case in every if case.value("nll") is not None]
         if cases:
+            words = {"original": "with all heads", "selected": f"without these {size}"}
+            words[RANDOM] = "without random ones"
             what = "direction" if names != languages else "case"
             claim = f"instructed translation {does} {heads}, by loss"
-            claims.append(of_masks(claim, cases, "nll", what, sign))
+            claims.append(of_masks(claim, cases, "nll", what, words))
     return claims
 
 
@@ -295,14 +297,16 @@ def _family_sure(result: FamilyTests, run: runs.Families) -> str:
             "The paper takes masks begun with hardly any head, which are smaller; those were not "
             "run."
         )
-    large = [each.name for each in result.families if each.tested and each.pool == "all"]
+    large = [
+        each.name for each in result.details.families if each.tested and each.removed > each.kept
+    ]
     if large:
         words += (
             f" {enumeration(large)} {'has' if len(large) == 1 else 'have'} more than half of all "
             "heads, so random heads overlap with them and any such removal is harmful."
         )
-    if seen := result.leakage.overlap:
-        words += f" Of {result.leakage.of} tested sentences masks were trained on {seen}."
+    if seen := result.details.leakage.overlap:
+        words += f" Of {result.details.leakage.of} tested sentences masks were trained on {seen}."
     return words
 
 
@@ -319,12 +323,13 @@ FAMILIES = Experiment(
 CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
 #: Its rows by the paper's names: our condition, and which heads.
 _ATTENTION = {
-    "original, all heads": ("as is", "all"),
-    "instructed, all heads": ("instructed", "all"),
-    "instructed, heads in the mask": ("instructed", "in"),
-    "instructed, heads outside the mask": ("instructed", "out"),
-    "mask, heads in the mask": ("masked", "in"),
-    "mask, heads outside the mask": ("masked", "out"),
+    "original, all heads": ("original", "share_all"),
+    "instructed, all heads": ("instructed", "share_all"),
+    "instructed, heads in the mask": ("instructed", "share_in"),
+    "instructed, heads outside the mask": ("instructed", "share_out"),
+    "mask, heads in the mask": ("selected", "share_in"),
+    "mask, heads outside the mask": ("selected", "share_out"),
+    "uniform": ("original", "uniform"),
 }
 
 
@@ -349,35 +354,33 @@ def _attention_steps(setting: Setting) -> Steps:
 
 
 def _attention(setting: Setting) -> Findings:
-    tasks = dict[str, AttendedTask | None]()
-    for task in _choices(setting):
-        result = setting.read(f"attention-{task.name}", AttentionResult)
-        tasks[task.name] = None if result is None else result.tasks[task.name]
+    results = {
+        task.name: setting.read(f"attention-{task.name}", AttentionResult)
+        for task in _choices(setting)
+    }
+    cases = {name: case_in(result, name) for name, result in results.items()}
 
     def shown(name: str, column: str) -> Cell:
-        task = tasks[column]
-        if task is None:
-            return Cell(why="not run")
-        if name == "uniform":
-            return Cell(task.by_name["as is"].uniform.mean)
-        condition, heads = _ATTENTION[name]
-        share = task.by_name[condition].heads.get(heads)
-        if share is None or share.mean is None:
-            return Cell(why="no such heads")
-        ends = {} if share.bounds is None else bounds(share.bounds)
-        return Cell(share.mean, ends.get("low"), ends.get("high"))
+        kind, share = _ATTENTION[name]
+        cell = cell_of(cases[column], share, kind, "no such heads" if cases[column] else NOT_RUN)
+        return replace(cell, low=None, high=None) if share == "uniform" else cell
 
     title = "Attention on the right word, as a share of that on all words to choose from"
     note = "Attention of the last token of the prompt, mean over heads and held-out samples."
-    rows, place = (*_ATTENTION, "uniform"), place_of(setting, "Table 7")
-    table = place.grid(title, rows, tasks, shown, "attention", note)
-    ran = [task for task in tasks.values() if task is not None]
+    place = place_of(setting, "Table 7")
+    table = place.grid(title, _ATTENTION, results, shown, "attention", note)
+    ran = [case for case in cases.values() if case is not None]
     if not ran:
         return Findings((table,))
-    random = [task.by_name["masked"].random for task in ran if "masked" in task.by_name]
-    low = sum(
-        test is not None and test.p_value is not None and test.p_value < LEVEL for test in random
-    )
+    random = [
+        test
+        for name, result in results.items()
+        if result is not None
+        and (case := cases[name]) is not None
+        and case.condition
+        and (test := result.details.tasks[name].random.get(case.condition.id)) is not None
+    ]
+    low = sum(test.p_value is not None and test.p_value < LEVEL for test in random)
     sure = (
         "The heads of the mask differ from random sets of as many heads (p below 0.05, two-sided) "
         f"in {low} of {len(ran)} tasks."
@@ -385,12 +388,12 @@ def _attention(setting: Setting) -> Findings:
     return claimed(Findings(sure=sure), _looks(ran), tables=[table], told=True)
 
 
-def _looks(ran: Sequence[AttendedTask]) -> Claim:
+def _looks(ran: Sequence[Case]) -> Claim:
     """That a mask is no choice of heads that look at the right word, which is described."""
     words, signs = [], list[bool]()
-    for name, where in (("instructed", "instructed"), ("masked", "under the mask")):
-        gaps = [task.by_name[name].in_minus_out for task in ran if name in task.by_name]
-        more = [gap.mean > 0 for gap in gaps if gap is not None and gap.mean == gap.mean]
+    for kind, where in (("instructed", "instructed"), ("selected", "under the mask")):
+        gaps = [gap for case in ran if (gap := case.value("in_minus_out", kind)) is not None]
+        more = [gap > 0 for gap in gaps]
         words.append(f"{where} in {sum(more)} of {len(more)}")
         signs += more
     name = "heads in the mask do not look at the right word more than heads outside it"

@@ -16,14 +16,13 @@ from headscope.papers.heads_up.cells import (
     ANOTHER,
     CONDITIONS,
     MAIN,
-    MEASURES,
     ONCE,
+    RANDOM,
     Case,
     as_instructed,
-    case_of,
+    case_in,
+    cell_of,
     of_masks,
-    outcome_cell,
-    outcomes,
     partner,
     place_of,
     samples,
@@ -50,16 +49,11 @@ from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, S
 from headscope.papers.published import paper_model
 from headscope.papers.study_steps import joined, shown_by
 from headscope.results.mask import FoundMask
-from headscope.results.mask_tests import (
-    MaskTests,
-    Measure,
-    ScaledTask,
-    ScalingTests,
-    TaskOutcomes,
-)
+from headscope.results.mask_tests import MaskedTask, MaskTests, ScaledTask, ScalingTests
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 from headscope.shown.words import enumeration
 from headscope.studies.costs.shapes import heads_of
+from headscope.verify.masks.conditions import HYBRID
 from headscope.verify.masks.evidence import paragraph_bleu
 
 _WITH_BASE = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
@@ -70,12 +64,12 @@ _MODELS = (
     "Mistral-7B-Instruct-v0.3",
 )
 #: Which table is of which model, by measure.
-TABLES: Mapping[Measure, Mapping[str, str]] = {
+TABLES: Mapping[str, Mapping[str, str]] = {
     "nll": {model: f"Table {number}" for number, model in enumerate(_MODELS, 12)},
     "rouge_l": {model: f"Table {number}" for number, model in enumerate(_MODELS, 22)},
     "accuracy": {model: f"Table {number}" for number, model in enumerate(_WITH_BASE, 32)},
 }
-TITLES: Mapping[Measure, str] = {"nll": "NLL", "rouge_l": "ROUGE-L", "accuracy": "accuracy"}
+TITLES: Mapping[str, str] = {"nll": "NLL", "rouge_l": "ROUGE-L", "accuracy": "accuracy"}
 #: The bundled model's tasks that are the paper's under another name.
 SAME = {
     "plural-en": "singular-plural",
@@ -96,16 +90,21 @@ class Proof:
     """
 
     column: str
-    own: TaskOutcomes | None
-    swapped: TaskOutcomes | None
+    own: Case | None
+    swapped: Case | None
     other: str | None
     kept: int | None
 
 
-def results_of(setting: Setting, task: Task, step: str) -> TaskOutcomes | None:
-    """What the run of a step says of a task; None where it was not made."""
+def results_of(setting: Setting, task: Task, step: str) -> MaskedTask | None:
+    """What the run of a step tells of a task; None where it was not made."""
     result = setting.read(step, MaskTests)
-    return None if result is None else result.tasks.get(task.name)
+    return None if result is None else result.details.tasks.get(task.name)
+
+
+def case_of(setting: Setting, task: Task, step: str, of: str = "") -> Case | None:
+    """The test of a task's mask in the run of a step; None where it was not made."""
+    return case_in(setting.read(step, MaskTests), task.name, of)
 
 
 def proofs_of(setting: Setting, tasks: Iterable[Task], kind: runs.Kind = "") -> dict[str, Proof]:
@@ -116,8 +115,8 @@ def proofs_of(setting: Setting, tasks: Iterable[Task], kind: runs.Kind = "") -> 
         other = next(iter(_others_tested(setting, task)), None)
         found[task.name] = Proof(
             same_task(setting, task),
-            results_of(setting, task, runs.proof_name(task, kind)),
-            results_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
+            case_of(setting, task, runs.proof_name(task, kind)),
+            case_of(setting, task, runs.swap_name(task, other)) if other and not kind else None,
             other,
             None if mask is None else mask.selected,
         )
@@ -181,20 +180,20 @@ def conditions_table(
     title: str,
     place: Place,
     proofs: Mapping[str, Proof],
-    measures: Sequence[Measure],
+    measures: Sequence[str],
     note: str = "",
     heads: bool = False,
     conditions: Sequence[str] = (*CONDITIONS, ANOTHER),
 ) -> Table:
     """Tasks in rows, and their conditions by one measure after the other; first heads kept."""
 
-    def cell(proof: Proof, measure: Measure, condition: str) -> Cell:
+    def cell(proof: Proof, measure: str, condition: str) -> Cell:
         row: str | None = condition
         if condition == ANOTHER:
             row, why = partner(place, proof.other), "not run" if proof.other else "no other model"
-            own = outcome_cell(outcomes(proof.swapped, "foreign 1"), measure, why)
+            own = cell_of(proof.swapped, measure, "foreign", why)
         else:
-            own = outcome_cell(outcomes(proof.own, CONDITIONS[condition]), measure)
+            own = cell_of(proof.own, measure, CONDITIONS[condition])
         return replace(own, published=row and place.value(row, proof.column, measure))
 
     rows = []
@@ -208,9 +207,7 @@ def conditions_table(
     return Table(title, tuple(columns), tuple(rows), place.reference, note)
 
 
-def without_instruction(
-    cases: Sequence[Case], measure: Measure, what: str, task: str
-) -> list[Claim]:
+def without_instruction(cases: Sequence[Case], measure: str, what: str, task: str) -> list[Claim]:
     """That masks bring `what` out in every task, and do at least as well as an instruction.
 
     A claim by loss and a claim by what the model writes are two claims.
@@ -219,7 +216,7 @@ def without_instruction(
     out = f"masks bring {what} out without an instruction{end}"
     reached = f"masks do at least as well as an instruction in every {task}{end}"
     return [
-        of_masks(out, cases, measure, task, MEASURES[measure][1]),
+        of_masks(out, cases, measure, task),
         *as_instructed(reached, cases, measure, task),
     ]
 
@@ -227,7 +224,7 @@ def without_instruction(
 def _masks(
     main: str,
     tasks_of: Callable[[Setting], tuple[Task, ...]],
-    measures: tuple[Measure, ...],
+    measures: tuple[str, ...],
     words: tuple[str, str],
     data: str | None,
 ) -> Callable[[Setting], Findings]:
@@ -250,7 +247,7 @@ def _masks(
             place = place_of(setting, TABLES[measure], data)
             title = f"{TITLES[measure]} of every {kind}"
             tables.append(conditions_table(title, place, proofs, (measure,)))
-            cases = with_measure((case_of(proof.own) for proof in shown.values()), measure)
+            cases = with_measure((proof.own for proof in shown.values()), measure)
             claims += without_instruction(cases, measure, what, kind) if cases else []
         sure = ONCE if claims else ""
         return claimed(Findings(sure=sure), *claims, tables=tables, told=True)
@@ -314,11 +311,11 @@ def _shots_steps(setting: Setting) -> Steps:
 #: The rows of Table 3: whether the mask was trained behind examples, and our condition. The third
 #: is not in the paper: the mask of Table 2, trained without examples.
 _SHOTS = {
-    "original, 5-shot": (False, "as is"),
-    "instructed, 5-shot": (False, "instructed"),
-    "mask without examples, 5-shot": (False, "masked"),
-    "mask, 5-shot": (True, "masked"),
-    "mask of hybrid, 5-shot": (True, "hybrid"),
+    "original, 5-shot": (False, "original", ""),
+    "instructed, 5-shot": (False, "instructed", ""),
+    "mask without examples, 5-shot": (False, "selected", ""),
+    "mask, 5-shot": (True, "selected", ""),
+    "mask of hybrid, 5-shot": (True, "selected", HYBRID),
 }
 
 
@@ -326,14 +323,16 @@ def _shots(setting: Setting) -> Findings:
     every = word_tasks(setting)
     shown, hybrid, place = defaults(every), hybrid_of(every), place_of(setting, "Table 3")
     tests = {
-        (task.name, masked): results_of(setting, task, f"shots-{task.name}{'-masked' * masked}")
+        (task.name, masked, of): case_of(
+            setting, task, f"shots-{task.name}{'-masked' * masked}", of
+        )
         for task in shown
-        for masked in (False, True)
+        for masked, _, of in _SHOTS.values()
     }
 
     def accuracy(name: str, task: str) -> Cell:
-        masked, own = _SHOTS[name]
-        return outcome_cell(outcomes(tests[task, masked], own), "accuracy")
+        masked, kind, of = _SHOTS[name]
+        return cell_of(tests[task, masked, of], "accuracy", kind)
 
     note = "The third row is not in the paper: the mask of Table 2, trained without examples."
     if hybrid is not None:
@@ -351,14 +350,17 @@ def _shots(setting: Setting) -> Findings:
     )
     table = replace(table, rows=(*rows, replace(last, cells=tuple(cells))))
     plain, cases = (
-        with_measure((case_of(tests[task.name, masked]) for task in shown), "accuracy")
+        with_measure((tests[task.name, masked, ""] for task in shown), "accuracy")
         for masked in (False, True)
     )
     name = "masks made behind five examples do at least as well there as an instruction in every"
     claims = as_instructed(f"{name} word task", cases, "accuracy", "word task")
     if not plain:
         return claimed(Findings(), *claims, tables=[table], told=True)
-    better = sum(case.mask.changed("accuracy").value > 0 for case in plain)
+    better = sum(
+        (case.value("accuracy") or 0.0) > (case.value("accuracy", "original") or 0.0)
+        for case in plain
+    )
     found = (
         f"Behind five examples the mask trained without them helps in {better} of {len(plain)} "
         "word tasks."
@@ -398,12 +400,11 @@ def _of_kind(number: int, kind: runs.Kind, of: str, title: str, first: bool) -> 
     def show(setting: Setting) -> Findings:
         tasks, place = tasks_of(setting), place_of(setting, f"Table {number}", "XNLI")
         proofs, masks = proofs_of(setting, tasks, kind), proofs_of(setting, tasks)
-        both = [
-            (own[0].nll, other[0].nll)
+        losses = [
+            [each.own.value("nll") if each.own else None for each in (masks[name], proof)]
             for name, proof in proofs.items()
-            if (own := outcomes(masks[name].own, "masked"))
-            and (other := outcomes(proof.own, "masked"))
         ]
+        both = [(own, other) for own, other in losses if own is not None and other is not None]
         name, conditions = f"Each mask of {of}; Table 1 has those of heads", tuple(CONDITIONS)
         table = conditions_table(
             name, place, proofs, ("nll", "rouge_l"), heads=True, conditions=conditions
@@ -466,16 +467,16 @@ def _expert_steps(setting: Setting) -> Steps:
 
 def _experts(setting: Setting) -> Findings:
     proofs = proofs_of(setting, _expert_tasks(setting))
-    tables, numbers = [], tuple[tuple[Measure, int], ...]((("nll", 43), ("rouge_l", 44)))
+    tables, numbers = [], (("nll", 43), ("rouge_l", 44))
     for measure, table in numbers:
         # The paper has one such model, with which any other is compared.
         place = place_of(setting, f"Table {table}", "XNLI", "Phi-3.5-MoE-instruct")
         title = f"{TITLES[measure]} of a model with a mixture of experts"
         names = ("instructed", "mask")
         tables.append(conditions_table(title, place, proofs, (measure,), conditions=names))
-    cases = with_measure((case_of(proof.own) for proof in proofs.values()), "nll")
+    cases = with_measure((proof.own for proof in proofs.values()), "nll")
     # The claims about these masks are Table 1's.
-    found = f"Masks: {of_masks('', cases, 'nll', 'direction', -1).by}." if cases else ""
+    found = f"Masks: {of_masks('', cases, 'nll', 'direction').by}." if cases else ""
     return Findings(tuple(tables), (), found, ONCE if found else "")
 
 
@@ -495,13 +496,12 @@ _NO_CHECK = Missing(
     "a second --pairs en-zh=FILE of the same direction to measure on, or one besides a --pairs "
     f"FOLDER, of {enumeration(TABLE_8)}",
 )
-SCALED = "scaled and instructed"
 #: The rows of Table 8, and a control that the paper has not.
 _SCALED = {
-    "instructed": "instructed",
-    "mask": "masked and instructed",
-    "scaled mask": SCALED,
-    "scaled random masks": "shuffled",
+    "instructed": "original",
+    "mask": "mask alone",
+    "scaled mask": "selected",
+    "scaled random masks": RANDOM,
 }
 
 
@@ -536,9 +536,14 @@ def _scaled_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Need
 def _scaled(setting: Setting) -> Findings:
     names = [task.name for task in _scaled_tasks(setting)]
     results = {name: setting.read(f"scaling-{name}", ScalingTests) for name in names}
-    tasks = {name: result.tasks.get(name) if result else None for name, result in results.items()}
+    tasks = {
+        name: result.details.tasks.get(name) if result else None for name, result in results.items()
+    }
+    cases = {name: case_in(result, name) for name, result in results.items()}
     ran = {name: task for name, task in tasks.items() if task is not None}
-    draws = next((result.draws for result in results.values() if result), runs.draws_of(setting))
+    draws = next(
+        (result.details.draws for result in results.values() if result), runs.draws_of(setting)
+    )
     place = place_of(setting, "Figure 6", "XNLI")
     ends = [place.value("scaled mask", f"best, {end}", "alpha") for end in ("least", "most")]
     theirs = None if None in ends else " or ".join(f"{end:g}" for end in ends)
@@ -549,15 +554,20 @@ def _scaled(setting: Setting) -> Findings:
     }
     title = "The best α by the loss of the instructed task"
     alphas = beside(title, "best α", best, place.reference)
-    tables = [_bleu(setting, tasks, draws), alphas]
+    tables = [_bleu(setting, tasks, cases, draws), alphas]
     if not ran:
         return claimed(Findings(), tables=tables)
     tables.append(_changed_outputs(setting, ran))
     curves = joined(shown_by(setting, f"scaling-{name}", f"{name}: loss by α") for name in ran)
-    return claimed(replace(curves, found=""), *_scaled_claims(ran), tables=tables, told=True)
+    return claimed(replace(curves, found=""), *_scaled_claims(ran, cases), tables=tables, told=True)
 
 
-def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) -> Table:
+def _bleu(
+    setting: Setting,
+    tasks: Mapping[str, ScaledTask | None],
+    cases: Mapping[str, Case | None],
+    draws: int,
+) -> Table:
     """Table 8. Masks and α come from XNLI in the paper, BLEU from the second files."""
     other = "words of Chinese not set apart, as the published code sets them"
     place = place_of(setting, "Table 8", "XNLI and IWSLT2017", other=other)
@@ -571,7 +581,7 @@ def _bleu(setting: Setting, tasks: Mapping[str, ScaledTask | None], draws: int) 
     title = "BLEU of instructed translations"
 
     def bleu(name: str, task: str) -> Cell:
-        return outcome_cell(outcomes(tasks[task], _SCALED[name]), "bleu_published")
+        return cell_of(cases[task], "bleu_published", _SCALED[name])
 
     return place.grid(title, _SCALED, tasks, bleu, "bleu", note)
 
@@ -583,7 +593,7 @@ def _changed_outputs(setting: Setting, names: Iterable[str]) -> Table:
     changed, counts = {}, []
     for name in names:
         made = samples(setting, f"scaling-{name}", name)
-        pairs = list(zip(made.get("instructed", []), made.get(SCALED, []), strict=False))
+        pairs = list(zip(made.get("original", []), made.get("selected", []), strict=False))
         changed[name] = [(a, b) for a, b in pairs if a["output"] != b["output"]]
         counts += [f"{name} {len(changed[name])} of {len(pairs)}"] if pairs else []
     shown = next((name for name in ("zh-en", *changed) if changed.get(name)), "")
@@ -603,17 +613,16 @@ def _changed_outputs(setting: Setting, names: Iterable[str]) -> Table:
     return Table(title, columns, tuple(rows), place.reference, note)
 
 
-def _scaled_claims(ran: Mapping[str, ScaledTask]) -> list[Claim]:
+def _scaled_claims(ran: Mapping[str, ScaledTask], every: Mapping[str, Case | None]) -> list[Claim]:
     """That the scaled mask helps an instructed model, where an α below 1 was chosen."""
-    words = {"instructed": "instructed", SCALED: "scaled"}
-    words["shuffled"] = "with random masks scaled"
-    own = [case_of(task, SCALED, words) for task in ran.values() if task.best < 1]
+    words = {"original": "instructed", "selected": "scaled"}
+    words[RANDOM] = "with random masks scaled"
+    own = [every[name] for name, task in ran.items() if task.best < 1]
     cases, claims = [case for case in own if case is not None], []
-    gains: Mapping[Measure, str] = {"bleu_published": "higher BLEU", "nll": "lower loss"}
-    for measure, gain in gains.items():
+    for measure, gain in (("bleu_published", "higher BLEU"), ("nll", "lower loss")):
         name = f"instructed translation has a {gain} with the other heads turned down"
         claims.append(
-            of_masks(name, cases, measure, "direction", MEASURES[measure][1])
+            of_masks(name, cases, measure, "direction", words)
             if cases
             else Claim(name, None, "α = 1 is best in every direction", decides="more examples")
         )

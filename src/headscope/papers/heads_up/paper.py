@@ -21,7 +21,7 @@ from headscope.papers.heads_up.tasks import NAME, default_tasks, directions, too
 from headscope.papers.paper import Experiment, Paper, Setting, Step
 from headscope.papers.published import ANY, paper_model, reference, source, value
 from headscope.results.mask import FoundMask
-from headscope.results.mask_tests import MaskedTask, MaskTests
+from headscope.results.mask_tests import MaskTests
 from headscope.shown.blocks import Cell, Findings, Reference, Row, Table
 
 #: The rows of Table 11 and what they are called in our training.
@@ -111,7 +111,7 @@ def _data(setting: Setting) -> Table:
         cells = (
             Cell(mask.examples if mask else None, published=theirs, why="not run", digits=0),
             Cell(test.examples if test else None, why="not run", digits=0),
-            Cell(test.bare if isinstance(test, MaskedTask) else None, why="not run"),
+            Cell(test.bare if test else None, why="not run"),
             Cell(test.instruction if test else None, why="not run"),
         )
         rows.append(Row(task.name, cells))

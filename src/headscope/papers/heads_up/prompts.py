@@ -10,11 +10,12 @@ from dataclasses import replace
 from math import comb, inf
 from statistics import median
 
+from headscope.estimates import Estimate
+from headscope.evidence.blocks import beside_random
 from headscope.papers.cells import Place, beside
-from headscope.papers.claims import LEVEL, claimed, of_removal
+from headscope.papers.claims import LEVEL, claimed, of_tests
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
-    bounds,
     exact,
     interval_words,
     place_of,
@@ -40,7 +41,7 @@ from headscope.results.states import ComparedStates
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 from headscope.studies.models import kin
 
-CONDITIONS = ("as is", "instructed", "masked")
+CONDITIONS = {"original": "as is", "instructed": "instructed", "selected": "masked"}
 #: The directions of Table 4, and that of Table 36.
 TABLE_4, TABLE_36 = ("en-zh", "en-fr", "en-es", "en-de"), "zh-en"
 
@@ -63,11 +64,11 @@ def _firsts(setting: Setting) -> Findings:
     shown = joined(_outputs(setting, step, name, 1) for name, step in steps.items())
     made = [samples(setting, step, name) for name, step in steps.items()]
     right = {name: [exact(each[name])[0] for each in made if each.get(name)] for name in CONDITIONS}
-    if not right["as is"]:
+    if not right["original"]:
         return shown
-    counts = ", ".join(f"{sum(known)} {name}" for name, known in right.items() if known)
+    counts = ", ".join(f"{sum(known)} {CONDITIONS[name]}" for name, known in right.items() if known)
     found = (
-        f"Of the first held-out example of {len(right['as is'])} tasks exactly the reference is "
+        f"Of the first held-out example of {len(right['original'])} tasks exactly the reference is "
         f"written for: {counts}."
     )
     return replace(shown, found=found, sure="Single examples; Tables 1 and 2 have the shares.")
@@ -140,7 +141,7 @@ def _by_size(setting: Setting) -> Findings:
             step = runs.proof_name(task, other=other)
             shown = _printed_name(task, other) if _on_sentence(setting, task) else step
             parts.append(_outputs(setting, shown, f"{model}, {task.name}", 2))
-            if masked := samples(setting, step, task.name).get("masked"):
+            if masked := samples(setting, step, task.name).get("selected"):
                 right.setdefault(model, []).extend(exact(masked))
     probed = _probed(setting)
     states = runs.states_name(setting, probed) if probed else runs.STATES
@@ -390,31 +391,19 @@ def _states(setting: Setting) -> Findings:
 
 def _nearer(result: ComparedStates) -> Claim:
     """That the masked model is nearer to the instructed one than the model as it is."""
-    states = result.states
-    controls = {control.kind: control for control in states.controls}
-    row: dict[str, object] = {"against_random": {}}
-    change = states.nearer["as is"].later_half
+    evidence, details = result.evidence, result.details
+    now, tests = evidence.level("cosine", evidence.main), evidence.against("cosine", evidence.main)
+    change = now.change if now and now.change else Estimate()
     by = f"mean cosine {interval_words(change)} against that as it is"
-    for kind, ending in (("shuffled", ""), ("shuffled_by_layer", "_layer_matched")):
-        if kind not in states.nearer:
-            continue
-        nearer, control = states.nearer[kind], controls[kind]
-        row[f"against_random{ending}"] = bounds(nearer.later_half)
-        values = {
-            "p_draws": nearer.p_draws,
-            "p_examples": nearer.p_examples,
-            "least_p": control.least_p,
-            "distinct_draws": control.distinct_draws,
-        }
-        row |= {f"{key}{ending}": known for key, known in values.items() if known is not None}
-        by += f", {interval_words(nearer.later_half)} against random masks" * (not ending)
-    return of_removal(
+    if "shuffled" in tests:
+        by += f", {interval_words(tests['shuffled'].difference)} against random masks"
+    return of_tests(
         "in later layers the masked model is nearer to the instructed one than the model as it is",
-        row,
-        f"{by}; {states.samples} prompts of {result.task}",
-        change=bounds(change),
-        sign=1,
-    )
+        {name: test for name, test in zip(("random", "same layers"), beside_random(tests),
+                                          strict=True) if test is not None},
+        f"{by}; {details.states.samples} prompts of {details.task}",
+        change,
+    )  # fmt: skip
 
 
 HIDDEN = Experiment(

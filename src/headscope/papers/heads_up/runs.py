@@ -215,7 +215,7 @@ def scaling_step(setting: Setting, task: Task) -> Step:
     values = 11 + 10 * grid_draws + 2
     # Half of the examples each; all are instructed but the last two of the values.
     work = evaluation_work(setting, task, values / 2, values / 2 - 1, write=False)
-    work += evaluation_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
+    work += evaluation_work(setting, task, (3 + 2 * draws) / 2, (3 + 2 * draws) / 2)
     return study_step(
         "verify scaling",
         lambda setting: VerifyScaling(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import assert_never
 
 from headscope.report.drawing import arcs, charts, heads, key_text, maps, sentences, tables
 from headscope.report.html import tag
@@ -17,7 +16,34 @@ OPEN, FEW = 5, 8
 
 def draw(identifier: str, block: blocks.Block) -> Drawn:
     """A block; `identifier` is that of its element, and names its data."""
-    return DRAWN[type(block)](identifier, block)
+    match block:
+        case blocks.Table():
+            return tables.draw_table(identifier, block)
+        case blocks.Heatmap():
+            return maps.draw_heatmap(identifier, block)
+        case blocks.Lines():
+            return charts.draw_lines(identifier, block)
+        case blocks.Bars():
+            return charts.draw_bars(identifier, block)
+        case blocks.HeadTable():
+            return heads.draw_head_table(identifier, block)
+        case blocks.HeadMaps():
+            return maps.draw_head_maps(identifier, block)
+        case blocks.HeadSets():
+            return heads.draw_head_sets(identifier, block)
+        case blocks.Histograms():
+            return charts.draw_histograms(identifier, block)
+        case blocks.Sentences():
+            return sentences.draw_sentences(identifier, block)
+        case blocks.HeadSentences():
+            return arcs.draw_head_sentences(identifier, block)
+        case blocks.KeyText():
+            return key_text.draw_key_text(identifier, block)
+        case blocks.Text():
+            return _text(identifier, block)
+        case blocks.NotMeasured():
+            return _not_measured(identifier, block)
+    assert_never(block)  # a block that is forgotten is a type error
 
 
 def _text(identifier: str, block: blocks.Text) -> Drawn:
@@ -37,20 +63,3 @@ def _not_measured(identifier: str, block: blocks.NotMeasured) -> Drawn:
     title = tag("strong", block.title, ": ")
     words = tag("p", title, "not measured. ", sentence_of(block.why), id=identifier, class_="note")
     return Drawn(words)
-
-
-DRAWN: dict[type[blocks.Block], Callable[[str, Any], Drawn]] = {
-    blocks.Table: tables.draw_table,
-    blocks.Heatmap: maps.draw_heatmap,
-    blocks.Lines: charts.draw_lines,
-    blocks.Bars: charts.draw_bars,
-    blocks.HeadTable: heads.draw_head_table,
-    blocks.HeadMaps: maps.draw_head_maps,
-    blocks.HeadSets: heads.draw_head_sets,
-    blocks.Histograms: charts.draw_histograms,
-    blocks.Sentences: sentences.draw_sentences,
-    blocks.HeadSentences: arcs.draw_head_sentences,
-    blocks.KeyText: key_text.draw_key_text,
-    blocks.Text: _text,
-    blocks.NotMeasured: _not_measured,
-}

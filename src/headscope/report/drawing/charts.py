@@ -26,6 +26,7 @@ MARKS = ("key-s9", "key-rose", "key-ochre", "key-violet", "key-low", "key-top", 
 MEANT = {
     "same layers": "key-matched",
     "random": "key-random",
+    "shuffled": "key-random",
     "original": "key-base",
     "as is": "key-base",
     "selected": "key-top",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
 from headscope import options
-from headscope.compare.agreement import importance_agreement
+from headscope.compare.agreement import half_agreement, importance_agreement
 from headscope.compare.artifacts import GEOMETRY, Artifact, check_one_geometry, read_artifacts
 from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError, naming
@@ -23,7 +23,7 @@ from headscope.heads import (
     about_rank,
     read_scores,
 )
-from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
+from headscope.results.overlap import ComparedSet, Halves, OverlapResult, PairOverlap
 from headscope.runs import Result, Run, carry_out
 from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
@@ -104,13 +104,17 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
         scores = {
             artifact.name: artifact.scores for artifact in artifacts if artifact.scores is not None
         }
-        pairs = overlaps(sets, scores, ways)
+        halves = {artifact.name: _halves(artifact, config) for artifact in artifacts}
+        pairs = overlaps(sets, scores, ways, halves)
         return OverlapResult(
             geometry=geometry.as_dict(),
             k=config.k,
             threshold=config.threshold,
             **about_rank(*sets.values()),
-            artifacts=tuple(_compared(artifact, sets[artifact.name]) for artifact in artifacts),
+            artifacts=tuple(
+                _compared(artifact, sets[artifact.name], halves[artifact.name])
+                for artifact in artifacts
+            ),
             pairs=tuple(pairs),
             groups=tuple(group_overlaps(pairs, ways)),
         )
@@ -119,7 +123,18 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
     return carry_out(COMMAND, out, settings, inputs, compute, began, kind=OverlapResult)
 
 
-def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
+def _halves(artifact: Artifact, config: CompareOverlap) -> Halves | None:
+    """How far heads agree that scores of two halves of the examples give; None for a given set."""
+    given = artifact.heads is not None and config.k is None and config.threshold is None
+    if artifact.scores is None or given:
+        return None
+    return half_agreement(
+        artifact.scores,
+        lambda part: replace(artifact, scores=part).top(config.k, config.threshold, config.rank),
+    )
+
+
+def _compared(artifact: Artifact, heads: HeadSet, halves: Halves | None) -> ComparedSet:
     origin = artifact.origin
     return ComparedSet(
         name=artifact.name,
@@ -134,6 +149,7 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
         heads=tuple(map(str, heads)),
         note=origin.config.get("note"),
         ties=_ties(artifact, heads),
+        halves=halves,
     )
 
 
@@ -159,8 +175,7 @@ def _show(result: OverlapResult, run: Path) -> Shown:
         "Overlap of head sets",
         "Do sets of attention heads hold the same heads, more than random sets would?",
         _finding(pairs),
-        "Overlap and p are exact for these sets; whether other sentences would give other sets is "
-        "not measured.",
+        _uncertainty(result),
         "",
         [
             f"{arrow(heads.name)} is empty: it overlaps with nothing."
@@ -190,23 +205,47 @@ def _finding(pairs: tuple[PairOverlap, ...]) -> list[str]:
             f"{arrow(pair.a)} ({count(pair.size_a, 'head')}) and {arrow(pair.b)} "
             f"({count(pair.size_b, 'head')}) share {count(pair.intersection, 'head')}: Jaccard "
             f"index {fixed(pair.jaccard, 2)}, {fixed(pair.expected_exact, 2)} for random sets of "
-            f"these sizes (p\u00a0=\u00a0{p_value(pair.p_value)})."
+            f"these sizes (p\u00a0=\u00a0{p_value(pair.p_value)}{_p_within(pair)})."
         )
         if pair.rank_correlation is None:
             return [words]
         return [words, f"Rank correlation over all heads: {fixed(pair.rank_correlation, 2)}."]
     high, low = (pick(pairs, key=lambda pair: pair.jaccard) for pick in (max, min))
     clear = sum(pair.p_value < 0.05 for pair in pairs)
+    within = [pair.p_within_layers for pair in pairs if pair.p_within_layers is not None]
+    also = (
+        f", {sum(p < 0.05 for p in within)} more than random sets of the same layers"
+        if len(within) == len(pairs)
+        else ""
+    )
     return [
         f"The Jaccard index of two sets is {fixed(fmean(p.jaccard for p in pairs), 2)} on average "
         f"({count(len(pairs), 'pair')}; random sets of these sizes: "
         f"{fixed(fmean(p.expected_exact for p in pairs), 2)}).",
         f"Highest: {arrow(high.a)} and {arrow(high.b)} ({fixed(high.jaccard, 2)}). Lowest: "
         f"{arrow(low.a)} and {arrow(low.b)} ({fixed(low.jaccard, 2)}).",
-        f"{clear} of {len(pairs)} pairs share more heads than random sets (p < 0.05, not corrected "
-        f"for the number of pairs; about {fixed(0.05 * len(pairs), 1)} expected by chance). Sets "
-        "found on the same sentences are not independent of each other.",
+        f"{clear} of {len(pairs)} pairs share more heads than random sets{also} (p < 0.05, not "
+        f"corrected for the number of pairs; about {fixed(0.05 * len(pairs), 1)} expected by "
+        "chance). Sets found on the same sentences are not independent of each other.",
     ]
+
+
+def _p_within(pair: PairOverlap) -> str:
+    if pair.p_within_layers is None:
+        return ""
+    return f"; {p_value(pair.p_within_layers)} for as many heads of each layer"
+
+
+def _uncertainty(result: OverlapResult) -> str:
+    exact = "Overlap and p are exact for these sets"
+    known = [heads.halves.jaccard for heads in result.artifacts if heads.halves is not None]
+    if not known:
+        return f"{exact}; whether other sentences would give other sets is not measured."
+    return (
+        f"{exact}. Sets found on two halves of the same examples have a Jaccard index of "
+        f"{fixed(fmean(known), 2)} on average ({len(known)} of {len(result.artifacts)} sets): "
+        "about so far sets can agree that differ by their examples alone."
+    )
 
 
 def _compared_heads(result: OverlapResult) -> str:

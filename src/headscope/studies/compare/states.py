@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.compare.hidden_states import CONDITIONS, CONTROLS, Sample, describe, observe
+from headscope.compare.hidden_states import (
+    CONDITIONS,
+    Sample,
+    describe,
+    observe,
+    states_evidence,
+)
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
+from headscope.evidence.blocks import said, table_of_tests, uncertainty, verdict
+from headscope.evidence.controls import SHUFFLES, name_controls
+from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.states import (
@@ -24,20 +33,21 @@ from headscope.results.states import (
     KeptHeads,
     Lens,
     LensRow,
-    Nearer,
+    StatesDetails,
     StatesFound,
 )
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
-from headscope.shown.words import arrow, confidence, count, p_value, percent, signed
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.words import arrow, percent, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
-from headscope.verify.masks.asking import Mask, shuffled
+from headscope.verify.masks.asking import Mask, Way
+from headscope.verify.masks.conditions import beside_controls, condition_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -46,15 +56,11 @@ COMMAND = "compare states"
 
 #: Samples that are looked at, and written down, at once.
 _AT_ONCE = 16
-#: Samples, and random masks, below which the finding is weak.
-_SAMPLES, _DRAWS = 30, 19
+#: Samples below which the finding is weak.
+_SAMPLES = 30
 
-#: How conditions and controls are called.
-_WORDS = {
-    "as is": "original",
-    "shuffled": "random mask",
-    "shuffled_by_layer": "random mask, same layers",
-}
+#: How conditions are called.
+_WORDS = {"as is": "original"}
 
 
 @dataclass(frozen=True)
@@ -68,13 +74,18 @@ class CompareStates(Settings):
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
     example: options.Example = None
-    # Shuffled masks of the same size, over all heads and layer by layer each.
+    # Random masks of the same size, of each kind.
     draws: options.Draws = 5
     seed: options.Seed = 0
     top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.MaskControls = SHUFFLES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_controls(self)
 
 
 def compare_states(
@@ -101,19 +112,28 @@ def compare_states(
     def compute(run: Run) -> ComparedStates:
         sides = {task.name: TaskSides(None, task)}
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
-        tensors = _observed(lm, samples, mask, config, run, progress)
+        own = condition_of(mask, "")
+        planned = beside_controls(own, Way(mask), config.controls, config.draws, config.seed)
+        tensors = _observed(lm, samples, mask, planned, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
         kept = {**encode(mask.about()), "place": config.heads}
-        return ComparedStates(
-            **works,
-            task=task.name,
-            prompts={"bare": task.bare, "instructed": task.instruction},
-            data=chosen.data(),
-            mask=decode(KeptHeads, kept),
-            leakage=chosen.leakage,
-            states=describe(tensors),
-            lens=_lens(lm, task, shown, tensors),
+        result = ComparedStates(
+            baseline_works=works["baseline_works"],
+            evidence=states_evidence(tensors, task.name, [Condition(), *planned]),
+            details=StatesDetails(
+                task=task.name,
+                prompts={"bare": task.bare, "instructed": task.instruction},
+                data=chosen.data(),
+                mask=decode(KeptHeads, kept),
+                leakage=chosen.leakage,
+                draws=config.draws,
+                states=describe(tensors, config.controls),
+                lens=_lens(lm, task, shown, tensors),
+                baseline_check=works["baseline_check"],
+            ),
         )
+        cautions = tuple(_cautions(result))
+        return replace(result, verdict=verdict(result.evidence, "cosine"), cautions=cautions)
 
     return run_with_model(
         lm, COMMAND, out, settings, chosen.inputs, compute, began, kind=ComparedStates
@@ -150,13 +170,16 @@ def _observed(
     lm: LanguageModel,
     samples: Sequence[Sample],
     mask: Mask,
+    planned: Mapping[Condition, Way],
     config: CompareStates,
     run: Run,
     progress: Progress | None,
 ) -> dict[str, NDArray[Any]]:
     """What `observe` keeps of all samples; those of an earlier try from the run's parts."""
-    drawn = (shuffled(mask, config.draws, config.seed, by_layer) for by_layer in (False, True))
-    controls = dict(zip(CONTROLS, drawn, strict=True))
+    controls = {
+        name: [way.mask for each, way in planned.items() if each.kind == name and way.mask]
+        for name in config.controls
+    }
     kept = run.read_tensors("states")
     parts: list[Mapping[str, NDArray[Any]]] = []
     for start in range(0, len(samples), _AT_ONCE):
@@ -190,98 +213,51 @@ def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArr
     return Lens(example.id, example.input, example.output, conditions)
 
 
+def _cautions(result: ComparedStates) -> Iterator[str]:
+    evidence, details = result.evidence, result.details
+    yield from leakage_caution(details.leakage, "samples")
+    if details.states.samples < _SAMPLES:
+        yield f"Few samples ({details.states.samples}): the intervals are wide or unreliable."
+    if not evidence.tests:
+        yield "Without random masks, any mask of this size may have the same effect."
+
+
 def _show(result: ComparedStates, run: Path) -> Shown:
-    states, mask = result.states, result.mask
-    draws = min((control.draws for control in states.controls), default=0)
-    cautions = leakage_caution(result.leakage, "samples")
-    if states.samples < _SAMPLES:
-        cautions.append(f"Few samples ({states.samples}): the intervals are wide or unreliable.")
-    uncertainty = f"Intervals are over {states.samples} samples."
-    if draws:
-        least = max(control.least_p or 1 / (1 + control.draws) for control in states.controls)
-        masks = count(draws, "random mask")
-        uncertainty += f" {masks} of each kind: p over draws is at least {p_value(least)}."
-    else:
-        cautions.append("Without random masks, any mask of this size may have the same effect.")
+    evidence, details = result.evidence, result.details
+    states, mask = details.states, details.mask
+    tests = table_of_tests(evidence, ["cosine"], "samples", title="Nearness, later layers")
     return Shown(
         "Hidden states",
         "Does the masked model pass through the same hidden states as the instructed one?",
-        _finding(states),
-        uncertainty,
-        "--draws 99" if draws < _DRAWS else "",
-        cautions,
+        [
+            sentence_of(result.verdict),
+            *said(evidence, "cosine", evidence.main, "sample",
+                  "In the later half of the layers, under the mask"),
+        ],
+        *uncertainty(evidence, "cosine", evidence.main, f"{states.samples} samples"),
+        result.cautions,
         [
             *model_facts(result.model_name),
-            ("task", arrow(result.task)),
+            ("task", arrow(details.task)),
             ("samples", str(states.samples)),
             ("heads kept", f"{mask.kept} ({percent(mask.kept_share)})"),
             ("layers", str(states.layers)),
         ],
         [
-            Section("Nearer to the instructed model", [_later_half(states)], brief=True),
+            Section("Nearer to the instructed model", [tests] if tests.rows else [], brief=True),
             Section("Cosines", [_cosines(states)], brief=True),
             Section("By layer", _by_layer(states)),
-            Section("Through the lens", [_lens_table(result.lens)]),
-            Section("The answer, layer by layer", _answer(result)),
+            Section("Through the lens", [_lens_table(details.lens)]),
+            Section("The answer, layer by layer", _answer(details)),
             Section("Other pairs", [_other_pairs(states)]),
         ],
-    )
-
-
-def _finding(states: StatesFound) -> list[str]:
-    gain = states.nearer["as is"].later_half
-    words = (
-        "is nearer to the instructed model than the original model is"
-        if gain.low > 0
-        else "is farther from the instructed model than the original model is"
-        if gain.high < 0
-        else "is not significantly nearer to the instructed model than the original model is"
-    )
-    answer = (
-        f"In the later half of the layers, the masked model without instruction {words}: cosine "
-        f"at the last input token {signed(gain.mean, 3)} ({_ends(gain)}, "
-        f"n\u00a0=\u00a0{states.samples} samples)."
-    )
-    return [answer, *(_against(states.nearer[c.kind], c.kind, c.draws) for c in states.controls)]
-
-
-def _against(nearer: Nearer, kind: str, draws: int) -> str:
-    gain = nearer.later_half
-    layers = ", with as many in each layer" if kind == "shuffled_by_layer" else ""
-    return (
-        f"Against random masks that keep as many heads{layers}: cosine {signed(gain.mean, 3)} "
-        f"({_ends(gain)}; p\u00a0=\u00a0{p_value(nearer.p_examples)} over samples, "
-        f"{p_value(nearer.p_draws)} over {count(draws, 'draw')})."
-    )
-
-
-def _ends(mean: Mean) -> str:
-    return confidence(mean.low, mean.high, 3)
-
-
-def _later_half(states: StatesFound) -> Table:
-    draws = {control.kind: control.draws for control in states.controls}
-    note = (
-        "Mean over the later half of the layers, after each layer, sample by sample; above 0 the "
-        "masked model is nearer to the instructed one"
-    )
-    return table_of(
-        "Nearness, later half of the layers",
-        ((f"than {_WORDS.get(kind, kind)}", (kind, each)) for kind, each in states.nearer.items()),
-        {
-            "cosine, difference": lambda row: Cell.of(row[1].later_half),
-            "p over samples": lambda row: p_cell(row[1].p_examples),
-            "p over draws": lambda row: p_cell(row[1].p_draws),
-            "draws": lambda row: draws.get(row[0]),
-        },
-        note,
-    )
+    )  # fmt: skip
 
 
 def _cosines(states: StatesFound) -> Table:
     shown = {"original": _pair(states, "as is", "instructed"),
              "masked": _pair(states, "instructed", "masked"),
-             **{_WORDS[control.kind]: control for control in states.controls}}  # fmt: skip
+             **states.controls}  # fmt: skip
     note = (
         "At the last input token, mean over samples; 1 is the same direction. Original, masked and "
         "random masks read the input without its instruction. Random masks keep as many heads "
@@ -325,7 +301,7 @@ def _by_layer(states: StatesFound) -> list[Lines]:
     shown: dict[str, ByPlace] = {
         _pair_name(pair.a, pair.b): pair for pair in states.pairs if pair.kind == "paper"
     }
-    shown |= {f"{_WORDS[control.kind]} \u2013 instructed": control for control in states.controls}
+    shown |= {f"{name} \u2013 instructed": rows for name, rows in states.controls.items()}
     after = (("attention", "after_attention"), ("layer", "after_layer"))
     notes = {"attention": "The state with what the layer\u2019s attention wrote, before its "
                           "feed-forward part"}  # fmt: skip
@@ -333,8 +309,7 @@ def _by_layer(states: StatesFound) -> list[Lines]:
         Lines(
             "How much nearer the masked model is to the instructed one",
             tuple(
-                _line(f"than {_WORDS.get(kind, kind)}", nearer.after_layer)
-                for kind, nearer in states.nearer.items()
+                _line(f"than {name}", nearer.after_layer) for name, nearer in states.nearer.items()
             ),
             "layer",
             "difference of cosines",
@@ -374,9 +349,9 @@ def _lens_table(lens: Lens) -> Table:
     return Table("Likeliest tokens by layer", columns, rows, note=note)
 
 
-def _answer(result: ComparedStates) -> list[Lines]:
-    states = result.states
-    k = len(next(iter(result.lens.conditions.values()))[0].tokens)
+def _answer(details: StatesDetails) -> list[Lines]:
+    states = details.states
+    k = len(next(iter(details.lens.conditions.values()))[0].tokens)
     layer = "layer (\u22121: embedding)"
     ranks = (
         _line(_WORDS.get(name, name), [Mean(r.geometric_mean, r.low, r.high) for r in rows], -1)

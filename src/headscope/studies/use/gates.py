@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope import options
+from headscope.data.files import parse_json
 from headscope.data.rows import ID, Field, read_fields
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Gate, Geometry, Head, resolve_heads
@@ -99,6 +100,8 @@ def read_gates(path: str, ids: Sequence[str], geometry: Geometry) -> tuple[list[
 
     def gate(cell: Any, place: str, column: str) -> Gate:
         name = f"{place}: column {column!r}"
+        if isinstance(cell, str):  # in a text table
+            cell = parse_json(cell, name, 'write {"5.3": 0, "7.11": 0.5}')
         if not isinstance(cell, Mapping):
             raise InputError(f'{name} is no JSON object; write {{"5.3": 0, "7.11": 0.5}}')
         values = np.ones(geometry.shape, dtype=np.float32)

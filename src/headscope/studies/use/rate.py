@@ -130,7 +130,7 @@ def use_rate(
     began = time.monotonic()
     config.execution.check()
     reference = None
-    if config.ablate == "mean":
+    if config.ablate != "zero":
         reference = documents(config.reference, config.model.model, config.heads)
     files = survey(
         find_files(config.data, config.split),
@@ -169,7 +169,9 @@ def use_rate(
             config.rating,
             config.written,
             config.threads,
-            None if reference is None else reference.means(lm, config.rating.batch_tokens),
+            None
+            if reference is None
+            else reference.replacement(lm, config.ablate, config.rating.batch_tokens),
         )
         here = config.execution.executor == "local" and config.execution.workers == 1
         own = lm if here else None

@@ -3,49 +3,75 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
 
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.estimates import Estimate, Mean
+from headscope.estimates import Floats
+from headscope.evidence.blocks import (
+    LEVEL,
+    MORE,
+    NO_MORE,
+    bars,
+    levels_table,
+    said,
+    table_of_tests,
+)
+from headscope.evidence.controls import name_controls
+from headscope.evidence.rows import WHOLE, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.attention import (
-    AttendedCondition,
     AttendedTask,
+    AttentionDetails,
     AttentionResult,
-    GroupShare,
-    MeanShares,
-    RandomSets,
 )
-from headscope.results.common import Bounds
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Nested, Settings
-from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
-from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table, p_cell
+from headscope.shown.words import (
+    arrow,
+    between,
+    count,
+    enumeration,
+    p_value,
+    percent,
+    sentence_of,
+)
 from headscope.studies.baseline import check_tasks
-from headscope.studies.comparison import Bar, Level, Scale, bars_of
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import few_parts, interval, leakage_caution, model_facts
+from headscope.studies.shows import few_parts, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
-from headscope.verify.looking import Placed, describe, place_candidates, target_shares
-from headscope.verify.masks.asking import Mask, Masking, random_conditions, read_mask, shuffled
+from headscope.verify.looking import (
+    STATISTICS,
+    Placed,
+    beside_random_sets,
+    numbers_of,
+    place_candidates,
+    target_shares,
+)
+from headscope.verify.masks.asking import Mask, Way, read_mask
+from headscope.verify.masks.conditions import OWN, beside_controls, condition_of
+from headscope.verify.masks.evidence import ids_in, of_tasks, own_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 COMMAND = "verify attention"
-GROUPS = {"in": "heads in the mask", "all": "all heads", "out": "heads outside the mask"}
-SHARE = Scale("share of the right word")
+#: What random masks are compared in.
+TESTED = ("share_in", "in_minus_out")
+#: Whose heads are kept where the prompt says what to do.
+INSTRUCTED = f"{OWN}, instructed"
 
 
 @dataclass(frozen=True)
@@ -58,12 +84,17 @@ class VerifyAttention(Settings):
     masks: options.Masks = field(metadata=UNSIGNED)
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
-    # Shuffled masks of the same size under which attention is measured, too.
+    # Random masks of the same size under which attention is measured, too.
     draws: options.Draws = 5
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.MaskControls = ("shuffled",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_controls(self)
 
 
 def verify_attention(
@@ -94,19 +125,52 @@ def verify_attention(
 
     def compute(run: Run) -> AttentionResult:
         works = check_tasks(lm, tasks, 0, config.seed, run, config.baseline, progress)
-        shown = {
-            name: AttendedTask(
-                examples=len(sides.test.examples),
-                path=sides.test.path,
-                digest=sides.test.digest,
-                leakage=leaks[name],
-                mask=decode(KeptHeads, encode(masks[name].about())),
-                conditions=_task(lm, run, name, masks[name], prompts[name], config, progress),
-            )
-            for name, sides in tasks.items()
+        kept = {
+            name: _observed(lm, run, name, masks[name], prompts[name], config, progress)
+            for name in tasks
         }
-        means = _means([task.by_name for task in shown.values()])
-        return AttentionResult(**works, tasks=shown, conditions=means, draws=config.draws)
+        heads = {name: mask.kept.mask() for name, mask in masks.items()}
+        numbers = {
+            name: {
+                each: numbers_of(share, mass, even, heads[name])
+                for each, (share, mass, even) in own.items()
+            }
+            for name, own in kept.items()
+        }
+        evidence = of_tasks(
+            numbers, STATISTICS, tested=TESTED, helps=lambda condition: True, by_size=False
+        )
+        random = {
+            name: {
+                ids_in(evidence, own)[each]: beside_random_sets(
+                    share, heads[name], ~np.isnan(mass[0]), config.seed
+                )
+                for each, (share, mass, _) in own.items()
+                if each.draw is None
+            }
+            for name, own in kept.items()
+        }
+        details = AttentionDetails(
+            tasks={
+                name: AttendedTask(
+                    examples=len(sides.test.examples),
+                    path=sides.test.path,
+                    digest=sides.test.digest,
+                    leakage=leaks[name],
+                    mask=decode(KeptHeads, encode(masks[name].about())),
+                    random=random[name],
+                    heads=own_heads(evidence, numbers[name]),
+                )
+                for name, sides in tasks.items()
+            },
+            draws=config.draws,
+            baseline_check=works["baseline_check"],
+        )
+        result = AttentionResult(
+            baseline_works=works["baseline_works"], evidence=evidence, details=details
+        )
+        cautions = tuple(_cautions(result))
+        return replace(result, verdict=_verdict(result), cautions=cautions)
 
     return run_with_model(
         lm, COMMAND, out, settings, task_inputs(tasks), compute, began, kind=AttentionResult
@@ -119,7 +183,7 @@ def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
     return {way: [place_candidates(lm, task, item, way) for item in task.examples] for way in ways}
 
 
-def _task(
+def _observed(
     lm: LanguageModel,
     run: Run,
     name: str,
@@ -127,80 +191,86 @@ def _task(
     prompts: Mapping[bool, Sequence[Placed]],
     config: VerifyAttention,
     progress: Progress | None,
-) -> tuple[AttendedCondition, ...]:
-    """All conditions of one task; those of an earlier try come from the run's parts."""
-    planned = [Masking("as-is", "as is"), Masking("masked", "masked", mask)]
+) -> dict[Condition, tuple[Floats, Floats, list[float]]]:
+    """Shares on the target, attention on all candidates and even shares under all conditions of a
+    task; those of an earlier try come from the run's parts."""
+    own = condition_of(mask)
+    planned = {Condition(): Way()}
     if True in prompts:
-        planned[1:1] = [Masking("instructed", "instructed", instructed=True)]
-        planned.append(Masking("masked", "masked, instructed", mask, instructed=True))
-    drawn = shuffled(mask, config.draws, config.seed)
-    planned += random_conditions("shuffled", drawn, "masked", instructed=False)
+        planned[Condition("instructed")] = Way(instructed=True)
+    planned |= beside_controls(own, Way(mask), config.controls, config.draws, config.seed)
+    if True in prompts:
+        planned[replace(own, of=INSTRUCTED)] = Way(mask, instructed=True)
     kept = run.read_tensors(f"attention {name}")
-    for number, condition in enumerate(planned):
-        if condition.name not in kept:
-            with condition.applied(lm):
-                share, mass = target_shares(lm, prompts[condition.instructed], config.batch_tokens)
-            kept[condition.name] = {"share": share, "mass": mass}
-            run.append_tensors(f"attention {name}", condition.name, kept[condition.name])
+    for number, (each, way) in enumerate(planned.items(), 1):
+        if each.id not in kept:
+            with way.applied(lm):
+                share, mass = target_shares(lm, prompts[way.instructed], config.batch_tokens)
+            kept[each.id] = {"share": share, "mass": mass}
+            run.append_tensors(f"attention {name}", each.id, kept[each.id])
         if progress:
-            progress(f"attention: {name}", number + 1, len(planned))
-    own = {condition.name: kept[condition.name] for condition in planned}
-    stored = {f"{kind}.{name}": a for name, both in own.items() for kind, a in both.items()}
+            progress(f"attention: {name}", number, len(planned))
+    stored = {f"{kind}.{each.id}": kept[each.id][kind]
+              for each in planned for kind in ("share", "mass")}  # fmt: skip
     run.write_tensors(f"attention/{name}.safetensors", stored)
-    rows = [
-        describe(
-            condition.name,
-            **own[condition.name],
-            uniform=[prompt.uniform for prompt in prompts[condition.instructed]],
-            kept=mask.kept.mask(),
-            seed=config.seed,
+    return {
+        each: (
+            kept[each.id]["share"],
+            kept[each.id]["mass"],
+            [prompt.uniform for prompt in prompts[way.instructed]],
         )
-        for condition in planned
-    ]
-    plain, shuffles = rows[: len(rows) - len(drawn)], rows[len(rows) - len(drawn) :]
-    if not shuffles:
-        return tuple(plain)
-    # Shuffled masks are one condition: the mean of their draws, whose own means stay beside it.
-    groups = {}
-    for group, first in shuffles[0].heads.items():
-        means = tuple(row.heads[group].mean for row in shuffles)
-        attention = fmean(row.heads[group].attention for row in shuffles)
-        groups[group] = GroupShare(
-            mean=_mean(means), draws=means, attention=attention, count=first.count
-        )
-    together = AttendedCondition(condition="shuffled", heads=groups, uniform=shuffles[0].uniform)
-    return (*plain, together)
+        for each, way in planned.items()
+    }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The plain mean; None where one is not defined."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+def _main(result: AttentionResult) -> Condition:
+    return next(each for each in result.evidence.selected if each.of == OWN)
 
 
-def _means(tasks: Sequence[Mapping[str, AttendedCondition]]) -> tuple[MeanShares, ...]:
-    """Plain means over tasks, of the conditions that all of them have."""
-    rows = []
-    for name, first in tasks[0].items():
-        own = [task[name] for task in tasks if name in task]
-        if len(own) == len(tasks):
-            heads = {group: _mean([row.heads[group].mean for row in own]) for group in first.heads}
-            rows.append(MeanShares(name, heads, fmean(row.uniform.mean for row in own)))
-    return tuple(rows)
+def _verdict(result: AttentionResult) -> str:
+    """In how many tasks the heads of the mask look at the right word more than random sets."""
+    main, tasks, more = _main(result), result.details.tasks, 0
+    for name, task in tasks.items():
+        random, level = task.random[main.id], result.evidence.level("share_in", main, name)
+        if random.p_value is not None and random.mean is not None and level is not None:
+            more += random.p_value <= LEVEL and level.value > random.mean
+    some = MORE if more == len(tasks) else f"{MORE} in {more} of {count(len(tasks), 'task')}"
+    return some if more else NO_MORE
 
 
 def _show(result: AttentionResult, run: Path) -> Shown:
-    """Shares by condition and task, bars of each task, and differences with their tests."""
-    tasks = result.tasks
-    examples = sum(task.examples for task in tasks.values())
+    """Shares by condition and task, beside random masks and random sets of heads."""
+    evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
+    known = evidence.statistics
+    examples, draws = sum(task.examples for task in tasks.values()), result.details.draws
+    note = (
+        "Share of the attention on the candidates that goes to the right word, from the last input "
+        "token: exact weights, mean over heads and examples. Even attention: the share of tokens "
+        "that are the right word's. The masked model computes heads outside the mask but does not "
+        "use them"
+    )
+    levels = [levels_table(evidence, [*STATISTICS], arrow(part), note, part)
+              for part in evidence.single]  # fmt: skip
+    shares = [name for name in STATISTICS if name.startswith("share") and name in known]
+    effect = [bars(evidence, name, main, known[name].words) for name in shares]
+    tested = table_of_tests(evidence, TESTED, title="Under the mask and under random masks")
+    sentences = [
+        sentence
+        for name, task in tasks.items()
+        for sentence in (
+            *said(evidence, "share_in", main, lead=f"{arrow(name)}: under the mask", part=name),
+            f"Random sets of as many heads of the masked model: p\u00a0=\u00a0"
+            f"{p_value(task.random[main.id].p_value)}.",
+        )
+    ]
     return Shown(
         "Attention on the answer",
         "Do the heads that a mask keeps look at the right one of several words?",
-        _finding(tasks),
+        [sentence_of(result.verdict), *sentences],
         f"Intervals are over {count(examples, 'example')}, p over random sets of as many heads; "
-        f"shuffled masks: {count(result.draws, 'draw')}.",
-        "--draws 20" if result.draws < 20 else "",
-        _cautions(tasks),
+        f"random masks: {count(draws, 'draw')}.",
+        "--draws 20" if draws < 20 else "",
+        result.cautions,
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
@@ -208,134 +278,47 @@ def _show(result: AttentionResult, run: Path) -> Shown:
             ("heads in the mask", ", ".join(str(task.mask.kept) for task in tasks.values())),
         ],
         [
-            Section("Shares by task", [_shares(result)], brief=True),
-            Section("Heads in and outside the mask", [_differences(tasks)], brief=True),
-            Section("By condition", [_bars(name, task) for name, task in tasks.items()]),
+            Section("Effect", effect),
+            Section("Heads in the mask and random sets", [_random(result)], brief=True),
+            Section("Shares by task", levels),
+            *([Section("Random masks", [tested])] if tested.rows else []),
         ],
     )
 
 
-def _finding(tasks: Mapping[str, AttendedTask]) -> list[str]:
-    masked = {name: task.by_name["masked"] for name, task in tasks.items()}
-    gaps = {name: row.in_minus_out or Mean() for name, row in masked.items()}
-    more = sum(gap.low > 0 for gap in gaps.values())
-    less = sum(gap.high < 0 for gap in gaps.values())
-    words = []
-    if len(tasks) > 1:
-        words.append(
-            "In the masked model the heads in the mask give the right word more of their attention "
-            f"on the candidates than heads outside it in {more} of {len(tasks)} tasks, and "
-            f"less in {less} (the 95\u00a0% CI of the difference excludes zero)."
-        )
-    for name, row in masked.items():
-        before, gap = tasks[name].by_name["as is"], gaps[name]
-        points = Estimate(100 * gap.mean, 100 * gap.low, 100 * gap.high)
-        inside = row.heads["in"].mean if "in" in row.heads else None
-        random = row.random or RandomSets()
-        words.append(
-            f"{arrow(name)}: in the masked model the heads in the mask give the right word "
-            f"{percent(inside, 1)} of their attention on the candidates; minus that of heads "
-            f"outside the mask: {interval(points, 1, ' pp')}; random sets of as many heads: "
-            f"p\u00a0=\u00a0{p_value(random.p_value)}. All heads: "
-            f"{percent(before.heads['all'].mean, 1)} in the original model, "
-            f"{percent(row.heads['all'].mean, 1)} in the masked model, "
-            f"{percent(before.uniform.mean, 1)} with even attention."
-        )
-    return words
-
-
-def _cautions(tasks: Mapping[str, AttendedTask]) -> list[str]:
-    leaks = [
+def _cautions(result: AttentionResult) -> Iterator[str]:
+    evidence, tasks = result.evidence, result.details.tasks
+    leaks = (
         words for task in tasks.values() for words in leakage_caution(task.leakage, "examples")
-    ]
-    cautions = list(dict.fromkeys(leaks))
-    sizes = {arrow(name): task.examples for name, task in tasks.items()}
-    cautions += few_parts(sizes, "examples", 50)
-    undefined = {
-        name: share
-        for name, task in tasks.items()
-        if (share := max(row.undefined or 0.0 for row in task.conditions)) > 0
-    }
-    if undefined:
-        named = [f"{arrow(name)} {percent(share, 1)}" for name, share in undefined.items()]
-        cautions.append(
+    )
+    yield from dict.fromkeys(leaks)
+    yield from few_parts({arrow(n): task.examples for n, task in tasks.items()}, "examples", 50)
+    rows = [row for row in evidence.levels if row.statistic == "undefined" and row.part != WHOLE]
+    most = {part: max(row.value for row in rows if row.part == part) for part in evidence.single}
+    named = [f"{arrow(part)} {percent(share, 1)}" for part, share in most.items() if share > 0]
+    if named:
+        yield (
             "Some heads pay the candidates no attention in some examples, which are left out: up "
             f"to {enumeration(named)} of heads and examples."
         )
-    return cautions
 
 
-def _shares(result: AttentionResult) -> Table:
-    tasks = result.tasks.values()
-    rows = [
-        Row(
-            f"{_named(row.condition)}, {GROUPS[group]}",
-            tuple(SHARE.cell(_level(task.by_name[row.condition].heads[group])) for task in tasks),
-        )
-        for row in result.conditions
-        for group in row.heads
-    ]
-    even = tuple(Cell.of(task.conditions[0].uniform, 1, "%", 100) for task in tasks)
-    note = (
-        "Share of the attention on the candidates that goes to the right word, from the last input "
-        "token: exact weights, mean over heads and examples. Even attention: the share of tokens "
-        "that are the right word's. The masked model computes heads outside the mask but does not "
-        "use them"
-    )
-    title = "The right word's share of the attention on the candidates"
-    return Table(
-        title, tuple(map(arrow, result.tasks)), (*rows, Row("even attention", even)), note=note
-    )
-
-
-def _named(condition: str) -> str:
-    return {"as is": "original", "shuffled": "shuffled masks"}.get(condition, condition)
-
-
-def _level(share: GroupShare | None) -> Level:
-    """A share with its interval."""
-    if share is None or share.mean is None:
-        return None
-    ends = share.bounds or Bounds()
-    return Estimate(share.mean, ends.low, ends.high)
-
-
-def _bars(name: str, task: AttendedTask) -> Bars:
-    def bar(share: GroupShare | None) -> Bar:
-        draws = (share and share.draws) or ()
-        return _level(share), [draw for draw in draws if draw is not None]
-
-    groups = {
-        _named(row.condition): {words: bar(row.heads.get(key)) for key, words in GROUPS.items()}
-        for row in task.conditions
-    }
-    return bars_of(f"{arrow(name)}, {count(task.examples, 'example')}", groups, SHARE)
-
-
-def _differences(tasks: Mapping[str, AttendedTask]) -> Table:
-    rows = []
-    for name, task in tasks.items():
-        for row in task.conditions:
-            if row.in_minus_out is None:
-                continue
-            random = row.random or RandomSets()
+def _random(result: AttentionResult) -> Table:
+    """The heads of the mask beside random sets of heads under every condition."""
+    evidence, rows = result.evidence, []
+    share = evidence.statistics["share_all"]
+    for name, task in result.details.tasks.items():
+        for each in (each for each in evidence.conditions if each.id in task.random):
+            random, gap = task.random[each.id], evidence.level("in_minus_out", each, name)
             low, high = (None if end is None else 100 * end for end in (random.low, random.high))
-            cells = (
-                SHARE.gap(row.in_minus_out),
-                Cell.share(row.heads["in"].mean if "in" in row.heads else None),
-                Cell.share(random.mean),
-                Cell(between(low, high, 1)),
-                p_cell(random.p_value),
-                SHARE.gap(row.above_uniform),
-                Cell.share(row.heads["all"].attention),
-            )
-            rows.append(Row(f"{arrow(name)}, {_named(row.condition)}", cells))
-    columns = ("in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p",
-               "all heads minus even", "attention on candidates")  # fmt: skip
+            own = share.cell(evidence.level("share_in", each, name))
+            cells = (share.gap(gap), own, Cell.share(random.mean), Cell(between(low, high, 1)),
+                     p_cell(random.p_value))  # fmt: skip
+            rows.append(Row(f"{arrow(name)}, {each.of or each.kind}", cells))
+    columns = "in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p"
     note = (
         "Random sets: the share of as many heads, drawn from all; p, two-sided: how often such a "
-        "set lies as far from their mean as the heads of the mask. Attention on candidates: the "
-        "part of all attention that falls on any of them"
+        "set lies as far from their mean as the heads of the mask"
     )
     return Table("Heads in and outside the mask", columns, tuple(rows), note=note)
 

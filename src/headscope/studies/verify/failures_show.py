@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headscope.data.words import CHARACTERS
 from headscope.estimates import Estimate
-from headscope.evidence.rows import ORIGINAL, SELECTED
+from headscope.evidence.rows import ORIGINAL, REPLACED_BY, SELECTED
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -87,8 +87,8 @@ def show(result: FailuresResult, run: Path) -> Shown:
             ("model", (subject and subject.model and subject.model.name) or ""),
             ("run" if result.condition else "file", result.of),
             ("cases", str(result.counted)),
-            ("removed heads give", "their mean output" if result.condition
-             and result.condition.replacement == "mean" else ""),
+            ("removed heads give", f"their {REPLACED_BY[result.condition.replacement]}"
+             if result.condition and result.condition.replacement in REPLACED_BY else ""),
             ("words linked by", "the data" if links == "given" else links or "nothing"),
             ("words cut by", result.segmenter or "spaces and signs"),
             ("languages identified by", result.identifier or "nothing"),

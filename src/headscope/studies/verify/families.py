@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.evidence.blocks import bars, parts_table, said, uncertainty, verdict
+from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.rows import Condition, Evidence
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import FamilyHeads, FamilyTests, Outcome, TaskOutcomes
+from headscope.results.mask_tests import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
-from headscope.shown.words import count, enumeration, fixed
+from headscope.shown.words import count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
@@ -28,16 +29,21 @@ from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, named_place
 from headscope.studies.verify.masked_shows import (
-    WORDS,
-    bars,
-    compared_by,
+    by_task,
+    concluded,
     few_examples,
-    overview,
+    tests_sections,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, Mask, ask_all, asked, read_mask
-from headscope.verify.masks.conditions import Family, families, family_conditions, parse_family
-from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.asking import Asking, Mask, ask, asked, read_mask, write_samples
+from headscope.verify.masks.conditions import (
+    UNUSED,
+    Family,
+    families,
+    family_conditions,
+    parse_family,
+)
+from headscope.verify.masks.evidence import masks_evidence
 
 COMMAND = "verify families"
 
@@ -60,13 +66,18 @@ class VerifyFamilies(Settings):
     ] = ()
     tasks: TaskChoice = field(default_factory=TaskChoice)
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    # Random heads, free and layer-matched each.
+    # Random heads of each kind.
     draws: options.Draws = 5
     write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False
     seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.Controls = DEFAULT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_controls(self)
 
 
 def verify_families(
@@ -90,7 +101,7 @@ def verify_families(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     grouped = families(masks, own)
-    planned = family_conditions(grouped, config.draws, config.seed)
+    planned = family_conditions(grouped, config.controls, config.draws, config.seed)
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")
@@ -102,34 +113,41 @@ def verify_families(
     def compute(run: Run) -> FamilyTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {}
+        records = {}
         for name, sides in tasks.items():
             question = asked(sides.test, sides.pool, shots, config.seed)
             # Families may be of the same heads, and then so are their draws.
-            records = ask_all(lm, question, planned, config.asking, run, progress, config.write)
-            numbers = [statistics(sides.test, record) for record in records]
-            shown[name] = TaskOutcomes(
-                examples=len(sides.test.examples),
-                language=sides.test.language,
-                translation=sides.test.is_translation,
-                instruction=sides.test.instruction,
-                conditions=describe(planned, numbers, config.seed),
-            )
+            records[name] = ask(lm, question, planned, config.asking, run, progress, config.write)
+            write_samples(run, "samples", sides.test, records[name])
         for family in grouped:
             family.heads.save_pretrained(run.path / "families" / family.name)
-        return FamilyTests(
-            **works,
-            families=tuple(map(_describe, grouped)),
-            masks={name: mask.about() for name, mask in masks.items()},
-            tasks=shown,
-            conditions=together([task.conditions for task in shown.values()]),
-            draws=config.draws,
-            leakage=Leakage(
-                known=all(leak.known for leak in leaks),
-                overlap=sum(leak.overlap or 0 for leak in leaks),
-                of=sum(len(sides.test.examples) for sides in tasks.values()),
+        tests = {name: sides.test for name, sides in tasks.items()}
+        evidence = masks_evidence(tests, records, config.seed, _helps, progress=progress)
+        result = FamilyTests(
+            baseline_works=works["baseline_works"],
+            evidence=evidence,
+            details=FamilyDetails(
+                families=tuple(map(_describe, grouped)),
+                masks={name: mask.about() for name, mask in masks.items()},
+                tasks={
+                    name: TestedTask(
+                        examples=len(task.examples),
+                        language=task.language,
+                        translation=task.is_translation,
+                        instruction=task.instruction,
+                    )
+                    for name, task in tests.items()
+                },
+                draws=config.draws,
+                leakage=Leakage(
+                    known=all(leak.known for leak in leaks),
+                    overlap=sum(leak.overlap or 0 for leak in leaks),
+                    of=sum(len(task.examples) for task in tests.values()),
+                ),
+                baseline_check=works["baseline_check"],
             ),
         )
+        return concluded(result, _main(evidence), _cautions)
 
     data, seed = task_inputs(tasks), config.seed
     return run_with_model(
@@ -156,83 +174,58 @@ def _describe(family: Family) -> FamilyHeads:
         removed=len(heads),
         kept=total - len(heads),
         heads=tuple(heads),
-        pool="outside" if 2 * len(heads) <= total else "all",
         tested=0 < len(heads) < total,
     )
 
 
+def _helps(condition: Condition) -> bool:
+    """Removing heads in no mask is said to help, removing shared ones to harm."""
+    return condition.of == UNUSED
+
+
+def _main(evidence: Evidence) -> Condition:
+    """The first family: what all masks share, if that can be tested."""
+    return next(iter(evidence.selected), evidence.original)
+
+
+def _cautions(result: FamilyTests) -> Iterator[str]:
+    details = result.details
+    yield from few_examples(details.tasks)
+    yield from trained_on_caution(details.leakage, "one of the masks")
+    yield "Masks are single training runs: with other seeds they may share other heads."
+
+
 def _show(result: FamilyTests, run: Path) -> Shown:
     """The loss without each family of heads, against random heads, and the heads themselves."""
-    tested = [family for family in result.families if family.tested]
-    every = result.families[0]
-    comparison = Comparison(
-        {
-            _row(family, name): compared_by(result.tasks[name], outcome, kind="random")
-            for family in tested
-            for name, outcome in _removed(result, family).items()
-        },
-        "examples",
-    )
-    draws = comparison.distinct
-    compared = comparison.table(
-        "Removal compared, by loss",
-        "Loss without the heads, nats a token. p: random heads do at least as much harm; for heads "
-        "in no mask, at most as much",
-    )
-    groups = {family.name: _conditions(result, family) for family in tested}
-    sets = {_words(family): places(family.heads) for family in result.families}
-    rows = {
-        name: {
-            "original, instructed": task.of_kind("instructed"),
-            **{
-                f"{words}: {_words(family)}": groups[family.name][name][words]
-                for family in tested
-                for words in (WORDS["removed"], WORDS["random"], WORDS["random-layer-matched"])
-            },
-        }
-        for name, task in result.tasks.items()
-    }
+    evidence, details = result.evidence, result.details
+    every, main = details.families[0], _main(evidence)
+    tested = {each.of: each for each in evidence.selected}
+    named = {family.name: family for family in details.families}
+    effects = [
+        block
+        for name, each in tested.items()
+        for title in [f"Loss without the {_heads(named[name])}"]
+        for block in (bars(evidence, "nll", each, title),
+                      parts_table(evidence, "nll", each, f"{title}: values and tests"))
+    ]  # fmt: skip
+    sets = {_words(family): places(family.heads) for family in details.families}
     return Shown(
         "Shared heads",
         f"What does {result.model_name}, instructed, lose without the heads that "
-        f"{count(len(result.masks), 'mask')} share, and without those in no mask?",
-        [*_finding(result, comparison), *_untested(result)],
-        f"Intervals are over held-out examples; {draws_words(draws)}.",
-        draws_remedy(draws, wanted=19),
-        [
-            *few_examples(result.tasks),
-            *trained_on_caution(result.leakage, "one of the masks"),
-            "Masks are single training runs: with other seeds they may share other heads.",
-        ],
+        f"{count(len(details.masks), 'mask')} share, and without those in no mask?",
+        [*_finding(result), *_untested(details)],
+        *uncertainty(evidence, "nll", main, "held-out examples"),
+        result.cautions,
         [
             *model_facts(result.model_name, every.kept + every.removed),
-            ("masks", ", ".join(result.masks)),
-            ("tasks", str(len(result.tasks))),
+            ("masks", ", ".join(details.masks)),
+            ("tasks", str(len(details.tasks))),
         ],
         [
-            Section(
-                "Losses",
-                [
-                    overview(
-                        "Loss of the instructed tasks, nats a token",
-                        rows,
-                        dict.fromkeys(result.tasks, "nll"),
-                        f"Random heads: the mean of {result.draws} draws of as many heads",
-                    )
-                ],
-                brief=True,
-            ),
-            Section(
-                "Compared with random heads",
-                [
-                    compared,
-                    *(
-                        bars(f"Loss without the {_heads(family)}", groups[family.name], "nll")
-                        for family in tested
-                    ),
-                ],
-            ),
-            Section("Sets of heads", [_sets(result), HeadSets("The heads", sets)]),
+            Section("Effect", effects),
+            by_task(evidence, {}),
+            *tests_sections(evidence, main, details.tasks),
+            Section("Sets of heads", [_sets(details), HeadSets("The heads", sets)]),
         ],
     )
 
@@ -247,66 +240,36 @@ def _heads(family: FamilyHeads) -> str:
     return f"{count(family.removed, 'head')} {_words(family)}"
 
 
-def _conditions(
-    result: FamilyTests, family: FamilyHeads
-) -> dict[str, Mapping[str, Sequence[Outcome]]]:
-    """By task the original model, and the removal of a family and of random heads."""
-    return {
-        name: {"original, instructed": task.of_kind("instructed")}
-        | {
-            WORDS[kind]: task.of_kind(kind, family.name)
-            for kind in ("removed", "random", "random-layer-matched")
-        }
-        for name, task in result.tasks.items()
-    }
-
-
-def _removed(result: FamilyTests, family: FamilyHeads) -> dict[str, Outcome]:
-    return {name: task.of_kind("removed", family.name)[0] for name, task in result.tasks.items()}
-
-
-def _row(family: FamilyHeads, task: str) -> str:
-    return f"{_words(family)}: {task}"
-
-
-def _finding(result: FamilyTests, comparison: Comparison) -> list[str]:
-    sentences = []
-    for family in (family for family in result.families if family.tested):
-        who = f"Without the {_heads(family)}"
-        if len(result.tasks) == 1:
-            (task,) = result.tasks
-            loss = f"the loss on {task} in nats a token"
-            sentences += comparison.said(_row(family, task), who, loss)
-            continue
-        tests = [comparison.rows[_row(family, task)].tests[0] for task in result.tasks]
-        gaps = [test.difference for test in tests if test is not None]
+def _finding(result: FamilyTests) -> list[str]:
+    evidence, sentences = result.evidence, list[str]()
+    named = {family.name: family for family in result.details.families}
+    for each in evidence.selected:
+        who = f"Without the {_heads(named[each.of])}"
         sentences.append(
-            f"{who} the loss is higher than without as many random heads in {clear(gaps, 'task')}. "
-            f"Mean difference: {fixed(fmean(gap.value for gap in gaps), 3)} nats a token."
+            sentence_of(f"heads {_words(named[each.of])}: {verdict(evidence, 'nll', each)}")
         )
+        sentences += said(evidence, "nll", each, lead=who)
     return sentences
 
 
-def _untested(result: FamilyTests) -> list[str]:
+def _untested(details: FamilyDetails) -> list[str]:
     return [
         f"{'Every head is' if family.removed else 'No head is'} {_words(family)}: not tested."
-        for family in result.families
+        for family in details.families
         if not family.tested
     ]
 
 
-def _sets(result: FamilyTests) -> Table:
-    pools = {"outside": "heads outside the set", "all": "all heads of the model"}
+def _sets(details: FamilyDetails) -> Table:
     return table_of(
         "Sets of heads",
-        [(_words(family), family) for family in result.families],
+        [(_words(family), family) for family in details.families],
         {
             "heads": lambda family: family.removed,
             "heads left": lambda family: family.kept,
             "masks": lambda family: (
                 "all" if family.name in ("all", "unused") else enumeration(family.tasks)
             ),
-            "random heads are from": lambda family: pools[family.pool],
         },
     )
 

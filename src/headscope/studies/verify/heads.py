@@ -126,8 +126,8 @@ def verify_heads(
     def score(run: Run, _: Steps | None) -> Scored:
         works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-        means = reference.head_means(lm, removal.batch_tokens)
-        found = single_removal(lm, directions, links, removal, run, means, progress)
+        mean = reference.replacement(lm, "mean", removal.batch_tokens)
+        found = single_removal(lm, directions, links, removal, run, mean, progress)
         run.write_json(
             "found_on.json",
             {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()},

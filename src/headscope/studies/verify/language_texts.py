@@ -119,7 +119,7 @@ def about_documents(
 def set_apart(
     choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], ablate: str
 ) -> tuple[dict[str, DocumentFile], Reference]:
-    """The documents to read, and for mean ablation those that it takes its means over.
+    """The documents to read, and those that what replaces heads is made from.
 
     They are set aside of every language (see `drawn_apart`); for the pocket model without data
     they are of its train split.
@@ -154,10 +154,10 @@ def measured(
     `losses.safetensors` has by language `LANG.nll` (conditions, documents; NaN where not read) and
     `LANG.tokens`; `conditions.jsonl` the conditions in that order; `documents.jsonl` ids.
     """
-    means = None
-    if reference.texts:
-        means = functools.cache(lambda: reference.head_means(lm, removal.batch_tokens))
-    texts = read_texts(lm, documents, planned, removal, run, means, progress)
+    replacement = functools.cache(
+        lambda: reference.replacement(lm, removal.ablate, removal.batch_tokens, removal.seed)
+    )
+    texts = read_texts(lm, documents, planned, removal, run, replacement, progress)
     arrays: dict[str, Any] = {}
     for name, (nll, tokens) in texts.items():
         arrays |= {f"{name}.nll": nll, f"{name}.tokens": tokens}

@@ -3,56 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.evidence.blocks import said, uncertainty
+from headscope.evidence.controls import SHUFFLES, name_controls
+from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import MaskedTask, MaskTests, Measure, OtherMask, Outcome
+from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, OtherMask
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Bars, Section, Shown, Table
-from headscope.shown.words import count, enumeration
+from headscope.shown.blocks import Section, Shown
+from headscope.shown.words import arrow, count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.comparison import Comparison, clear, draws_remedy, draws_words
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.masked_shows import (
-    UNITS,
-    bars,
-    compared_by,
-    conditions_of,
-    conditions_table,
+    by_task,
+    concluded,
+    effect,
     few_examples,
-    outputs_table,
-    overview,
+    outputs_section,
+    taken,
+    tests_sections,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, Asking, Mask, ask_all, asked, read_mask
-from headscope.verify.masks.conditions import mask_conditions
-from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.asking import (
+    NEW_TOKENS,
+    Asking,
+    Mask,
+    ask,
+    asked,
+    read_mask,
+    write_samples,
+)
+from headscope.verify.masks.conditions import OWN, mask_conditions
+from headscope.verify.masks.evidence import masks_evidence, own_heads
 
 COMMAND = "verify mask"
-#: Tasks that get a table each in a terminal; of more, one table has them all.
-TABLES = 3
-MEASURED: tuple[Measure, ...] = (
-    "nll",
-    "nll_tokens",
-    "perplexity",
-    "rouge_l",
-    "chrf",
-    "bleu",
-    "accuracy",
-    "accuracy_words",
-)
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,11 @@ class VerifyMask(Settings):
     asking: Asking = field(default_factory=Asking)
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    controls: options.MaskControls = SHUFFLES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_controls(self)
 
 
 def verify_mask(
@@ -107,6 +109,7 @@ def verify_mask(
             foreign,
             hybrid,
             sides.test.instruction is not None,
+            config.controls,
             config.draws,
             config.seed,
         )
@@ -121,19 +124,21 @@ def verify_mask(
     def compute(run: Run) -> MaskTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {}
-        most = config.asking.max_new_tokens or NEW_TOKENS
+        most, records = config.asking.max_new_tokens or NEW_TOKENS, {}
         for name, sides in tasks.items():
-            task, mask, leakage = sides.test, own[name], leaks[name]
-            question = asked(task, sides.pool, shots, config.seed)
-            records = ask_all(lm, question, planned[name], config.asking, run, progress)
-            numbers = [statistics(task, record) for record in records]
-            others = {
-                each.name: OtherMask(each.mask.about(), each.mask.unseen(name), leakage[each.name])
-                for each in planned[name]
-                if each.kind in ("foreign", "hybrid") and each.mask is not None
-            }
-            tokens = records[0].tokens
+            question = asked(sides.test, sides.pool, shots, config.seed)
+            records[name] = ask(lm, question, planned[name], config.asking, run, progress)
+            write_samples(run, "samples", sides.test, records[name])
+        tests = {name: sides.test for name, sides in tasks.items()}
+        evidence = masks_evidence(tests, records, config.seed, progress=progress)
+        shown = {}
+        for name, task in tests.items():
+            mask, leakage = own[name], leaks[name]
+            tokens = next(iter(records[name].values())).tokens
+
+            def other(mask: Mask, condition: str, name: str = name) -> OtherMask:
+                return OtherMask(mask.about(), mask.unseen(name), leaks[name][condition])
+
             shown[name] = MaskedTask(
                 examples=len(task.examples),
                 tokens=sum(tokens),
@@ -147,22 +152,21 @@ def verify_mask(
                 mask=mask.about(),
                 unseen=mask.unseen(name),
                 leakage=leakage["masked"],
-                conditions=describe(planned[name], numbers, config.seed, ("instructed",), others),
+                hybrid=None if hybrid is None else other(hybrid, "hybrid"),
+                foreign=tuple(other(each, f"foreign {at}") for at, each in enumerate(foreign)),
+                heads=own_heads(evidence, records[name]),
             )
-        return MaskTests(
-            **works,
-            tasks=shown,
-            conditions=together([task.conditions for task in shown.values()]),
-            shots=shots,
-            draws=config.draws,
-            distinct_draws={
-                name: {
-                    kind: sum(condition.kind == kind for condition in conditions)
-                    for kind in ("shuffled", "shuffled-layer-matched")
-                }
-                for name, conditions in planned.items()
-            },
+        result = MaskTests(
+            baseline_works=works["baseline_works"],
+            evidence=evidence,
+            details=MaskDetails(
+                tasks=shown,
+                shots=shots,
+                draws=config.draws,
+                baseline_check=works["baseline_check"],
+            ),
         )
+        return concluded(result, _main(result), _cautions)
 
     data, seed = task_inputs(tasks), config.seed
     return run_with_model(
@@ -219,7 +223,7 @@ def _leaks(
     task's mask has seen makes the comparison harder for the task's own, so it is only counted.
     """
     others = {"hybrid": config.hybrid} if config.hybrid is not None else {}
-    others |= {f"foreign {number}": place for number, place in enumerate(config.foreign, 1)}
+    others |= {f"foreign {number}": place for number, place in enumerate(config.foreign)}
     leaks: dict[str, dict[str, Leakage]] = {}
     for name, sides in tasks.items():
         leaks[name] = {}
@@ -229,158 +233,97 @@ def _leaks(
     return leaks
 
 
+def _main(result: MaskTests) -> Condition:
+    return next(each for each in result.evidence.selected if each.of == OWN)
+
+
 def _show(result: MaskTests, run: Path) -> Shown:
     """Every task under every condition, against random masks, and the first outputs."""
-    tasks = result.tasks
-    conditions = {name: conditions_of(task) for name, task in tasks.items()}
-    comparison = _compared(tasks)
-    draws = comparison.distinct
-    compared = comparison.table(
-        "The mask compared, by loss", "Loss in nats a token: below 0, the mask does better"
-    )
-    sections = [
-        Section("Conditions", _tables(tasks), brief=True),
-        Section("Compared with random masks", [compared, *_bars(tasks)], lead=_new(tasks)),
-        Section(
-            "Every measure",
-            [
-                conditions_table(f"{name}, single draws", conditions[name], MEASURED, single=True)
-                for name in tasks
-            ],
-            lead="The mean loss is what Heads Up! prints as PPL; perplexity here is the "
-            "exponential of the loss over all tokens.",
-        ),
-    ]
-    outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
-    if outputs:
-        sections.append(Section("Outputs", outputs))
+    evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
+    names = {name: _named(name, task) for name, task in tasks.items()}
     return Shown(
         "Mask test",
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
-        _finding(tasks, comparison),
-        f"Intervals are over held-out examples; {draws_words(draws)}.",
-        draws_remedy(draws, wanted=19),
-        _cautions(tasks),
+        [sentence_of(result.verdict), *_finding(result)],
+        *uncertainty(evidence, "nll", main, "held-out examples"),
+        result.cautions,
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
             ("examples", str(sum(task.examples for task in tasks.values()))),
-            *([("shots", str(result.shots))] if result.shots else []),
-            ("random masks", f"{result.draws} free, {result.draws} of the same layers"),
+            *([("shots", str(result.details.shots))] if result.details.shots else []),
+            ("random masks", f"{result.details.draws} {' and '.join(evidence.controls)}"),
         ],
-        sections,
+        [
+            Section("Effect", effect(evidence, main, tasks, _rules(tasks)), lead=_new(tasks)),
+            by_task(evidence, names),
+            *tests_sections(evidence, main, tasks),
+            *outputs_section(run, evidence),
+        ],
     )
 
 
-def _masked(task: MaskedTask) -> Outcome:
-    (masked,) = task.of_kind("masked")
-    return masked
-
-
-def _finding(tasks: Mapping[str, MaskedTask], comparison: Comparison) -> list[str]:
-    tests = [row.tests[0] for row in comparison.rows.values()]
-    gaps = [test.difference for test in tests if test is not None]
-    below = clear(gaps, "task", sign=-1)
-    sentences = [f"The loss under the mask is lower than under random masks in {below}."]
-    for name, task in list(tasks.items())[:6]:
+def _finding(result: MaskTests) -> list[str]:
+    evidence, main = result.evidence, _main(result)
+    several = len(evidence.single) > 1
+    sentences = said(evidence, "nll", main, lead="Under each task's mask") if several else []
+    for name, task in list(result.details.tasks.items())[:6]:
         unseen = ", a task its mask was not trained on" if task.unseen else ""
         heads = f"with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed"
-        sentences += comparison.said(_named(name, task), f"{name}{unseen}: {heads}")
-        if (measure := task.main_measure) is not None:
-            scale, of = UNITS[measure], (task.base, _masked(task), *task.of_kind("instructed"))
-            values = [
-                f"{words} {scale.number(each.value(measure))}"
-                for words, each in zip(("original", "masked", "instructed"), of, strict=False)
-            ]
-            sentences.append(f"Outputs, {scale.words}: {', '.join(values)}.")
+        lead = f"{arrow(name)}{unseen}: {heads}"
+        for measure in filter(None, ("nll", taken(evidence, name, task))):
+            sentences += said(evidence, measure, main, lead=lead, part=name)
     return sentences
 
 
-def _cautions(tasks: Mapping[str, MaskedTask]) -> list[str]:
-    cautions = few_examples(tasks)
+def _cautions(result: MaskTests) -> Iterator[str]:
+    tasks = result.details.tasks
+    yield from few_examples(tasks)
     for name, task in tasks.items():
-        cautions += trained_on_caution(task.leakage, f"the mask of {name}")
-        for each in task.undrawn:
-            if each.other is not None and each.other.leakage.overlap:
-                cautions += trained_on_caution(each.other.leakage, f"{each.name} ({name})")
+        yield from trained_on_caution(task.leakage, f"the mask of {name}")
+        others = {f"foreign {at}": each for at, each in enumerate(task.foreign)}
+        others |= {"hybrid": task.hybrid} if task.hybrid else {}
+        for word, each in others.items():
+            if each.leakage.overlap:
+                yield from trained_on_caution(each.leakage, f"{word} ({name})")
         if task.too_long:
-            cautions.append(
+            yield (
                 f"{count(task.too_long, 'answer')} of {name} have more tokens than the model may "
                 "write, so no output is right there."
             )
     starts = [name for name, task in tasks.items() if task.at_start]
     if starts:
-        cautions.append(
+        yield (
             f"{enumeration(starts)}: an output is right if it begins with the answer, so a model "
             "that repeats the input can be right where the answer is a letter; \u201cright as "
             "whole words\u201d does not count that."
         )
-    return [*cautions, "A mask is one training run: another seed can keep other heads."]
-
-
-def _tables(tasks: Mapping[str, MaskedTask]) -> list[Table]:
-    """A table a task, or of many tasks one of losses and one of outputs."""
-    conditions = {name: conditions_of(task) for name, task in tasks.items()}
-    main = {name: measure for name, task in tasks.items() if (measure := task.main_measure)}
-    if len(tasks) > TABLES:
-        losses = overview("Loss, nats a token", conditions, dict.fromkeys(tasks, "nll"))
-        return [losses, *([overview("Outputs", conditions, main)] if main else [])]
-    made = []
-    for name, task in tasks.items():
-        measures: list[Measure] = ["nll", "perplexity", *([main[name]] if name in main else [])]
-        note = (
-            f"{count(task.examples, 'held-out example')}; the mask keeps {task.mask.kept} heads "
-            f"and removes {task.mask.removed}"
-        )
-        made.append(conditions_table(_named(name, task), conditions[name], measures, note))
-    return made
+    yield "A mask is one training run: another seed can keep other heads."
 
 
 def _named(name: str, task: MaskedTask) -> str:
-    return f"{name}, not trained on" if task.unseen else name
+    heads = f"the mask keeps {task.mask.kept} heads and removes {task.mask.removed}"
+    return f"{arrow(name)}{', not trained on' if task.unseen else ''}; {heads}"
 
 
 def _new(tasks: Mapping[str, MaskedTask]) -> str:
     """Which tasks a mask of several tasks was not trained on."""
-    names = [
-        name
-        for name, task in tasks.items()
-        if any(each.other is not None and each.other.unseen for each in task.of_kind("hybrid"))
-    ]
+    names = [name for name, task in tasks.items() if task.hybrid and task.hybrid.unseen]
     return f"The mask of several tasks was not trained on {enumeration(names)}." if names else ""
 
 
-def _compared(tasks: Mapping[str, MaskedTask]) -> Comparison:
-    """The loss under each mask against the original, the instructed model and random masks."""
-    rows = {}
-    for name, task in tasks.items():
-        masked = _masked(task)
-        instructed = masked.against_instructed
-        rows[_named(name, task)] = compared_by(task, masked, instructed=instructed)
-    return Comparison(rows, "examples", "random masks")
-
-
-def _bars(tasks: Mapping[str, MaskedTask]) -> list[Bars]:
-    def groups(measure: Measure | None) -> dict[str, Any]:
-        return {
-            _named(name, task): conditions_of(task)
-            for name, task in tasks.items()
-            if measure in (None, task.main_measure)
-        }
-
+def _rules(tasks: Mapping[str, MaskedTask]) -> dict[str, str]:
+    """What notes say about measures."""
     rules = {
         "an output is right if it begins with the answer"
         if task.at_start
         else "an output is right if the answer is in its first 10 tokens"
         for task in tasks.values()
-        if task.main_measure == "accuracy"
+        if not task.translation
     }
-    made = [bars("Loss of the right outputs", groups(None), "nll", "Lower is better")]
-    for measure in dict.fromkeys(m for task in tasks.values() if (m := task.main_measure)):
-        note = "; ".join(sorted(rules)) if measure == "accuracy" else "Outputs end at a line break"
-        made.append(bars(f"Outputs: {UNITS[measure].words}", groups(measure), measure, note))
-    return made
+    lines = dict.fromkeys(("chrf", "rouge_l"), "Outputs end at a line break")
+    return {"nll": "Lower is better", "accuracy": "; ".join(sorted(rules)), **lines}
 
 
 command = Study(VerifyMask, verify_mask, result=MaskTests, show=_show)

@@ -1,174 +1,88 @@
-"""What tests of masks show alike: conditions as tables and bars, and outputs of examples."""
+"""What the tests of masks show alike: their verdict, outputs, tables by task, what weakens them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import nan
 from pathlib import Path
-from typing import Literal
+from typing import TypeVar
 
-from headscope.estimates import Against, Draws, Estimate
-from headscope.results.common import Leakage
-from headscope.results.mask_tests import AgainstDraws, Measure, Outcome, TaskOutcomes, mean_of
+from headscope.evidence.blocks import (
+    bars,
+    draws_table,
+    levels_table,
+    parts_table,
+    table_of_tests,
+    verdict,
+)
+from headscope.evidence.rows import ORIGINAL, WHOLE, Condition, Evidence
+from headscope.results.common import ComparedResult, Leakage
+from headscope.results.mask_tests import TestedTask
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Bars, Cell, Row, Table, grid
-from headscope.shown.words import count
-from headscope.studies.comparison import Bar, Compared, Level, Scale, bars_of
+from headscope.shown.blocks import Block, Cell, Row, Section, Table
+from headscope.shown.words import arrow, count
 from headscope.studies.shows import few_parts
+from headscope.verify.masks.evidence import STATISTICS
 
-#: Conditions in words, by kind.
-WORDS = {
-    "as-is": "original, not instructed",
-    "instructed": "original, instructed",
-    "masked": "masked",
-    "scaled": "scaled mask",
-    "hybrid": "mask of several tasks",
-    "foreign": "mask of another task or model",
-    "shuffled": "random masks",
-    "shuffled-layer-matched": "random masks, same layers",
-    "removed": "selected heads removed",
-    "random": "random heads removed",
-    "random-layer-matched": "random heads removed, same layers",
-}
-#: Examples whose outputs are shown, and the letters of a text.
-SHOWN, LETTERS = 20, 160
-#: Conditions in words, single ones or random draws.
-Conditions = Mapping[str, Sequence[Outcome]]
+Compared = TypeVar("Compared", bound=ComparedResult)
+#: Examples whose outputs are shown, the letters of a text, and tasks that get a table each.
+SHOWN, LETTERS, TABLES = 20, 160, 3
 
 
-UNITS: Mapping[Measure, Scale] = {
-    "nll": Scale("loss, nats a token", "the loss in nats a token", "", 3, to_100=False),
-    "nll_tokens": Scale("loss over all tokens", unit="", digits=3, to_100=False),
-    "perplexity": Scale("perplexity", unit="", digits=2, to_100=False),
-    "rouge_l": Scale("ROUGE-L", unit=""),
-    "chrf": Scale("chrF++", unit=""),
-    "bleu": Scale("BLEU", unit=""),
-    "bleu_published": Scale("BLEU as published", unit=""),
-    "accuracy": Scale("right"),
-    "accuracy_words": Scale("right as whole words"),
-}
-
-
-def conditions_of(task: TaskOutcomes) -> Conditions:
-    """The conditions of a task in words, random draws of a kind under one name."""
-    outcomes: dict[str, tuple[Outcome, ...]] = {}
-    for each in task.undrawn:
-        several = len(task.of_kind(each.kind)) > 1
-        outcomes[f"{WORDS[each.kind]} ({each.name})" if several else WORDS[each.kind]] = (each,)
-    return outcomes | {WORDS[kind]: draws for kind, draws in task.drawn.items()}
-
-
-def compared_by(
-    task: TaskOutcomes,
-    outcome: Outcome,
-    measure: Measure = "nll",
-    kind: Literal["shuffled", "random"] = "shuffled",
-    **minus: Mapping[str, Estimate] | None,
+def concluded(
+    result: Compared, main: Condition, cautions: Callable[[Compared], Iterator[str]]
 ) -> Compared:
-    """A condition against the original and its random draws; `minus` are further differences."""
-    scale = UNITS[measure]
-    kinds = kind, f"{kind}-layer-matched"
-    values = [
-        [each.value(measure) for each in task.of_kind(name) if each.of in (None, outcome.name)]
-        for name in kinds
-    ]
-    drawn = [[nan if value is None else value for value in each] for each in values]
-    free, matched = (_against(outcome, name, measure, len(each))
-                     for name, each in zip(kinds, drawn, strict=True))  # fmt: skip
-    return Compared(
-        scale,
-        outcome.changed(measure),
-        task.base.level(measure),
-        outcome.level(measure),
-        (Draws.of(drawn[0]), Draws.of(drawn[1])),
-        (free, matched),
-        more={
-            f"minus {name.replace('_', ' ')}": scale.gap((gaps or {}).get(measure))
-            for name, gaps in minus.items()
-        },
-    )
+    """The result with its verdict, of the loss, and what weakens it."""
+    words = tuple(cautions(result))
+    return replace(result, verdict=verdict(result.evidence, "nll", main), cautions=words)
 
 
-def _against(outcome: Outcome, kind: str, measure: Measure, draws: int) -> Against | None:
-    """A condition against its random draws of a kind; None where there are none."""
-    control: AgainstDraws | None = getattr(outcome, f"{kind.replace('-', '_')}_draws")
-    if control is None or measure not in control.against:
-        return None
-    distinct = draws if control.distinct_draws is None else control.distinct_draws
-    p_examples, p_draws = control.p_examples.get(measure), control.p_draws[measure]
-    return Against(control.against[measure], p_examples, p_draws, distinct, control.least_p)
+def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:
+    """The measure of outputs that stands for a task, if one was taken."""
+    known = (each for each in task.main_measure if evidence.level(each, None, name) is not None)
+    return next(known, None)
 
 
-def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: str = "") -> Bars:
-    """Bars of one measure, a group a task or a set of heads, random draws as rings."""
-
-    def bar(outcomes: Sequence[Outcome]) -> Bar:
-        values = [each.value(measure) for each in outcomes if each.draw is not None]
-        return _level(outcomes, measure), [value for value in values if value is not None]
-
-    shown = {
-        name: {words: bar(outcomes) for words, outcomes in group.items() if outcomes}
-        for name, group in groups.items()
-    }
-    return bars_of(title, shown, UNITS[measure], note=note)
-
-
-def conditions_table(
-    title: str,
-    conditions: Conditions,
-    measures: Iterable[Measure],
-    note: str = "",
-    single: bool = False,
-) -> Table:
-    """Conditions with the measures that were taken, random draws as their mean or one by one."""
-    (base,) = next(iter(conditions.values()))
-    taken = [measure for measure in measures if base.value(measure) is not None]
-    rows: dict[str, Sequence[Outcome]] = {}
-    for name, outcomes in conditions.items():
-        if outcomes[0].draw is None:
-            rows[name] = outcomes
-        elif single:
-            rows |= {f"{name}, draw {each.draw}": (each,) for each in outcomes}
-        else:
-            rows[f"{name}, mean of {len(outcomes)}"] = outcomes
-    made = tuple(
-        Row(name, tuple(_cell(outcomes, measure) for measure in taken))
-        for name, outcomes in rows.items()
-    )
-    return Table(title, tuple(UNITS[measure].words for measure in taken), made, note=note)
+def effect(
+    evidence: Evidence, main: Condition, tasks: Mapping[str, TestedTask], notes: Mapping[str, str]
+) -> list[Block]:
+    """The loss and the measures of outputs by task, as bars and as tables with the tests."""
+    used = dict.fromkeys(filter(None, (taken(evidence, *each) for each in tasks.items())))
+    blocks: list[Block] = []
+    for name in ("nll", *used):
+        own = evidence.statistics[name]
+        title = f"{own.words[:1].upper()}{own.words[1:]} by task"
+        note = notes.get(name, "")
+        blocks += [
+            bars(evidence, name, main, title, note),
+            parts_table(evidence, name, main, f"{title}: values and tests", "examples", note),
+        ]
+    return blocks
 
 
-def overview(
-    title: str, groups: Mapping[str, Conditions], measures: Mapping[str, Measure], note: str = ""
-) -> Table:
-    """Conditions by tasks, one measure each, random draws as their mean."""
-    names = dict.fromkeys(name for task in measures for name in groups[task])
-    alike = len(set(measures.values())) == 1
-    columns = {
-        task if alike else f"{task}, {UNITS[measure].words}": (task, measure)
-        for task, measure in measures.items()
-    }
-
-    def cell(name: str, column: str) -> Cell:
-        task, measure = columns[column]
-        return replace(_cell(groups[task].get(name, ()), measure), low=None, high=None)
-
-    return grid(title, names, columns, cell, note=note)
+def by_task(evidence: Evidence, names: Mapping[str, str]) -> Section:
+    """Every measure under every condition: of few tasks each, of many their mean; `names` are what
+    tables call tasks."""
+    parts = evidence.single if len(evidence.single) <= TABLES else (WHOLE,)
+    title = "Conditions"
+    measured = [*STATISTICS]
+    tables = [levels_table(evidence, measured, names.get(part, title), part=part) for part in parts]
+    return Section(title, tables, brief=True)
 
 
-def _level(outcomes: Sequence[Outcome], measure: Measure) -> Level:
-    """The value of a measure, of several draws their mean without an interval."""
-    if len(outcomes) == 1:
-        return outcomes[0].level(measure)
-    return mean_of(outcomes, measure)
+def tests_sections(
+    evidence: Evidence, main: Condition, tasks: Mapping[str, TestedTask]
+) -> Iterator[Section]:
+    """The tests of the loss and of outputs over all tasks, and every random draw."""
+    used = filter(None, (taken(evidence, *each) for each in tasks.items()))
+    names = dict.fromkeys(("nll", *used))
+    if evidence.tests:
+        yield Section("Tests", [table_of_tests(evidence, [*names])], brief=True)
+    if evidence.controls:
+        yield Section("Random masks", [draws_table(evidence, [*names], main)])
 
 
-def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
-    return UNITS[measure].cell(_level(outcomes, measure))
-
-
-def few_examples(tasks: Mapping[str, TaskOutcomes]) -> list[str]:
+def few_examples(tasks: Mapping[str, TestedTask]) -> list[str]:
     """A caution where tasks have few examples."""
     return few_parts({name: task.examples for name, task in tasks.items()}, "held-out examples")
 
@@ -185,28 +99,40 @@ def trained_on_caution(leakage: Leakage, whose: str) -> list[str]:
     return []
 
 
-def outputs_table(path: Path, name: str, task: TaskOutcomes) -> list[Table]:
-    """The first examples with the outputs of all conditions that were not drawn; none without."""
-    named = {outcome.name: words for words, (outcome, *_) in conditions_of(task).items()}
-    shown = {row.name: named[row.name] for row in task.undrawn}
-    rows = tuple(
-        Row(
-            _short(given),
-            (
-                Cell(reference),
-                *(Cell(_short(outputs.get(key, "")) or "(nothing)") for key in shown),
-            ),
+def outputs_section(run: Path, evidence: Evidence) -> list[Section]:
+    """The first examples of each task under all conditions that were not drawn; none without."""
+    wanted = [each for each in evidence.conditions if each.draw is None or each.kind == "foreign"]
+    named = {each.id: _word(each) for each in wanted}
+    tables = []
+    for task in evidence.single:
+        samples = _samples(run / "samples" / f"{task}.jsonl")
+        shown = {key: word for key, word in named.items()
+                 if any(key in outputs for _, _, outputs in samples)}  # fmt: skip
+        rows = tuple(
+            Row(
+                _short(given),
+                (
+                    Cell(reference),
+                    *(Cell(_short(outputs.get(key, "")) or "(nothing)") for key in shown),
+                ),
+            )
+            for given, reference, outputs in samples
+            if outputs
         )
-        for given, reference, outputs in _samples(path / "samples" / f"{name}.jsonl")
-        if outputs
-    )
-    columns = ("reference", *shown.values())
-    title = f"{name}: outputs for the first {count(len(rows), 'example')}"
-    return [Table(title, columns, rows)] if rows else []
+        title = f"{arrow(task)}: outputs for the first {count(len(rows), 'example')}"
+        if rows:
+            tables.append(Table(title, ("reference", *shown.values()), rows))
+    return [Section("Outputs", tables)] if tables else []
+
+
+def _word(condition: Condition) -> str:
+    if condition.kind == ORIGINAL or not condition.heads:
+        return condition.kind
+    return condition.id if condition.kind == "foreign" else condition.of or condition.kind
 
 
 def _samples(file: Path) -> list[tuple[str, str, dict[str, str]]]:
-    """The first examples of a task: input, reference, and outputs by the condition's name."""
+    """The first examples of a task: input, reference, and outputs by the condition's id."""
     samples: dict[str, tuple[str, str, dict[str, str]]] = {}
     for number, row in read_rows(file):
         try:

@@ -197,12 +197,14 @@ def verify_off_target(
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
             checked = Checked(**works)
-        means = reference.means(lm, config.batch_tokens)
+        replacements = reference.replacements(lm, config)
         # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
         # where the pocket model goes on from a document with a second line, it translates.
         newline = not chat if config.ask == "translate" else not config.documents.data
         stop = newline_stop(newline, config.answer_only)
-        texts = written(lm, groups, run, stop, not chat, config.batch_tokens, means, progress)
+        texts = written(
+            lm, groups, run, stop, not chat, config.batch_tokens, replacements, progress
+        )
         if config.answer_only:  # the run keeps the whole
             texts = [[list(map(answer_of, made)) for made in several] for several in texts]
         counts = measured(groups, texts, OFF_TARGET_MEASURES)

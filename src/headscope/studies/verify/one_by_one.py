@@ -61,10 +61,8 @@ from headscope.verify.successive import (
 from headscope.verify.translation.conditions import check_gate
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 COMMAND = "verify one-by-one"
 #: Sentences of the pocket model's own test split over all directions, if no limit is given.
@@ -210,13 +208,13 @@ def verify_one_by_one(
         elif chosen:
             sides = {chosen.task.name: TaskSides(None, chosen.task)}
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
-        means = reference.means(lm, config.batch_tokens)
+        replacement = reference.replacement(lm, config.ablate, config.batch_tokens, config.seed)
         read = {
             pair: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
             for pair, pairs in directions.items()
         }
         return replace(
-            _make(lm, config, base, subjects, run, means, progress),
+            _make(lm, config, base, subjects, run, replacement, progress),
             data=chosen.data() if chosen else read,
             leakage=leakage,
             checked=None if works is None else Checked(**works),
@@ -343,7 +341,7 @@ def _make(
     base: HeadSet,
     subjects: Mapping[str, Sequence[Subject]],
     run: Run,
-    means: NDArray[np.float32] | None,
+    replacement: Replacement | None,
     progress: Progress | None,
 ) -> OneByOneResult:
     from headscope.lm.prefix import can_share
@@ -355,7 +353,7 @@ def _make(
     def walks_of(
         heads: Sequence[Head], part: str, title: str, text: bool = False, alone: bool = False
     ) -> list[list[Step]]:
-        how = Walk(text, config.batch_tokens, share, means)
+        how = Walk(text, config.batch_tokens, share, replacement)
         return walk_all(lm, everyone, heads, config.gate, how, run, part, title, progress, alone)
 
     order, changed = base.heads, None

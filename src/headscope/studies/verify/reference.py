@@ -1,4 +1,4 @@
-"""The examples that mean ablation takes its means over.
+"""The examples that what replaces removed heads is made from.
 
 They neither find nor test: they are set aside from the data, or come from elsewhere.
 """
@@ -16,6 +16,7 @@ from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import translation_prompts
 from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
+from headscope.evidence.runner import ZERO, Replacements
 from headscope.options import AblateName
 from headscope.results.common import ReferenceText
 from headscope.studies.leakage import check_reference
@@ -23,14 +24,23 @@ from headscope.studies.models import POCKET, ModelChoice
 from headscope.verify.translation.conditions import Translating
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.data.pairs import PairFile
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 #: Examples of each direction or language that are set aside, and documents read of a file of them.
 REFERENCES, DOCUMENTS = 50, 200
+
+
+class Ablating(Protocol):
+    """Settings that remove heads by one kind of ablation or several."""
+
+    @property
+    def ablate(self) -> str | tuple[str, ...]: ...
+    @property
+    def batch_tokens(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -59,22 +69,30 @@ class Reference:
         """The digest, for settings that leave out what plays no part."""
         return {"reference text": self.digest} if self.digest else {}
 
-    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32] | None:
-        """What removed heads give; None: zeros."""
-        return self.head_means(lm, batch_tokens) if self.texts else None
+    def replacements(self, lm: LanguageModel, settings: Ablating) -> Replacements:
+        """What stands in the place of removed heads, by the kind of ablation."""
+        ablate = settings.ablate
+        made: dict[str, Replacement | None] = {
+            kind: self.replacement(lm, kind, settings.batch_tokens, settings.seed)
+            for kind in ((ablate,) if isinstance(ablate, str) else ablate)
+            if kind != "zero"
+        }
+        return {**ZERO, **made}
 
-    def head_means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
-        """Mean outputs of all heads by class of position (see `headscope.lm.head_means`).
+    def replacement(
+        self, lm: LanguageModel, kind: str, batch_tokens: int, seed: int = 0
+    ) -> Replacement | None:
+        """What stands in the place of removed heads by one kind of ablation; None: zero.
 
         Raises `InputError` if an answered text is longer than the model's context.
         """
-        from headscope.lm import head_means
+        from headscope.lm import replacement_of
         from headscope.lm.prompting import encode_answer
 
         longest = lm.context_length
         if self.answers is None:
             rows = [lm.encode(text, most=LONGEST, closed=True) for text in self.texts]
-            return head_means(lm, rows, None, batch_tokens)
+            return replacement_of(kind, lm, rows, None, batch_tokens, seed)
         answered = [
             encode_answer(lm, text, start, self.special)
             for text, start in zip(self.texts, self.answers, strict=True)
@@ -82,12 +100,11 @@ class Reference:
         most = max((len(row.ids) for row in answered), default=0)
         if most > longest:
             raise InputError(
-                f"an example for mean ablation has {most} tokens, more than the model's context "
+                f"a reference example has {most} tokens, more than the model's context "
                 f"of {longest}; give shorter examples, or fewer shots"
             )
-        return head_means(
-            lm, [row.ids for row in answered], [row.start for row in answered], batch_tokens
-        )
+        starts = [row.start for row in answered]
+        return replacement_of(kind, lm, [row.ids for row in answered], starts, batch_tokens, seed)
 
     @property
     def facts(self) -> ReferenceText | None:
@@ -97,7 +114,7 @@ class Reference:
 
 def reference_number(*ablate: str) -> int:
     """How many examples are to be set aside for these kinds of ablation."""
-    return REFERENCES if "mean" in ablate else 0
+    return REFERENCES if {*ablate} - {"zero"} else 0
 
 
 class _HasText(Protocol):
@@ -172,7 +189,7 @@ def documents(
     """
     if file is None and model != POCKET:
         raise InputError(
-            f"mean ablation of {model} needs texts to take its means over; add --reference FILE "
+            f"what replaces heads of {model} is made from reference texts; add --reference FILE "
             "with documents that neither find nor test, or use --ablate zero"
         )
     if file is None:

@@ -17,6 +17,7 @@ from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
 from headscope.evidence.rows import Basis, Condition, Evidence
+from headscope.evidence.runner import ZERO, Replacements
 from headscope.evidence.texts import measured_texts
 from headscope.executors import Execution
 from headscope.heads import (
@@ -199,8 +200,10 @@ def verify_removal(
 
     def compute(run: Run) -> RemovalResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        means = reference.means(lm, removal.batch_tokens)
-        evidence, removed = removal_run(lm, directions, planned, removal, run, means, progress)
+        replacements = reference.replacements(lm, removal)
+        evidence, removed = removal_run(
+            lm, directions, planned, removal, run, replacements, progress
+        )
         details = replace(
             inputs.about,
             reference_text=reference.facts,
@@ -228,7 +231,7 @@ def read_test_directions(
 ) -> dict[str, PairFile]:
     """The sentences to verify on: the data given, or a few hundred of pocket's test split.
 
-    `reference`: so many of each direction are set aside for mean ablation.
+    `reference`: so many of each direction are set aside for what replaces heads.
     """
     if choice.data or model != POCKET:
         return read_directions(choice, model, "test", seed=seed, reference=reference)
@@ -293,7 +296,7 @@ def removal_run(
     planned: Sequence[Condition],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
     progress: Progress | None = None,
 ) -> tuple[Evidence, Removed]:
     """Measure every condition, keep it in `run`, and say what it shows.
@@ -304,10 +307,12 @@ def removal_run(
     losses = table = alignments = links = None
     if "loss" in draws:
         alignments = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-        losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
+        losses = reference_losses(
+            lm, directions, alignments, planned, config, run, replacements, progress
+        )
     if "text" in draws:
         wanted = [condition for condition in planned if has_texts(condition, draws["text"])]
-        made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
+        made = generate(lm, list(directions.values()), wanted, config, run, replacements, progress)
         table = {
             name: Translations.of(pairs, [texts[at] for texts in made], bool(config.answer_only))
             for at, (name, pairs) in enumerate(directions.items())

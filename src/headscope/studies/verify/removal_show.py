@@ -12,6 +12,7 @@ from headscope.evidence.blocks import (
     beyond,
     dose_lines,
     draws_table,
+    few_sets,
     levels_table,
     parts_table,
     said,
@@ -209,6 +210,7 @@ _TOKENS = ("linked", "linked_later", "unlinked")
 def _cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
     main = evidence.main
     yield from few_sentences(evidence)
+    yield from few_sets(evidence, max(details.draws.values(), default=0))
     if evidence.controls and "same layers" not in evidence.controls:
         yield "No random heads of the same layers were drawn: depth may explain the difference."
     for name in ("chrf", "nll"):
@@ -257,10 +259,12 @@ def _method(evidence: Evidence, details: RemovalDetails) -> list[str]:
         "Removing many heads harms a model whichever heads they are; as many random heads are the "
         "control for that.",
     ]
-    if len({each.replacement for each in evidence.selected}) > 1:
+    kinds = dict.fromkeys(each.replacement for each in evidence.selected)
+    if "zero" in kinds and len(kinds) > 1:
+        others = enumeration([kind for kind in kinds if kind != "zero"])
         words.append(
-            "Harm under zero ablation but not under mean ablation comes from states that the model "
-            "never saw in training."
+            f"Harm under zero ablation but not under {others} ablation comes from states that the "
+            "model never saw in training."
         )
     if "text" in details.measures:
         words.append(

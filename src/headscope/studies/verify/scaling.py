@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,24 +12,18 @@ from typing import Annotated
 from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
+from headscope.estimates import Floats
+from headscope.evidence.blocks import dose_lines, levels_table, said, uncertainty
+from headscope.evidence.controls import SHUFFLES, name_controls
+from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
-from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
+from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import (
-    Block,
-    Cell,
-    Lines,
-    Section,
-    Series,
-    Shown,
-    Table,
-    table_of,
-)
-from headscope.shown.words import count, enumeration, fixed, percent
+from headscope.shown.blocks import Section, Shown
+from headscope.shown.words import arrow, count, enumeration, percent, sentence_of
 from headscope.studies.baseline import check_tasks
-from headscope.studies.comparison import Comparison, draws_remedy, draws_words
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
@@ -38,20 +32,26 @@ from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
-    UNITS,
-    Conditions,
-    bars,
-    compared_by,
-    conditions_of,
-    conditions_table,
+    by_task,
+    concluded,
+    effect,
     few_examples,
-    outputs_table,
+    outputs_section,
+    taken,
+    tests_sections,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import Asking, ask_all, asked, read_mask
+from headscope.verify.masks.asking import (
+    Asking,
+    MaskRecord,
+    Planned,
+    ask,
+    asked,
+    read_mask,
+    write_samples,
+)
 from headscope.verify.masks.conditions import (
     GRID,
-    alpha_outcomes,
     best_alpha,
     check_apart,
     check_conditions,
@@ -59,19 +59,12 @@ from headscope.verify.masks.conditions import (
     chosen_again,
     grid_conditions,
     halves_of,
+    losses_by_alpha,
 )
-from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.evidence import masks_evidence, numbers_of, own_heads
 
 COMMAND = "verify scaling"
-MEASURED: tuple[Measure, ...] = (
-    "nll",
-    "bleu",
-    "chrf",
-    "bleu_published",
-    "rouge_l",
-    "accuracy",
-    "accuracy_words",
-)
+Records = Mapping[Condition, MaskRecord]
 
 
 @dataclass(frozen=True)
@@ -112,8 +105,13 @@ class VerifyScaling(Settings):
     )
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    # How many draws are tried at every α; None: all.
+    # How many draws of the first control are tried at every α; None: all.
     grid_draws: int | None = field(default=None, metadata=GIVEN)
+    controls: options.MaskControls = SHUFFLES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_controls(self)
 
 
 def verify_scaling(
@@ -144,51 +142,64 @@ def verify_scaling(
     data |= {f"check {name}": check.digest for name, (_, check, _) in parts.items()}
 
     def compute(run: Run) -> ScalingTests:
-        shots = config.tasks.shots
-        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown = {}
-        how, seed = config.asking, config.seed
+        shots, how, seed = config.tasks.shots, config.asking, config.seed
+        works = check_tasks(lm, tasks, shots, seed, run, config.baseline, progress)
         draws = config.draws if config.grid_draws is None else config.grid_draws
-        for name, sides in tasks.items():
-            choose, check, left_out = parts[name]
-            mask = masks[name]
-            planned = grid_conditions(mask, grid, draws, seed)
-            question = asked(choose, sides.pool, shots, seed)
-            tried = ask_all(
-                lm, question, planned, how, run, progress, False, part="grid", prefix="grid: "
-            )
-            numbers = [statistics(choose, record) for record in tried]
-            outcomes = describe(planned, numbers, seed, beside=("α 0",))
-            alphas = alpha_outcomes(grid, outcomes)
-            best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
-            losses = {each.name: own["nll"] for each, own in zip(planned, numbers, strict=True)}
-            again = chosen_again({each.alpha: losses[each.name][:, 0] for each in alphas}, seed)
-            final = check_conditions(mask, best, config.draws, seed)
-            question = asked(check, sides.pool, shots, seed)
-            made = ask_all(lm, question, final, how, run, progress, prefix="samples: ")
-            scored = [statistics(check, record) for record in made]
-            shown[name] = ScaledTask(
-                chosen_on=len(choose.examples),
+        grids = {name: choose for name, (choose, _, _) in parts.items()}
+        checks = {name: check for name, (_, check, _) in parts.items()}
+
+        def made(which: Mapping[str, Task], name: str, planned: Planned, write: bool) -> Records:
+            task, part = which[name], "samples" if write else "grid"
+            question = asked(task, tasks[name].pool, shots, seed)
+            done = ask(lm, question, planned, how, run, progress, write, f"{part}: ")
+            write_samples(run, part, task, done)
+            return done
+
+        grid_of = {
+            name: grid_conditions(mask, grid, config.controls[:1], draws, seed)
+            for name, mask in masks.items()
+        }
+        losses = {name: made(grids, name, planned, False) for name, planned in grid_of.items()}
+        tried = masks_evidence(grids, losses, seed, by_gate=True)
+        best = {
+            name: best_alpha({at: row.value for at, row in losses_by_alpha(tried, name).items()})
+            for name in tasks
+        }
+        again = {name: chosen_again(_losses(grids[name], losses[name]), seed) for name in tasks}
+        final = {
+            name: check_conditions(mask, best[name], config.controls, config.draws, seed)
+            for name, mask in masks.items()
+        }
+        records = {name: made(checks, name, planned, True) for name, planned in final.items()}
+        evidence = masks_evidence(checks, records, seed, progress=progress)
+        shown = {
+            name: ScaledTask(
+                chosen_on=len(grids[name].examples),
                 examples=len(check.examples),
                 language=check.language,
                 translation=check.is_translation,
                 instruction=check.instruction,
-                mask=mask.about(),
-                alphas=alphas,
-                best=best,
-                chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
-                uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
-                conditions=describe(final, scored, seed, beside=("masked and instructed",)),
+                mask=masks[name].about(),
+                best=best[name],
+                chosen_again={f"{alpha:g}": again[name][alpha] for alpha in sorted(again[name])},
                 leakage=leaks[name],
-                left_out=left_out or None,
+                left_out=parts[name][2] or None,
+                heads=own_heads(evidence, records[name]),
             )
-        return ScalingTests(
-            **works,
-            tasks=shown,
-            conditions=together([task.conditions for task in shown.values()]),
-            grid=grid,
-            draws=config.draws,
+            for name, check in checks.items()
+        }
+        result = ScalingTests(
+            baseline_works=works["baseline_works"],
+            evidence=evidence,
+            details=ScalingDetails(
+                tasks=shown,
+                grid=grid,
+                draws=config.draws,
+                tried=tried,
+                baseline_check=works["baseline_check"],
+            ),
         )
+        return concluded(result, evidence.selected[0], _cautions)
 
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed
@@ -225,160 +236,101 @@ def _parts(
     return task, replace(made, examples=new), len(made.examples) - len(new)
 
 
+def _losses(task: Task, records: Records) -> dict[float, Floats]:
+    """The loss of every example by α, (examples,); 1 is the model as it is."""
+    return {
+        1.0 if each.kind == ORIGINAL else each.gate: own["nll"][:, 0]
+        for each, own in numbers_of(task, records).items()
+        if each.gate is not None and each.kind in (ORIGINAL, SELECTED)
+    }
+
+
 def _show(result: ScalingTests, run: Path) -> Shown:
-    """The loss by \u03b1, and the best \u03b1 on other examples, against random masks."""
-    tasks = result.tasks
-    conditions = {name: conditions_of(task) for name, task in tasks.items()}
-    published = any(task.translation for task in tasks.values())
-    outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
-    comparison = _compared(tasks)
-    draws = comparison.distinct
-    cautions = few_examples(tasks)
-    for name, task in tasks.items():
-        cautions += trained_on_caution(task.leakage, f"the mask of {name}")
-        if task.left_out:
-            cautions.append(
-                f"{count(task.left_out, 'example')} of {name} left out: the mask or the selection "
-                "of \u03b1 had seen them."
-            )
+    """The loss by α, and the best α on other examples, against random masks."""
+    evidence, tasks, main = result.evidence, result.details.tasks, result.evidence.selected[0]
+    tried = result.details.tried
+    words = (
+        "counts characters without punctuation in the best paragraph of an output: it is high, and "
+        "compares with that paper alone"
+    )
+    names = {name: f"{arrow(name)} at α = {task.best:g}" for name, task in tasks.items()}
     return Shown(
         "Scaled mask",
         f"Does {result.model_name}, instructed, get better at {enumeration([*tasks])} when the "
-        "heads outside a mask keep a part \u03b1 of their strength?",
-        [sentence for name, task in tasks.items()
-         for sentence in _finding(name, task, comparison)],
-        "Intervals are over held-out examples; \u03b1 was selected on other examples than it was "
-        f"measured on; {draws_words(draws)}.",
-        draws_remedy(draws, wanted=19),
-        [*cautions, "A mask is one training run: another seed can keep other heads."],
+        "heads outside a mask keep a part α of their strength?",
+        [
+            sentence_of(result.verdict),
+            *(line for name, task in tasks.items() for line in _finding(result, name, task)),
+        ],
+        *uncertainty(evidence, "nll", main, "held-out examples"),
+        result.cautions,
         [
             *model_facts(result.model_name),
-            ("values of \u03b1", str(len(result.grid))),
-            ("random masks", str(result.draws)),
+            ("values of α", str(len(result.details.grid))),
+            ("random masks", str(result.details.draws)),
         ],
         [
-            Section("Strength of the other heads", list(map(_alphas, tasks, tasks.values())),
-                    brief=True),
-            Section("Loss by \u03b1", list(map(_curve, tasks, tasks.values()))),
             Section(
-                "The best \u03b1 on other examples",
+                "Strength of the other heads",
                 [
-                    conditions_table(
-                        f"{name} at \u03b1 = {task.best:g}",
-                        conditions[name],
-                        ("nll", *task.output_measures),
-                        f"{count(task.examples, 'example')}, all instructed",
-                    )
+                    levels_table(tried, ["nll"], f"{arrow(name)}: \u03b1", _again(task), name)
                     for name, task in tasks.items()
                 ],
                 brief=True,
             ),
             Section(
-                "Compared with the original",
-                [comparison.table("The scaled mask compared"), *_bars(tasks, conditions)],
-                "\u201cBLEU as published\u201d counts characters without punctuation in the best "
-                "paragraph of an output: it is high, and compares with that paper alone."
-                if published
-                else "",
-            ),
-            Section(
-                "Every measure",
+                "Loss by α",
                 [
-                    conditions_table(f"{name}, single draws", own, MEASURED, single=True)
-                    for name, own in conditions.items()
+                    replace(lines, title=f"{arrow(name)}: loss by α")
+                    for name in tasks
+                    for lines in dose_lines(tried, "nll", name)
                 ],
             ),
-            *([Section("Outputs", outputs)] if outputs else []),
+            Section(
+                "The best α on other examples",
+                effect(evidence, main, tasks, {"bleu_published": words}),
+            ),
+            by_task(evidence, names),
+            *tests_sections(evidence, main, tasks),
+            *outputs_section(run, evidence),
         ],
-    )  # fmt: skip
+    )
 
 
-def _scaled(task: ScaledTask) -> Outcome:
-    (scaled,) = task.of_kind("scaled")
-    return scaled
-
-
-def _finding(name: str, task: ScaledTask, comparison: Comparison) -> list[str]:
-    share = next(share for outcome, share in task.shares if outcome.alpha == task.best)
+def _finding(result: ScalingTests, name: str, task: ScaledTask) -> list[str]:
+    evidence, main = result.evidence, result.evidence.selected[0]
     helps = "so scaling does not help" if task.best == 1 else f"{task.mask.removed} heads scaled"
     sentences = [
-        f"{name}: the loss is lowest at \u03b1 = {task.best:g}, {helps}; {percent(share)} of "
-        f"resamples of {count(task.chosen_on, 'example')} select it again."
+        f"{arrow(name)}: the loss is lowest at α = {task.best:g}, {helps}; "
+        f"{percent(task.chosen_again[f'{task.best:g}'])} of resamples of "
+        f"{count(task.chosen_on, 'example')} select it again."
     ]
-    measure = task.first_taken(*task.output_measures)
-    for each in ("nll", *([] if measure is None else [measure])):
-        row = f"{name}: {UNITS[each].words}"
-        sentences += comparison.said(row, f"On {count(task.examples, 'other example')}")
+    lead = f"On {count(task.examples, 'other example')}"
+    for each in filter(None, ("nll", taken(evidence, name, task))):
+        sentences += said(evidence, each, main, lead=lead, part=name)
     return sentences
 
 
-def _alphas(name: str, task: ScaledTask) -> Table:
-    plain = " and ".join(
-        f"{fixed(each.nll, 3)} {'under the mask' if each.kind == 'masked' else 'of the original'}"
-        for each in task.uninstructed
-    )
-    note = (
-        f"{count(task.chosen_on, 'example')}. \u03b1 = 1: the original model; \u03b1 = 0: the mask "
-        f"alone. Without the instruction the loss is {plain}"
-    )
-    return table_of(
-        f"{name}: loss by \u03b1",
-        [
-            (f"{row[0].alpha:g}{', lowest loss' * (row[0].alpha == task.best)}", row)
-            for row in task.shares
-        ],
-        {
-            "loss, nats a token": lambda row: Cell.of(row[0].level("nll"), 4),
-            "random masks": lambda row: Cell(row[0].shuffled_mean, digits=4),
-            "lowest in resamples": lambda row: Cell.share(row[1], 0),
-        },
-        note,
-    )
-
-
-def _curve(name: str, task: ScaledTask) -> Lines:
-    losses = [(outcome.alpha, outcome.level("nll")) for outcome in task.alphas]
-    series = [
-        Series(
-            "masked",
-            tuple((alpha, loss.value) for alpha, loss in losses),
-            tuple(loss.low for _, loss in losses),
-            tuple(loss.high for _, loss in losses),
-        )
-    ]
-    drawn = tuple(
-        (each.alpha, mean) for each in task.alphas if (mean := each.shuffled_mean) is not None
-    )
-    if drawn:
-        series.append(Series("random masks, mean", drawn))
-    x = "\u03b1, strength of the heads outside the mask"
-    return Lines(f"{name}: loss by \u03b1", tuple(series), x, "loss, nats a token")
-
-
-def _compared(tasks: Mapping[str, ScaledTask]) -> Comparison:
-    """The scaled mask against the original and the mask alone."""
-    rows = {}
+def _cautions(result: ScalingTests) -> Iterator[str]:
+    tasks = result.details.tasks
+    yield from few_examples(tasks)
     for name, task in tasks.items():
-        scaled = _scaled(task)
-        alone = scaled.against_masked_and_instructed
-        for measure in ("nll", *task.output_measures):
-            if measure in (scaled.change or {}):
-                row = compared_by(task, scaled, measure, mask_alone=alone)
-                rows[f"{name}: {UNITS[measure].words}"] = row
-    return Comparison(rows, "examples", "random masks at the same \u03b1")
+        yield from trained_on_caution(task.leakage, f"the mask of {name}")
+        if task.left_out:
+            yield (
+                f"{count(task.left_out, 'example')} of {name} left out: the mask or the selection "
+                "of α had seen them."
+            )
+    yield "A mask is one training run: another seed can keep other heads."
 
 
-def _bars(tasks: Mapping[str, ScaledTask], conditions: Mapping[str, Conditions]) -> list[Block]:
-    taken = {name: task.first_taken(*task.output_measures) for name, task in tasks.items()}
-    return [
-        bars(
-            f"Outputs at the best \u03b1: {UNITS[measure].words}",
-            {name: conditions[name] for name in tasks if taken[name] == measure},
-            measure,
-        )
-        for measure in dict.fromkeys(taken.values())
-        if measure is not None
-    ]
+def _again(task: ScaledTask) -> str:
+    """What is said below the losses that \u03b1 was chosen by."""
+    shares = ", ".join(f"{at}: {percent(share)}" for at, share in task.chosen_again.items())
+    return (
+        f"{count(task.chosen_on, 'example')}. Strength 1: the original model; 0: the mask alone. "
+        f"Resamples of the examples with the lowest loss at \u03b1, {shares}"
+    )
 
 
 command = Study(VerifyScaling, verify_scaling, result=ScalingTests, show=_show)

@@ -177,9 +177,11 @@ def verify_summaries(
     }
 
     def make(run: Run) -> Summaries:
-        means = reference.means(lm, config.batch_tokens)
+        replacements = reference.replacements(lm, config)
         # A chat model ends its turn itself; a plain one goes on with the next text.
-        texts = written(lm, groups, run, not chat, not chat, config.batch_tokens, means, progress)
+        texts = written(
+            lm, groups, run, not chat, not chat, config.batch_tokens, replacements, progress
+        )
         run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
         if progress:
             progress("measuring", 0, 1)
@@ -272,7 +274,7 @@ def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
 def _set_apart(
     config: VerifySummaries, files: dict[str, SummaryFile]
 ) -> tuple[dict[str, SummaryFile], dict[str, SummaryFile]]:
-    """The texts to test on, and for mean ablation those that it takes its means over."""
+    """The texts to test on, and those that what replaces heads is made from."""
     if config.ablate == "zero":
         return files, {}
     if not config.texts.data:

@@ -12,7 +12,7 @@ from headscope import options
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.evidence.rows import Basis, Condition
-from headscope.evidence.runner import pass_of
+from headscope.evidence.runner import ZERO, pass_of
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
@@ -24,7 +24,7 @@ from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import Reference, documents
+from headscope.studies.verify.reference import Reference, documents, reference_number
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import concluded, show
 from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, tasks_evidence
@@ -32,9 +32,6 @@ from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedT
 from headscope.verify.translation import Removal, conditions
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
 
 COMMAND = "verify tasks"
@@ -110,7 +107,7 @@ def verify_tasks(
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
     reference = Reference()
-    if "mean" in removal.ablate:
+    if reference_number(*removal.ablate):
         reference = documents(
             config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
         )
@@ -194,7 +191,7 @@ def _measure(
 ) -> dict[str, list[Outcome]]:
     """Every task under every condition, from the run where it is done already."""
     kept = run.read_part("tasks")
-    means: NDArray[np.float32] | None = None
+    replacements = ZERO
     outcomes: dict[str, list[Outcome]] = {}
     for task in loaded:
         requests = sum(max(1, len(example.choices)) for example in task.examples)
@@ -203,9 +200,9 @@ def _measure(
             key = f"{task.name} {condition.key}"
             if key not in kept:
                 report = _reporter(progress, task.name, number * requests, len(planned) * requests)
-                if condition.replacement == "mean" and means is None:
-                    means = reference.means(lm, config.removal.batch_tokens)
-                with pass_of(condition, lm.geometry, (), means).applied(lm):
+                if condition.replacement not in replacements:
+                    replacements = reference.replacements(lm, config.removal)
+                with pass_of(condition, lm.geometry, (), replacements).applied(lm):
                     outcome = run_task(
                         lm,
                         task,

@@ -12,6 +12,7 @@ from headscope.evidence.blocks import (
     OPEN,
     bars,
     draws_table,
+    few_sets,
     holds,
     named_part,
     parts_table,
@@ -144,6 +145,7 @@ def _cautions(result: TasksResult) -> Iterator[str]:
     evidence, details, tasks = result.evidence, result.details, result.details.tasks
     if details.outside_note and "outside" in evidence.controls:
         yield sentence_of(details.outside_note)
+    yield from few_sets(evidence, details.draws)
     yield from few_parts({name: task.examples for name, task in tasks.items()}, "examples", 50)
     levels = {name: evidence.level(task.metric, None, name) for name, task in tasks.items()}
     guessed = [

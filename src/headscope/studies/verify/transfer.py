@@ -133,7 +133,7 @@ def verify_transfer(
     check_gate(config.down)
     files = _files(config)
     reference = Reference()
-    if config.ablate == "mean":
+    if config.ablate != "zero":
         reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
     lm = config.model.load_for()
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
@@ -164,11 +164,11 @@ def verify_transfer(
     }
 
     def make(run: Run) -> Transfer:
-        means = reference.means(lm, config.batch_tokens)
+        replacements = reference.replacements(lm, config)
         first = by_pair[groups[0].name][0]
         how = GenerateConfig(batch_tokens=config.batch_tokens)
-        texts = write(lm, groups, how, run, "answering", progress, not chat, means)
-        gated = passes(groups, lm.geometry, means)
+        texts = write(lm, groups, how, run, "answering", progress, not chat, replacements)
+        gated = passes(groups, lm.geometry, replacements)
         by_key = kept_ranks(lm, forms, gated, config.batch_tokens, run, progress)
         ranks = [
             [
@@ -228,7 +228,7 @@ def verify_transfer(
                 prompt=groups[0].prompts[0].text,
                 answers_a=first.answer_a.forms,
                 answers_b=first.answer_b.forms,
-                conditions=example_lens(lm, groups[0].conditions, forms[0], means),
+                conditions=example_lens(lm, groups[0].conditions, forms[0], replacements),
             ),
         )
         cautions = writing_cautions(found, details)

@@ -25,9 +25,7 @@ from headscope.verify.writing.measures import OWN, A, B, Numbers
 from headscope.verify.writing.texts import Group, write
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from headscope.evidence.runner import Replacements
     from headscope.lm import LanguageModel
     from headscope.lm.generation import NewlineStop
 
@@ -90,14 +88,14 @@ def written(
     stop_at_newline: NewlineStop,
     special: bool,
     batch_tokens: int,
-    means: NDArray[np.float32] | None,
+    replacements: Replacements,
     progress: Progress | None,
 ) -> list[list[list[str]]]:
     """The outputs by group, condition and prompt; the run keeps what the model was given, once."""
     from headscope.lm.generation import GenerateConfig
 
     how = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=stop_at_newline)
-    texts = write(lm, groups, how, run, "writing", progress, special, means)
+    texts = write(lm, groups, how, run, "writing", progress, special, replacements)
     rows = [
         {"language": group.name, "id": prompt.id, "prompt": prompt.text}
         for group in groups

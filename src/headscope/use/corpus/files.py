@@ -326,6 +326,16 @@ def settled(file: CorpusFile) -> CorpusFile:
     return file if form is None else replace(file, kind=form.endings[0][1:])
 
 
+def header(file: CorpusFile) -> list[str]:
+    """The columns of a text table; none of another file."""
+    if file.format is None or file.format.cells is None:
+        return []
+    with open_plain(file.path) as (handle, _):
+        lines = decoded_lines(handle, file.path, errors="surrogateescape")
+        first = next((row for _, row in file.format.cells(lines, file.path) if row), [])
+    return list(map(str, range(len(first)))) if file.headless else first
+
+
 def record_lines(file: CorpusFile, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The records of a file of text as JSON, by the lines that they begin on.
 

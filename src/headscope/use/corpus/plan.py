@@ -36,8 +36,8 @@ from headscope.use.rating import Rating
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
     from headscope.use.rating import Rated
-    from headscope.use.rating.passes import Means
 
 
 DOCUMENTS, PARTS = "documents", "parts/chunks"
@@ -66,7 +66,7 @@ class Plan:
     `folder` is the run folder, absolute, and `files` are surveyed; `columns` says which fields hold
     what, `model` loads the model, `gate` is 0 at removed heads, and `rating` and `written` say how
     texts are rated and written. `threads` are those of each worker; None leaves them as they are.
-    `means` take the place of removed heads' outputs; None: zero.
+    `replacement` stands in the place of removed heads' outputs; None: zero.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class Plan:
     rating: Rating
     written: Written
     threads: int | None = None
-    means: Means | None = field(default=None, compare=False)
+    replacement: Replacement | None = field(default=None, compare=False)
 
     def chunks(self) -> dict[str, int]:
         """How many records each chunk holds, in the order of the corpus."""

@@ -19,6 +19,7 @@ from headscope.errors import InputError, need
 from headscope.use.corpus.files import (
     DATASET,
     CorpusFile,
+    header,
     open_corpus_table,
     open_plain,
     open_raw,
@@ -147,7 +148,9 @@ def _survey_lines(
             records += 1
             if records == limit:
                 break  # what stands behind is not rated, so it does not count
-    if fields:
+    if (names := header(file)) and records:
+        _check_columns(file, names, names, columns)
+    elif fields:
         every = set(fields[0]).intersection(*fields)
         _check_columns(file, list(dict.fromkeys(chain(*fields))), every, columns)
     schema = types.schema() if parquet else None

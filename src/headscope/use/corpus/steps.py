@@ -93,7 +93,7 @@ class RateChunks(_ByChunk):
         lm = model_of(plan.model)
         with _threads(plan.threads), following_chunk() as progress:
             began = time.monotonic()
-            rated = iter(rate_texts(lm, texts, plan.gate, plan.rating, progress, plan.means))
+            rated = iter(rate_texts(lm, texts, plan.gate, plan.rating, progress, plan.replacement))
             seconds = time.monotonic() - began
         for document, why in zip(documents, unfit, strict=True):
             document.metadata[RATED] = next(rated) if why is None else Unrated(why)

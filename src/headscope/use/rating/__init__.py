@@ -23,7 +23,8 @@ from headscope.settings import Option, Settings
 if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
-    from headscope.use.rating.passes import Losses, Means
+    from headscope.lm.replacement import Replacement
+    from headscope.use.rating.passes import Losses
 
 #: Longest row where the configuration names none, and the model's context is no shorter.
 LONGEST = 2048
@@ -98,7 +99,7 @@ def rate_texts(
     gate: Gate,
     config: Rating | None = None,
     progress: Callable[[int, int], None] | None = None,
-    means: Means | None = None,
+    replacement: Replacement | None = None,
 ) -> list[Rated | Unrated]:
     """Rate texts by what a gate costs on them.
 
@@ -111,8 +112,8 @@ def rate_texts(
         gate: the gate, 0 at removed heads.
         config: the configuration.
         progress: called with how many texts of how many are done.
-        means: of documents, which take the place of what the gate removes (see
-            `headscope.lm.head_means`); None: zero.
+        replacement: made of documents, what stands in the place of what the gate removes (see
+            `headscope.lm.replacement_of`); None: zero.
 
     Returns:
         For each text, in order, its losses; or why there are none: no token is predicted, or the
@@ -151,7 +152,7 @@ def rate_texts(
         losses: dict[int, list[Losses]] = {number: [] for number in missing}
         shared = shared_layers(lm, gate, config.share)
         batches = row_losses_with_and_without(
-            lm, rows, firsts, gate, config.batch_tokens, shared, means
+            lm, rows, firsts, gate, config.batch_tokens, shared, replacement
         )
         with evaluating(lm.model), torch.no_grad():
             for places, values in batches:

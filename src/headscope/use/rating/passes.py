@@ -18,9 +18,7 @@ from headscope.lm.shared_losses import first_changed_layer, losses_with_and_with
 if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
-
-#: Mean outputs of heads by class of position.
-Means = NDArray[np.float32]
+    from headscope.lm.replacement import Replacement
 
 
 class Losses(NamedTuple):
@@ -49,7 +47,7 @@ def batch_losses(
     firsts: Sequence[int],
     gate: Gate,
     shared: int,
-    means: Means | None = None,
+    replacement: Replacement | None = None,
 ) -> list[Losses]:
     """The losses of the rows of one batch; see `row_losses_with_and_without`."""
     batch = lm.collate(rows)
@@ -57,7 +55,7 @@ def batch_losses(
     learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     for at, count in enumerate(counts):
         learned[at, -count:] = True
-    pair = losses_with_and_without(lm, batch, learned, gate, shared, means)
+    pair = losses_with_and_without(lm, batch, learned, gate, shared, replacement)
     cuts = np.cumsum(counts)[:-1]
     parts = [np.split(losses.cpu().numpy(), cuts) for losses in pair]
     return [Losses(*row) for row in zip(*parts, strict=True)]
@@ -70,7 +68,7 @@ def row_losses_with_and_without(
     gate: Gate,
     batch_tokens: int,
     shared: int,
-    means: Means | None = None,
+    replacement: Replacement | None = None,
 ) -> Iterator[tuple[list[int], list[Losses]]]:
     """The losses of rows as they are and under a gate, batch by batch, in the order of the work.
 
@@ -86,12 +84,12 @@ def row_losses_with_and_without(
         gate: the gate.
         batch_tokens: upper bound of a padded batch's size.
         shared: what `shared_layers` gives.
-        means: of documents, for mean ablation (see `headscope.lm.head_means`); None: zero.
+        replacement: what stands in the place of what the gate removes; None: zero.
     """
 
     def work(places: list[int]) -> list[Losses]:
         some = [rows[place] for place in places], [firsts[place] for place in places]
-        return batch_losses(lm, *some, gate, shared, means)
+        return batch_losses(lm, *some, gate, shared, replacement)
 
     lengths = [len(row) for row in rows]
     waiting = lm.buckets(lengths, batch_tokens)[::-1]

@@ -21,7 +21,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Basis, Condition
-from headscope.evidence.runner import Within, kept_units, pass_of
+from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
     Amount,
     Geometry,
@@ -42,9 +42,9 @@ from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
 
 
-Means = NDArray[np.float32]
 #: What stands behind a language whose most important heads are removed, specific or not.
 FULL = ", most important"
 #: What stands before the number of a layer that is removed whole.
@@ -206,14 +206,14 @@ def read_texts(
     planned: Sequence[Condition],
     config: LanguageRemoval,
     run: Run,
-    means: Callable[[], Means] | None = None,
+    replacement: Callable[[], Replacement | None] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Text]:
     """The losses of every language's documents under every condition, by language.
 
     Conditions that remove the same heads are run once. Each language under each of them is kept in
-    `run` as soon as it is read, so that a run that was stopped goes on there. `means` gives the
-    heads' mean outputs where `config.ablate` is "mean", and is asked when they are first needed.
+    `run` as soon as it is read, so that a run that was stopped goes on there. `replacement` gives
+    what stands in the place of removed heads, and is asked when it is first needed; None: zero.
     """
     languages = list(documents)
     removals: dict[str, tuple[Condition, set[str]]] = {}
@@ -231,8 +231,9 @@ def read_texts(
         for key, (condition, _) in removals.items():
             missing = [unit for unit in mine if units[unit][1] == key]
             gated = missing and key != AS_IS
-            replacing = means() if gated and means is not None else None
-            with pass_of(condition, lm.geometry, (), replacing).applied(lm):
+            replacing = replacement() if gated and replacement is not None else None
+            by_kind = {**ZERO, config.ablate: replacing}
+            with pass_of(condition, lm.geometry, (), by_kind).applied(lm):
                 for unit in missing:
                     name = units[unit][0]
                     yield unit, _losses(lm, name, documents[name], config, within)

@@ -1,4 +1,4 @@
-"""Masks as they are read from runs and shuffled, and a model that is asked about a task under them.
+"""Masks as they are read from runs, and a model that is asked about a task under them.
 
 Asked for are the losses of the right outputs, and what the model writes.
 """
@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from headscope import options
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
-from headscope.heads import Geometry, Head, HeadSet
+from headscope.evidence.rows import Condition
+from headscope.evidence.runner import kept_units
+from headscope.heads import Geometry
 from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
-from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
 from headscope.results.mask_tests import MaskFacts
@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
 
 
-MaskKind = Literal[
-    "as-is",
-    "instructed",
-    "masked",
-    "shuffled",
-    "shuffled-layer-matched",
-    "foreign",
-    "hybrid",
-    "scaled",
-    "removed",
-    "random",
-    "random-layer-matched",
-]
 #: Tokens an answer may have where it is not a sentence (Heads Up!, appendix B).
 NEW_TOKENS = 10
 
@@ -65,30 +52,20 @@ class Asking(Settings):
 
 
 @dataclass(frozen=True)
-class Masking:
-    """A model as it is asked once.
+class Way:
+    """How a model is asked under a condition.
 
     Attributes:
-        kind: what is compared.
-        name: unique within a run; what is computed under it is kept under this name.
-        mask: the mask put on, or None.
+        mask: what is put on it, or None.
         instructed: whether the prompt says what to do.
-        draw: number of a random mask.
-        of: name of the condition that a random mask is drawn for; None: for all.
-        harmful: whether the claim is that it does worse than random masks, not better.
     """
 
-    kind: MaskKind
-    name: str
     mask: Mask | None = None
     instructed: bool = False
-    draw: int | None = None
-    of: str | None = None
-    harmful: bool = False
 
     @property
     def key(self) -> str:
-        """Equal for conditions that ask the same under the same numbers."""
+        """Equal where the same is asked under the same numbers."""
         return f"{self.instructed} {self.mask and self.mask.as_dict()}"
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
@@ -96,14 +73,8 @@ class Masking:
         return nullcontext() if self.mask is None else lm.adapted(self.mask)
 
 
-def random_conditions(
-    kind: MaskKind, masks: Iterable[Mask], of: str, instructed: bool = True, ending: str = ""
-) -> list[Masking]:
-    """Random masks of a kind beside the condition called `of`, numbered from 0."""
-    return [
-        Masking(kind, f"{kind} {number}{ending}", mask, instructed, number, of)
-        for number, mask in enumerate(masks)
-    ]
+#: Conditions, the one that all are compared with first, and how a model is asked under each.
+Planned = Mapping[Condition, Way]
 
 
 @dataclass(frozen=True)
@@ -155,62 +126,55 @@ def asked(task: Task, pool: Sequence[Example] = (), shots: int = 0, seed: int = 
 def ask(
     lm: LanguageModel,
     question: Asked,
-    condition: Masking,
-    config: Asking,
-    run: Run | None = None,
-    write: bool = True,
-    progress: Progress | None = None,
-) -> MaskRecord:
-    """Losses of the right outputs, and the model's own, under a condition.
-
-    Both are kept in the run as they come, under the names of task and condition. Without `write`
-    the model writes nothing.
-
-    Raises `InputError` if an example does not fit into the context.
-    """
-    key = f"{question.task.name}/{condition.name}"
-    parts = {"nll": _losses, **({"texts": _texts} if write else {})}
-    made: dict[str, Any] = {"texts": ((), ())}
-    for part, compute in parts.items():
-        kept = Kept(run, part)
-        if key not in kept:
-            title = f"{question.task.name}, {condition.name}: {part}"
-            if progress:
-                progress(title, 0, 1)
-            kept.add(key, compute(lm, question, condition, config))
-            if progress:
-                progress(title, 1, 1)
-        made[part] = kept[key]
-    return MaskRecord(*(tuple(values) for values in (*made["nll"], *made["texts"])))
-
-
-def ask_all(
-    lm: LanguageModel,
-    question: Asked,
-    conditions: Sequence[Masking],
+    planned: Planned,
     config: Asking,
     run: Run,
     progress: Progress | None = None,
     write: bool = True,
-    part: str = "samples",
     prefix: str = "",
-) -> list[MaskRecord]:
-    """What the model does under every condition; those that are the same are asked once.
+) -> dict[Condition, MaskRecord]:
+    """What a model does with a task under every condition; those that are the same are asked once.
 
-    The run keeps one row an example and condition as `PART/TASK.jsonl`. `prefix` stands before the
-    names that what is computed is kept under.
+    Losses of the right outputs and, if `write`, what the model writes are kept in the run as they
+    come. `prefix` stands before the names that they are kept under.
+
+    Raises `InputError` if an example does not fit into the context.
     """
-    made: dict[str, MaskRecord] = {}
-    for each in conditions:
-        if each.key not in made:
-            named = replace(each, name=f"{prefix}{each.name}")
-            made[each.key] = ask(lm, question, named, config, run, write, progress)
-    records = [made[each.key] for each in conditions]
-    task = question.task
+    task, first = question.task, dict[str, tuple[str, Way]]()
+    for condition, way in planned.items():
+        first.setdefault(way.key, (f"{task.name}/{prefix}{condition.id}", way))
+    ways = dict(first.values())
+
+    def made(part: str, compute: Callable[[LanguageModel, Asked, Way, Asking], Any]) -> Kept:
+        units = dict.fromkeys(ways, len(task.examples))
+        return kept_units(
+            run,
+            part,
+            f"{task.name}: {part}",
+            units,
+            lambda mine, within: (
+                (name, compute(lm, question, ways[name], config)) for name in mine
+            ),
+            progress,
+        )
+
+    losses, texts = made("nll", losses_of), made("texts", outputs_of) if write else None
+    records = {}
+    for condition, way in planned.items():
+        name, _ = first[way.key]
+        both = (*losses[name], *(texts[name] if texts else ((), ())))
+        records[condition] = MaskRecord(*map(tuple, both))
+    return records
+
+
+def write_samples(run: Run, part: str, task: Task, records: Mapping[Condition, MaskRecord]) -> None:
+    """One row an example and condition as `PART/TASK.jsonl`."""
     rows = [
         {
             "task": task.name,
-            "condition": condition.name,
+            "condition": condition.id,
+            "kind": condition.kind,
+            "of": condition.of,
             "id": example.id,
             "line": example.line,
             "nll": record.nll[at],
@@ -219,11 +183,10 @@ def ask_all(
             "reference": example.output,
             "output": record.texts[at] if record.texts else None,
         }
-        for condition, record in zip(conditions, records, strict=True)
+        for condition, record in records.items()
         for at, example in enumerate(task.examples)
     ]
     run.write_jsonl(f"{part}/{task.name}.jsonl", rows)
-    return records
 
 
 def rows_of(lm: LanguageModel, question: Asked, instructed: bool = False) -> list[Answered]:
@@ -242,13 +205,15 @@ def rows_of(lm: LanguageModel, question: Asked, instructed: bool = False) -> lis
     return rows
 
 
-def _losses(
-    lm: LanguageModel, question: Asked, condition: Masking, config: Asking
-) -> list[list[float]]:
+def losses_of(lm: LanguageModel, question: Asked, way: Way, config: Asking) -> list[list[float]]:
+    """Of each right output the summed negative log-likelihood in nats, and the tokens.
+
+    Raises `InputError` if an example does not fit into the context, or has no finite loss.
+    """
     from headscope.lm.losses import token_losses
 
-    rows = rows_of(lm, question, condition.instructed)
-    with condition.applied(lm):
+    rows = rows_of(lm, question, way.instructed)
+    with way.applied(lm):
         losses = token_losses(
             lm, [row.ids for row in rows], [row.start for row in rows], config.batch_tokens
         )
@@ -256,29 +221,30 @@ def _losses(
     for example, value in zip(question.task.examples, sums, strict=True):
         if not math.isfinite(value):
             raise InputError(
-                f"{question.task.path}, example {example.id} (line {example.line}): its loss under "
-                f"{condition.name!r} is no finite number; the model may have overflowed, try "
-                "--dtype float32, or leave the example out"
+                f"{question.task.path}, example {example.id} (line {example.line}): its loss "
+                f"{'under a mask ' if way.mask else ''}is no finite number; the model may have "
+                "overflowed, try --dtype float32, or leave the example out"
             )
     return [sums, [len(loss) for loss in losses]]
 
 
-def _texts(
-    lm: LanguageModel, question: Asked, condition: Masking, config: Asking
+def outputs_of(
+    lm: LanguageModel, question: Asked, way: Way, config: Asking
 ) -> tuple[list[str], list[bool]]:
+    """What the model writes for each example, and whether it was cut at the limit of tokens."""
     from headscope.lm.generation import GenerateConfig, newline_stop
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
     task = question.task
     templated = uses_chat(lm, task.chat)
-    prompts = wrap_prompts(lm, question.prompts(condition.instructed), task.chat)
+    prompts = wrap_prompts(lm, question.prompts(way.instructed), task.chat)
     sentences = task.is_translation
     generate = GenerateConfig(
         max_new_tokens=config.max_new_tokens or (None if sentences else NEW_TOKENS),
         batch_tokens=config.batch_tokens,
         stop_at_newline=newline_stop(sentences and not config.paragraphs, task.answer_only),
     )
-    with condition.applied(lm):
+    with way.applied(lm):
         made = lm.generate(prompts, generate, special=not templated)
     return [output.text for output in made], [output.stop == "length" for output in made]
 
@@ -336,45 +302,3 @@ def read_mask(folder: str | Path, geometry: Geometry) -> Mask:
         tasks=tuple(read_object(place / "found_on.json")),
         model=str(model["name"]) if isinstance(model, dict) and "name" in model else None,
     )
-
-
-def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False) -> list[Mask]:
-    """Different masks that keep as many heads as this one, drawn from all of the model's heads.
-
-    Heads Up!, section 3.4: the task's mask, shuffled, and never the mask itself. `layer_matched`
-    shuffles within each layer. Draw i is the same however many there are; where fewer such masks
-    exist than asked for (within layers perhaps none), each is drawn once. Feed-forward gates stay
-    as they are. Raises
-    `InputError` if the mask keeps or removes every head, since then there is nothing to shuffle.
-    """
-    geometry = mask.gate.geometry
-    if draws and not 0 < len(mask.removed) < geometry.total:
-        what = "keeps" if len(mask.kept) else "removes"
-        raise InputError(
-            f"the mask {mask.name} {what} all {geometry.total} heads, so there is no other of its "
-            "size to compare it with; train it otherwise"
-        )
-    name = "layer-matched" if layer_matched else "free"
-    heads = list(geometry.heads())
-    groups = (
-        [[head for head in heads if head.layer == layer] for layer in range(geometry.layers)]
-        if layer_matched
-        else [heads]
-    )
-    lost = [sum(mask.gate[head] != 1 for head in group) for group in groups]
-
-    def draw(stream: random.Random) -> Iterator[Head]:
-        for group, count in zip(groups, lost, strict=True):
-            yield from stream.sample(group, count)
-
-    sets = distinct_sets(
-        Choices(groups, [tuple(lost)]),
-        draw,
-        draws,
-        f"{name} masks {seed}",
-        without=[frozenset(mask.removed)],
-    )
-    return [
-        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, chosen).removed())
-        for number, chosen in enumerate(sets)
-    ]

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,17 +22,43 @@ from numpy.typing import NDArray
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.evidence.controls import drawn
+from headscope.evidence.rows import SELECTED, Condition, Evidence, Level
 from headscope.heads import HeadSet
-from headscope.heads.draws import draw_heads
 from headscope.measure.intervals import resamples
-from headscope.results.mask_tests import AlphaOutcome, Outcome
-from headscope.verify.masks.asking import Mask, Masking, MaskKind, random_conditions, shuffled
+from headscope.verify.masks.asking import Mask, Way
 
 #: The values of α that are tried.
 GRID = tuple(step / 10 for step in range(11))
 RESAMPLES = 1000
 ALL, UNUSED = "all", "unused"
+#: Whose heads are removed: a task's own mask's, or those of a mask of several tasks.
+OWN, HYBRID = "own mask", "hybrid mask"
+#: The kind of conditions without an instruction, where all others have one.
+UNINSTRUCTED = "not instructed"
 _DIRECTION = re.compile(r"(?:.*-)?([a-z]{2,3})-([a-z]{2,3})")
+
+
+def condition_of(mask: Mask, of: str = OWN, alpha: float = 0.0) -> Condition:
+    """The heads outside a mask, times `alpha`."""
+    removed = tuple(map(str, mask.removed))
+    return Condition(SELECTED, of, len(removed), alpha, heads=removed)
+
+
+def beside_controls(
+    condition: Condition, way: Way, controls: Collection[str], draws: int, seed: int = 0
+) -> dict[Condition, Way]:
+    """A mask's condition, and masks that change as many heads likewise, asked in the same way.
+
+    Gates of feed-forward parts stay as the mask has them.
+    """
+    mask, planned = way.mask, {condition: way}
+    if mask is None or condition.gate is None:
+        return planned
+    for other in drawn(condition, mask.removed, controls, draws, seed):
+        gate = other.in_model(mask.gate.geometry).scaled(condition.gate)
+        planned[other] = replace(way, mask=replace(mask, gate=gate))
+    return planned
 
 
 def mask_conditions(
@@ -40,24 +66,22 @@ def mask_conditions(
     foreign: Sequence[Mask],
     hybrid: Mask | None,
     instructed: bool,
+    controls: Collection[str],
     draws: int,
     seed: int = 0,
-) -> list[Masking]:
-    """The model as it is, instructed where it can be, and under each mask; then random masks of
-    the size of the task's own, so no other mask is compared with them."""
-    planned = [Masking("as-is", "as is")]
+) -> dict[Condition, Way]:
+    """The model as it is, instructed where it can be, and under each mask; random masks have the
+    size of the task's own, so no other mask is compared with them."""
+    planned = {Condition(): Way()}
     if instructed:
-        planned.append(Masking("instructed", "instructed", instructed=True))
-    planned.append(Masking("masked", "masked", mask))
+        planned[Condition("instructed")] = Way(instructed=True)
+    own = condition_of(mask)
+    planned |= beside_controls(own, Way(mask), controls, draws, seed)
     if hybrid is not None:
-        planned.append(Masking("hybrid", "hybrid", hybrid))
-    planned += [
-        Masking("foreign", f"foreign {number}", other) for number, other in enumerate(foreign, 1)
-    ]
-    kinds: tuple[MaskKind, ...] = ("shuffled", "shuffled-layer-matched")
-    for kind in kinds:
-        masks = shuffled(mask, draws, seed, layer_matched=kind != "shuffled")
-        planned += random_conditions(kind, masks, "masked", instructed=False)
+        planned[condition_of(hybrid, HYBRID)] = Way(hybrid)
+    for number, other in enumerate(foreign):
+        heads = condition_of(other).heads
+        planned[replace(own, kind="foreign", draw=number, heads=heads)] = Way(other)
     return planned
 
 
@@ -104,35 +128,49 @@ def check_apart(choose: Task, check: Task) -> None:
         )
 
 
-def grid_conditions(mask: Mask, grid: Sequence[float], draws: int, seed: int = 0) -> list[Masking]:
-    """The instructed model under every α, the model as it is first; then shuffled masks likewise,
-    and the uninstructed model without and with the mask."""
-    planned = [_scaled(mask, alpha) for alpha in sorted(grid, reverse=True)]
-    for number, other in enumerate(shuffled(mask, draws, seed)):
-        for alpha in grid:
-            if alpha < 1:
-                name, scaled = f"shuffled {number} at {alpha:g}", other.outside(alpha)
-                planned.append(Masking("shuffled", name, scaled, True, number, _name(alpha)))
-    return [*planned, Masking("as-is", "as is"), Masking("masked", "masked", mask)]
+def grid_conditions(
+    mask: Mask, grid: Sequence[float], controls: Collection[str], draws: int, seed: int = 0
+) -> dict[Condition, Way]:
+    """The instructed model as it is, and under every α below 1 beside random masks likewise;
+    then the uninstructed model without and with the mask."""
+    alone = condition_of(mask)
+    planned = {Condition(): Way(instructed=True), _alone(mask): Way(mask, True)}
+    for alpha in sorted(grid, reverse=True):
+        if alpha < 1:
+            scaled = condition_of(mask, alpha=alpha)
+            way = Way(mask.outside(alpha), True)
+            planned |= beside_controls(scaled, way, controls, draws, seed)
+    bare = Condition(UNINSTRUCTED)
+    return {**planned, bare: Way(), replace(bare, of=OWN, gate=0.0, heads=alone.heads): Way(mask)}
 
 
-def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> list[Masking]:
-    """Instructed: the model as it is, under the mask, under the scaled mask, and under shuffled
+def check_conditions(
+    mask: Mask, alpha: float, controls: Collection[str], draws: int, seed: int = 0
+) -> dict[Condition, Way]:
+    """Instructed: the model as it is, under the mask, under the scaled mask, and under random
     masks scaled alike."""
-    planned = [
-        Masking("instructed", "instructed", instructed=True),
-        Masking("masked", "masked and instructed", mask, instructed=True),
-        Masking("scaled", "scaled and instructed", mask.outside(alpha), instructed=True),
-    ]
+    planned = {Condition(): Way(instructed=True), _alone(mask): Way(mask, True)}
+    scaled, way = condition_of(mask, alpha=alpha), Way(mask.outside(alpha), True)
     if alpha == 1:  # every mask at full strength is no mask
-        return planned
-    scaled = [other.outside(alpha) for other in shuffled(mask, draws, seed)]
-    return planned + random_conditions("shuffled", scaled, "scaled and instructed")
+        return {**planned, scaled: way}
+    return planned | beside_controls(scaled, way, controls, draws, seed)
+
+
+def _alone(mask: Mask) -> Condition:
+    return replace(condition_of(mask), kind="mask alone", of="", k=0)
 
 
 def best_alpha(losses: Mapping[float, float]) -> float:
     """The α with the lowest loss; of equal ones the largest, which changes the model least."""
     return min(losses, key=lambda alpha: (losses[alpha], -alpha))
+
+
+def losses_by_alpha(tried: Evidence, part: str | None = None) -> dict[float, Level]:
+    """The loss under every α, by ascending α; 1 is the model as it is."""
+    rows = {1.0 if each is tried.original else each.gate: tried.level("nll", each, part)
+            for each in (tried.original, *tried.selected)}  # fmt: skip
+    known = {alpha: row for alpha, row in rows.items() if alpha is not None and row is not None}
+    return dict(sorted(known.items()))
 
 
 def chosen_again(losses: Mapping[float, NDArray[np.float64]], seed: int = 0) -> dict[float, float]:
@@ -146,29 +184,6 @@ def chosen_again(losses: Mapping[float, NDArray[np.float64]], seed: int = 0) -> 
     for rows, weights in resamples(table.shape[1], RESAMPLES, np.random.default_rng(seed)):
         chosen[rows] = (table @ weights.T).argmin(axis=0)
     return {alpha: float((chosen == at).mean()) for at, alpha in enumerate(alphas)}
-
-
-def alpha_outcomes(grid: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[AlphaOutcome, ...]:
-    """What came of the grid by ascending α, each with the losses of its shuffled masks."""
-    by_name = {outcome.name: outcome for outcome in outcomes}
-    return tuple(
-        AlphaOutcome(
-            **vars(by_name[_name(alpha)]),
-            alpha=alpha,
-            shuffled=tuple(each.nll for each in outcomes if each.of == _name(alpha)),
-        )
-        for alpha in sorted(grid)
-    )
-
-
-def _scaled(mask: Mask, alpha: float) -> Masking:
-    if alpha == 1:
-        return Masking("instructed", _name(alpha), instructed=True)
-    return Masking("scaled", _name(alpha), mask.outside(alpha), instructed=True)
-
-
-def _name(alpha: float) -> str:
-    return f"α {alpha:g}"
 
 
 @dataclass(frozen=True)
@@ -240,28 +255,19 @@ def families(
     return [*grouped, Family(UNUSED, tuple(masks), unused)]
 
 
-def family_conditions(grouped: Sequence[Family], draws: int, seed: int = 0) -> list[Masking]:
-    """The instructed model as it is, without the heads of each family, and without as many others.
+def family_conditions(
+    grouped: Sequence[Family], controls: Collection[str], draws: int, seed: int = 0
+) -> dict[Condition, Way]:
+    """The instructed model as it is, and without the heads of each family, beside random heads.
 
-    Random heads come from outside the family's, free and of the same layers; where the family has
-    more than half of all heads, from all heads. Families without heads, or with all, are left out.
+    Families without heads, or with all, are left out.
     """
-    planned = [Masking("instructed", "instructed", instructed=True)]
+    planned = {Condition(): Way(instructed=True)}
     for family in grouped:
         total = family.heads.geometry.total
         if not 0 < len(family.heads) < total:
             continue
         gone = Mask(family.heads.removed(), name=family.name)
-        harmful = family.name != UNUSED
-        planned.append(Masking("removed", family.name, gone, True, harmful=harmful))
-        kinds: tuple[MaskKind, ...] = ("random", "random-layer-matched")
-        for kind in kinds:
-            matched = kind != "random"
-            if 2 * len(family.heads) <= total:
-                draws_of = draw_heads(family.heads, draws, seed, layer_matched=matched)
-                others = [Mask(draw.heads.removed(), name=kind) for draw in draws_of]
-            else:
-                others = shuffled(gone, draws, seed, layer_matched=matched)
-            ending = f", as many as {family.name}"
-            planned += random_conditions(kind, others, family.name, ending=ending)
+        removed = condition_of(gone, family.name)
+        planned |= beside_controls(removed, Way(gone, True), controls, draws, seed)
     return planned

@@ -1,14 +1,12 @@
-"""From what a model did with every example to marks, values, intervals and differences."""
+"""From what a model did with every example of tasks to the table of evidence."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,45 +14,13 @@ from numpy.typing import NDArray
 
 from headscope.answers import answer_of
 from headscope.data.tasks import Task
-from headscope.data.words import plain_words
-from headscope.errors import MissingExtra
-from headscope.measure.intervals import bootstrap_score, wilson_interval
-from headscope.measure.metrics import (
-    bleu,
-    bleu_from_statistics,
-    chrf,
-    chrf_from_statistics,
-    rouge_l,
-)
+from headscope.evidence.rows import SHARE, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
+from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
 from headscope.measure.statistics import counted, counted_mean
-from headscope.measure.trial import Group, Side, Trial
-from headscope.results.common import Bounds
-from headscope.results.mask_tests import (
-    AgainstDraws,
-    ByMeasure,
-    Measure,
-    OtherMask,
-    Outcome,
-    mean_of,
-)
-from headscope.verify.masks.asking import Masking, MaskKind, MaskRecord
+from headscope.verify.masks.asking import MaskRecord
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How a measure of a condition is computed from sums over examples.
-
-    Attributes:
-        score: from sums of statistics (..., features) to values.
-        higher: whether more is better.
-        share: whether it is a share of examples, whose interval is Wilson's.
-    """
-
-    score: Callable[[NDArray[Any]], Floats]
-    higher: bool
-    share: bool = False
 
 
 def _exponential(sums: NDArray[Any]) -> Floats:
@@ -63,17 +29,16 @@ def _exponential(sums: NDArray[Any]) -> Floats:
         return np.exp(counted_mean(sums))
 
 
-#: How each measure of an `Outcome` is computed.
-MEASURES: dict[Measure, Scoring] = {
-    "nll": Scoring(counted_mean, higher=False),
-    "nll_tokens": Scoring(counted_mean, higher=False),
-    "perplexity": Scoring(_exponential, higher=False),
-    "rouge_l": Scoring(counted_mean, higher=True),
-    "chrf": Scoring(chrf_from_statistics, higher=True),
-    "bleu": Scoring(bleu_from_statistics, higher=True),
-    "bleu_published": Scoring(counted_mean, higher=True),
-    "accuracy": Scoring(counted_mean, higher=True, share=True),
-    "accuracy_words": Scoring(counted_mean, higher=True, share=True),
+#: Measures of a task, in their order: the loss is the mean over examples of the mean over the
+#: output's tokens, or that over all tokens, whose exponential is the perplexity.
+STATISTICS = {
+    "nll": Statistic("loss", "lower", "nats a token"),
+    "nll_tokens": Statistic("loss over all tokens", "lower", "nats a token"),
+    "perplexity": Statistic("perplexity", "lower", digits=2, score=_exponential),
+    **{name: TEXT_MEASURES[name].statistic for name in ("rouge_l", "chrf", "bleu")},
+    "bleu_published": Statistic("BLEU as published", digits=1, bounds=(0.0, 100.0)),
+    "accuracy": Statistic("right", unit=SHARE, digits=1),
+    "accuracy_words": Statistic("right as whole words", unit=SHARE, digits=1),
 }
 
 
@@ -110,173 +75,123 @@ def translations_in(task: Task, texts: Sequence[str]) -> list[str]:
     return [answer_of(text, example.input) for example, text in rows]
 
 
-def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
-    """Statistics of each output, (examples, features) by measure; sums of them give the scores.
+def marks(task: Task, texts: Sequence[Sequence[str]]) -> dict[str, Floats]:
+    """Numbers of every output of a task under several conditions, (conditions, examples, features).
 
-    `rouge_l` holds F1 (0 to 100) of the whole output and 1. Of translations `chrf` and `bleu` hold
-    sacrebleu's counts of its first line, where sacrebleu (and what it needs for the language) is
-    installed, and `bleu_published` the score of `paragraph_bleu` (0 to 100) and 1; of other tasks
-    `accuracy` and `accuracy_words` hold 0 or 1, and 1.
+    `rouge_l` is of the whole output. Of translations `chrf` and `bleu` are of its first line, where
+    sacrebleu (and what it needs for the language) is installed, and `bleu_published` is
+    `paragraph_bleu` in per cent; of other tasks `accuracy` and `accuracy_words` count right ones.
     """
-    references = [example.output for example in task.examples]
-    lines = translations_in(task, texts)
-    rouge = rouge_l([*map(plain_words, texts)], [*map(plain_words, references)])
-    values: dict[str, Floats] = {"rouge_l": counted(rouge.texts)}
+    references, language = [example.output for example in task.examples], task.language or ""
+
+    def measured(made: Sequence[Sequence[str]], *names: str) -> dict[str, Floats]:
+        outputs = {task.name: Outputs(language, made, references)}
+        arrays = measured_texts(outputs, names).parts[task.name]
+        return {name: array.astype(np.float64) for name, array in arrays.items()}
+
+    values = measured(texts, "rouge_l")
     if task.is_translation:
-        # Without sacrebleu these are left out; the outputs are kept and can be scored later.
-        with contextlib.suppress(MissingExtra):
-            values["chrf"] = chrf(lines, references).statistics.astype(np.float64)
-            assert task.language is not None  # translations have one
-            values["bleu"] = bleu(lines, references, task.language).statistics.astype(np.float64)
-        values["bleu_published"] = counted(100 * paragraph_bleu(texts, references))
-        return values
+        values |= measured([translations_in(task, own) for own in texts], "chrf", "bleu")
+        published = [counted(100 * paragraph_bleu(own, references)) for own in texts]
+        return {**values, "bleu_published": np.stack(published)}
     for name, rule in (("accuracy", right), ("accuracy_words", right_as_words)):
-        values[name] = counted(
-            [
-                rule(text, answer, task.at_start)
-                for text, answer in zip(texts, references, strict=True)
-            ]
-        )
+        values[name] = np.stack([
+            counted([rule(text, answer, task.at_start)
+                     for text, answer in zip(own, references, strict=True)])
+            for own in texts
+        ])  # fmt: skip
     return values
 
 
-def statistics(task: Task, record: MaskRecord) -> dict[str, Floats]:
-    """The statistics of every example by measure, each (examples, features)."""
-    nll, tokens = (np.asarray(each, dtype=np.float64) for each in (record.nll, record.tokens))
-    both = np.stack([nll, tokens], axis=1)
-    values = {"nll": counted(nll / tokens), "nll_tokens": both, "perplexity": both}
-    return values | (marks(task, record.texts) if record.texts else {})
+def numbers_of(
+    task: Task, records: Mapping[Condition, MaskRecord]
+) -> dict[Condition, dict[str, Floats]]:
+    """The numbers of every example by condition and statistic, each (examples, features)."""
+    numbers = dict[Condition, dict[str, Floats]]()
+    for each, record in records.items():
+        nll, tokens = (np.asarray(each, dtype=np.float64) for each in (record.nll, record.tokens))
+        both = np.stack([nll, tokens], axis=1)
+        numbers[each] = {"nll": counted(nll / tokens), "nll_tokens": both, "perplexity": both}
+    if all(record.texts for record in records.values()):
+        arrays = marks(task, [record.texts for record in records.values()])
+        for at, own in enumerate(numbers.values()):
+            own |= {name: array[at] for name, array in arrays.items()}
+    return numbers
 
 
-def describe(
-    conditions: Sequence[Masking],
-    numbers: Sequence[Mapping[str, Floats]],
+def masks_evidence(
+    tasks: Mapping[str, Task],
+    records: Mapping[str, Mapping[Condition, MaskRecord]],
     seed: int = 0,
-    beside: Sequence[str] = (),
-    others: Mapping[str, OtherMask] | None = None,
-) -> tuple[Outcome, ...]:
-    """What each condition shows; the first is the one that all are compared with.
+    helps: Callable[[Condition], bool] = lambda condition: True,
+    **more: Any,
+) -> Evidence:
+    """What a model did with tasks as their table (see `of_tasks`). Masks are said to help where
+    `helps` does not deny it."""
+    numbers = {name: numbers_of(task, records[name]) for name, task in tasks.items()}
+    return of_tasks(numbers, STATISTICS, seed=seed, helps=helps, **more)
 
-    All but the first have a `change`. Conditions of one mask that was not drawn at random stand
-    beside the draws of each kind, in every measure: p is that of doing better than they do, or
-    worse, for conditions that are meant to harm. Perplexity, which is one number of all tokens and
-    may be infinite, has no p over examples: that of `nll_tokens` says the same. `beside` names
-    conditions to each of which the others also get their difference, and `others` is told of
-    masks that were found for other tasks, by the condition's name.
+
+def of_tasks(
+    tasks: Mapping[str, Mapping[Condition, Mapping[str, Floats | None]]],
+    statistics: Mapping[str, Statistic],
+    by_gate: bool = False,
+    **more: Any,
+) -> Evidence:
+    """The table of tasks, which are its parts, from the numbers of each by condition.
+
+    Each task may have a mask of its own: conditions of one kind and draw are one, which tells of
+    heads, their number and their gate as far as tasks agree. `by_gate`: so are those of one gate
+    alone. `more` goes to `headscope.evidence.table.evidence`.
     """
-    sets = [
-        None if condition.mask is None else condition.mask.gate.values.tobytes()
-        for condition in conditions
-    ]
-    trials = {
-        name: Trial([Group([own.get(name) for own in numbers], scoring.score, sets, seed)])
-        for name, scoring in MEASURES.items()
-        if name in numbers[0]
+    roles: dict[tuple[Any, ...], dict[str, Condition]] = {}
+    for name, own in tasks.items():
+        for each in own:
+            role = each.kind, each.of, each.draw, each.gate if by_gate else None
+            roles.setdefault(role, {})[name] = each
+    places = {name: [role.get(name) for role in roles.values()] for name in tasks}
+    parts = {
+        name: {
+            statistic: [None if each is None else own[each].get(statistic) for each in places[name]]
+            for statistic in statistics
+            if any(numbers.get(statistic) is not None for numbers in own.values())
+        }
+        for name, own in tasks.items()
     }
-    outcomes = []
-    for at, condition in enumerate(conditions):
-        values: dict[str, Any] = dict.fromkeys(MEASURES)
-        intervals: dict[str, Bounds] = {}
-        for name, trial in trials.items():
-            own = trial.groups[0].statistics[at]
-            if own is not None:
-                value = float(trial.scores[at])
-                values[name] = value if isfinite(value) else None
-                intervals[name] = _interval(MEASURES[name], own, seed)
-        compared: dict[str, Any] = {"change": _differences(trials, at, 0)} if at else {}
-        if condition.draw is None:
-            for place, other in enumerate(conditions):
-                if other.name in beside and place != at:
-                    compared[f"against_{_key(other.name)}"] = _differences(trials, at, place)
-            if condition.mask is not None:
-                for kind, draws in _draws_for(condition, conditions).items():
-                    compared[f"{_key(kind)}_draws"] = _against(trials, at, draws, condition.harmful)
-        outcomes.append(
-            Outcome(
-                kind=condition.kind,
-                name=condition.name,
-                draw=condition.draw,
-                of=condition.of,
-                instructed=condition.instructed,
-                kept=None if condition.mask is None else len(condition.mask.kept),
-                intervals=intervals,
-                other=(others or {}).get(condition.name),
-                **values,
-                **compared,
-            )
-        )
-    return tuple(outcomes)
-
-
-def _differences(trials: Mapping[Measure, Trial], at: int, place: int) -> ByMeasure:
-    return {
-        name: trial.difference(at, [place])
-        for name, trial in trials.items()
-        if _measured(trial, at, place)
+    sets = {
+        name: [None if each is None else frozenset(each.heads) for each in own]
+        for name, own in places.items()
     }
+    conditions = [shared_by([*role.values()]) for role in roles.values()]
+    return evidence(conditions, parts, statistics, sets=sets, **more)
 
 
-def _measured(trial: Trial, *places: int) -> bool:
-    return all(trial.groups[0].statistics[place] is not None for place in places)
+def shared_by(conditions: Sequence[Condition]) -> Condition:
+    """A condition of several tasks: without the heads, number and gate in which they differ."""
+    first = conditions[0]
 
+    def alike(name: str) -> bool:
+        return len({getattr(each, name) for each in conditions}) == 1
 
-def _against(
-    trials: Mapping[Measure, Trial], at: int, draws: Sequence[int], harmful: bool
-) -> AgainstDraws:
-    against = {}
-    for name, trial in trials.items():
-        if _measured(trial, at, *draws):
-            side: Side = "lower" if MEASURES[name].higher == harmful else "higher"
-            against[name] = trial.against(at, draws, side, swaps=name != "perplexity")
-    return AgainstDraws(
-        against={name: each.difference for name, each in against.items()},
-        p_draws={name: each.p_draws for name, each in against.items()},
-        p_examples={
-            name: each.p_examples for name, each in against.items() if name != "perplexity"
-        },
-        distinct_draws=against["nll"].distinct,
-        least_p=against["nll"].least_p,
+    return replace(
+        first,
+        k=first.k if alike("k") else 0,
+        gate=first.gate if alike("gate") else None,
+        heads=first.heads if alike("heads") else (),
     )
 
 
-def together(tasks: Sequence[Sequence[Outcome]]) -> tuple[Outcome, ...]:
-    """The conditions of all tasks as one list: those of a single task as they are.
-
-    Of several tasks plain means of every condition that all of them have, without intervals.
-    """
-    first = tasks[0]
-    if len(tasks) == 1:
-        return tuple(first)
-    outcomes = []
-    for outcome in first:
-        same = [each for task in tasks for each in task if each.name == outcome.name]
-        if len(same) == len(tasks):
-            kept = ("kind", "name", "draw", "of", "instructed", "kept")
-            alike: dict[str, Any] = {name: getattr(outcome, name) for name in kept}
-            means: dict[str, Any] = {name: mean_of(same, name) for name in MEASURES}
-            outcomes.append(Outcome(**alike, **means))
-    return tuple(outcomes)
+def ids_in(table: Evidence, conditions: Iterable[Condition]) -> dict[Condition, str]:
+    """What the conditions of one task are called in the table of all."""
+    known = {(each.kind, each.of, each.draw): each.id for each in table.conditions}
+    return {each: known[each.kind, each.of, each.draw] for each in conditions}
 
 
-def _draws_for(condition: Masking, conditions: Sequence[Masking]) -> dict[MaskKind, list[int]]:
-    """Where the random masks stand that a condition is compared with, by kind."""
-    places: dict[MaskKind, list[int]] = {}
-    for place, other in enumerate(conditions):
-        alike = other.instructed == condition.instructed
-        if other.draw is not None and alike and other.of in (None, condition.name):
-            places.setdefault(other.kind, []).append(place)
-    return places
-
-
-def _key(name: str) -> str:
-    return name.replace("-", "_").replace(" ", "_").replace("α", "alpha")
-
-
-def _interval(scoring: Scoring, own: Floats, seed: int) -> Bounds:
-    if scoring.share:
-        return Bounds(*wilson_interval(int(own[:, 0].sum()), len(own)))
-    interval = bootstrap_score(own, scoring.score, seed=seed)
-    return Bounds(float(interval.low), float(interval.high))
+def own_heads(table: Evidence, conditions: Iterable[Condition]) -> dict[str, tuple[str, ...]]:
+    """The heads of a task's conditions by their id in the table, where tasks differ in them."""
+    listed = {each.id: each.heads for each in table.conditions}
+    ids = ids_in(table, conditions)
+    return {name: each.heads for each, name in ids.items() if each.heads != listed[name]}
 
 
 ORDERS = 4

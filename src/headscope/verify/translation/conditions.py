@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,9 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, NOTHING, control_named, drawn
-from headscope.evidence.rows import SELECTED, Basis, Condition
-from headscope.evidence.runner import Within, kept_texts, kept_units, pass_of
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
+from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
 from headscope.progress import Progress
 from headscope.runs import Kept, Run
@@ -78,8 +78,8 @@ class Removal(Settings):
             None: text alone.
         draws: random sets of heads of each kind.
         controls: how random sets are drawn (see `headscope.evidence.controls`).
-        ablate: what stands in the place of what is removed; several are conditions of their own,
-            of the same heads.
+        ablate: what stands in the place of what is removed, "zero" or of reference examples (see
+            `headscope.lm.replacement`); several are conditions of their own, of the same heads.
         chat: None: whether the tokenizer has a chat template.
         answer_only: measure what `headscope.answers` leaves of an output.
         max_new_tokens: of an output; None: twice the source tokens and 32.
@@ -111,8 +111,7 @@ class Removal(Settings):
         return {name: draws for name, draws in known.items() if name in wanted}
 
     def __post_init__(self) -> None:
-        named = dict.fromkeys(map(control_named, self.controls))
-        object.__setattr__(self, "controls", tuple(named))
+        name_controls(self)
         for name in self.measure or ():
             if name not in MEASURES:
                 raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
@@ -124,9 +123,11 @@ class Removal(Settings):
             raise InputError(
                 f"a gate is given twice among {', '.join(map(str, self.gates))}; give each once"
             )
-        if sorted(set(self.ablate) & {"zero", "mean"}) != sorted(self.ablate) or not self.ablate:
+        kinds = get_args(options.AblateName)
+        if sorted(set(self.ablate) & {*kinds}) != sorted(self.ablate) or not self.ablate:
             raise InputError(
-                f"--ablate is {', '.join(self.ablate) or 'empty'}; give zero, mean, or each once"
+                f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
+                f"{', '.join(kinds)}, or several, each once"
             )
         if {"text", "loss"} <= set(self.measure or ()) and self.all_draws["loss"] < self.draws:
             raise InputError(
@@ -186,19 +187,21 @@ def generate(
     planned: Sequence[Condition],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
     progress: Progress | None = None,
 ) -> list[list[list[str]]]:
     """Greedy translations under every condition: texts by condition, direction and sentence.
 
     All directions go through the model together, so that batches are full. What is translated is
     kept in `run` some hundred sentences at a time, and a run that was stopped goes on there.
-    Conditions with the same gate are generated once. `means` are the heads' mean outputs, for
-    mean ablation (see `headscope.lm.ablation.head_means`).
+    Conditions with the same gate are generated once. `replacements` are those of each kind (see
+    `headscope.lm.replacement`).
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
-    passes = {condition.key: pass_of(condition, lm.geometry, every, means) for condition in planned}
+    passes = {
+        condition.key: pass_of(condition, lm.geometry, every, replacements) for condition in planned
+    }
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
@@ -345,17 +348,19 @@ def reference_losses(
     planned: Sequence[Condition],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
     progress: Progress | None = None,
 ) -> dict[str, ReferenceLosses]:
     """The losses of every direction's references under every condition.
 
     Each condition is kept in `run`, and a run that was stopped goes on there. Conditions with the
-    same gate are read once. `means` are the heads' mean outputs, for mean ablation.
+    same gate are read once. `replacements` are those of each kind.
     """
     from headscope.lm.shared_losses import answer_losses
 
-    passes = {condition.key: pass_of(condition, lm.geometry, (), means) for condition in planned}
+    passes = {
+        condition.key: pass_of(condition, lm.geometry, (), replacements) for condition in planned
+    }
     texts = {
         name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
     }
@@ -368,7 +373,7 @@ def reference_losses(
                 lm,
                 rows,
                 [passes[key].gate for key in own],
-                [passes[key].means for key in own],
+                [passes[key].replacement for key in own],
                 config.batch_tokens,
             )
             for at, losses in made:

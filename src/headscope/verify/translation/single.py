@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.evidence.rows import SELECTED, Condition
+from headscope.evidence.runner import ZERO
 from headscope.heads import HeadScores
 from headscope.measure.intervals import bootstrap_interval
 from headscope.progress import Progress
@@ -27,6 +28,7 @@ from headscope.verify.translation.conditions import (
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.replacement import Replacement
     from headscope.runs import Run
 
 
@@ -40,12 +42,12 @@ def single_removal(
     alignments: Mapping[str, Alignment],
     config: Removal,
     run: Run,
-    means: NDArray[np.float32],
+    replacement: Replacement | None,
     progress: Progress | None = None,
 ) -> dict[str, HeadScores]:
     """The change of NLL without each head, by direction; the run keeps the losses.
 
-    `means` are the heads' mean outputs (see `headscope.lm.ablation.head_means`).
+    `replacement` is that of mean ablation (see `headscope.lm.replacement`).
 
     Returns:
         Scores in nats a token, the mean over sentences of the change of each one's mean over its
@@ -60,7 +62,10 @@ def single_removal(
         for replacement in ("zero", "mean")
         for head in heads
     ]
-    losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
+    replacements = {**ZERO, "mean": replacement}
+    losses = reference_losses(
+        lm, directions, alignments, planned, config, run, replacements, progress
+    )
     mask = lm.geometry.mask()
     scores = {}
     for name, loss in losses.items():

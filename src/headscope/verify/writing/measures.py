@@ -156,16 +156,25 @@ def group_evidence(
         own[0] if len({each.heads for each in own}) == 1 else replace(own[0], heads=())
         for own in by_id.values()
     ]
-    parts = {}
+    parts, sets = {}, {}
     for group in groups:
         at = {each.id: place for place, each in enumerate(group.conditions)}
         parts[group.name] = {
             name: [array[at[key]] if key in at else None for key in by_id]
             for name, array in numbers[group.name].items()
         }
-    own = {group.name: group.conditions for group in groups}
+        sets[group.name] = [
+            frozenset(group.conditions[at[key]].heads) if key in at else None for key in by_id
+        ]
     return evidence(
-        conditions, parts, statistics, seed, progress=progress, helps=helps, harmed=harmed, own=own
+        conditions,
+        parts,
+        statistics,
+        seed,
+        progress=progress,
+        helps=helps,
+        harmed=harmed,
+        sets=sets,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headscope.data.transfer import TransferPrompt
 from headscope.evidence.rows import Condition
-from headscope.evidence.runner import Pass, kept_rows, pass_of
+from headscope.evidence.runner import ZERO, Pass, Replacements, kept_rows, pass_of
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.prompting import encode_answers
 from headscope.lm.states import states
@@ -21,9 +21,6 @@ from headscope.progress import Progress
 from headscope.results.writing import LensCondition, LensLayer
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -120,12 +117,12 @@ def example_lens(
     lm: LanguageModel,
     conditions: Sequence[Condition],
     forms: Forms,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
 ) -> tuple[LensCondition, ...]:
     """What each layer would say at the last token of a prompt, for every condition that is no draw.
 
     Ranks are those of the forms that follow the same tokens as the first form does; None where an
-    answer has no such form. `means` are those of mean ablation.
+    answer has no such form. `replacements` stand in the place of what gates remove.
     """
     before = forms[0].before
     known = [form for form in forms if form.before == before]
@@ -138,7 +135,7 @@ def example_lens(
     for each in conditions:
         if each.draw is not None:
             continue
-        with pass_of(each, lm.geometry, [0], means).applied(lm):
+        with pass_of(each, lm.geometry, [0], replacements).applied(lm):
             layers = states(lm, [before]).after_layer[0]
         top = lens(lm, layers, SHOWN)
         ranks = token_ranks(lm, layers, [form.token for form in known]).tolist()

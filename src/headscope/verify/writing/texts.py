@@ -13,13 +13,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from headscope.evidence.rows import Condition
-from headscope.evidence.runner import Pass, kept_texts, pass_of
+from headscope.evidence.runner import ZERO, Pass, Replacements, kept_texts, pass_of
 from headscope.progress import Progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.heads import Geometry
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig
@@ -55,18 +52,18 @@ def places(groups: Sequence[Group]) -> list[range]:
 
 
 def passes(
-    groups: Sequence[Group], geometry: Geometry, means: NDArray[np.float32] | None = None
+    groups: Sequence[Group], geometry: Geometry, replacements: Replacements = ZERO
 ) -> dict[str, Pass]:
     """The different gates of all groups by key, each with its prompts, counted over all groups.
 
-    `means` take the place of what gates remove where conditions say so.
+    `replacements` stand in the place of what gates remove, by the kind of ablation.
     """
     rows: dict[str, tuple[Condition, set[int]]] = {}
     for group, own in zip(groups, places(groups), strict=True):
         for each in group.conditions:
             rows.setdefault(each.key, (each, set()))[1].update(own)
     return {
-        key: pass_of(each, geometry, sorted(prompts), means)
+        key: pass_of(each, geometry, sorted(prompts), replacements)
         for key, (each, prompts) in rows.items()
     }
 
@@ -79,19 +76,19 @@ def write(
     title: str,
     progress: Progress | None = None,
     special: bool = True,
-    means: NDArray[np.float32] | None = None,
+    replacements: Replacements = ZERO,
 ) -> list[list[list[str]]]:
     """Greedy outputs by group, condition and prompt; a run that was stopped goes on where it was.
 
     Conditions with the same gate write once, together for all groups. `special`: whether the
-    tokenizer adds its special tokens to prompts. `means` are those of mean ablation.
+    tokenizer adds its special tokens to prompts. `replacements` as for `passes`.
     """
     prompts = [prompt for group in groups for prompt in group.prompts]
     made = kept_texts(
         lm,
         [prompt.text for prompt in prompts],
         [prompt.limit for prompt in prompts],
-        passes(groups, lm.geometry, means),
+        passes(groups, lm.geometry, replacements),
         settings,
         run,
         title,

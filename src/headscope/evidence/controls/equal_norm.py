@@ -1,0 +1,57 @@
+"""Heads whose output is as large: does the size of what is removed explain the effect?
+
+A draw has as many of each group of heads, ranked by the norm of their output behind W_O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import InputError
+from headscope.evidence.rows import Basis, Control
+from headscope.heads import HeadSet
+from headscope.heads.draws import sets_within
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+GROUP, TEXTS = 8, 32
+
+
+def output_norms(lm: LanguageModel, rows: list[list[int]]) -> np.ndarray[Any, Any]:
+    """The norm of every head's output, summed over the tokens of some rows, float64 (L, W)."""
+    from headscope.lm.hooks import hooked
+
+    norms = np.zeros(lm.geometry.shape)
+
+    def adding(site: Any) -> Any:
+        def add(projection: Any, args: tuple[Any, ...]) -> None:
+            for head in range(site.heads):
+                own, part = args[0].clone(), slice(*site.head_width * np.array([head, head + 1]))
+                own[..., part] = 0
+                change = projection.forward(args[0]) - projection.forward(own)
+                norms[site.layer, head] += float(change.detach().double().norm(dim=-1).sum())
+
+        return add
+
+    with hooked(site.projection.register_forward_pre_hook(adding(site)) for site in lm.sites):
+        for row in filter(None, rows):
+            lm.forward(lm.collate([row]), logits=False)
+    return norms
+
+
+def _draw(heads: HeadSet, draws: int, seed: int, basis: Basis) -> list[HeadSet]:
+    if basis.lm is None or not basis.texts:
+        raise InputError("the control 'equal norm' needs a model and texts; use another control")
+    norms = output_norms(basis.lm, list(map(basis.lm.encode, basis.texts[:TEXTS])))
+    ranked = sorted(heads.geometry.heads(), key=lambda head: norms[head.layer, head.head])
+    groups = [ranked[at : at + GROUP] for at in range(0, len(ranked), GROUP)]
+    sizes = tuple(sum(head in heads for head in group) for group in groups)
+    more = draws, f"equal norm {seed}", frozenset(heads), basis.watch
+    return sets_within(groups, sizes, heads.geometry, *more)
+
+
+EQUAL_NORM = Control("random heads of equal output norm",
+                     "the selected heads are any so many heads of such outputs", _draw)  # fmt: skip
