@@ -56,15 +56,11 @@ def main() -> None:
                 whole = VerifyLayers(
                     str(place / "found"),
                     documents=documents,
-                    removal=LanguageRemoval(
-                        draws=given.draws, layer_matched=False, seed=seed, batch_tokens=2048
-                    ),
+                    removal=LanguageRemoval(draws=given.draws, seed=seed, batch_tokens=2048),
                 )
                 name = f"layers-{size}"
                 told = encode(verify_layers(whole, place / name, update))
-                runs[f"seed {seed}"]["layers"] = {
-                    key: told[key] for key in ("signature", "seconds", "languages", "profile")
-                }
+                runs[f"seed {seed}"]["layers"] = _brief(told)
     tell(
         {
             "command": "bench/languages.py",
@@ -79,25 +75,12 @@ def main() -> None:
 
 def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
     """A run's figures without its single draws."""
-    whole = ("signature", "seconds", "model", "leakage", "pool", "ablate", "sets", "empty")
+    kept = {row["id"] for row in result["conditions"] if row["draw"] is None}
+    whole = ("signature", "seconds", "model", "verdict", "tests", "details")
     return {
         **{name: result[name] for name in whole},
-        "answers": [
-            {name: one[name] for name in ("role", "k", "answer")} for one in result["matrices"]
-        ],
-        "matrices": [
-            {name: value for name, value in one.items() if name != "answer"}
-            for one in result["matrices"]
-        ],
-        "languages": {
-            name: {
-                "documents": one["documents"],
-                "tokens": one["tokens"],
-                "baseline": one["baseline"],
-                "removed": [row for row in one["conditions"] if row["kind"] == "removed"],
-            }
-            for name, one in result["languages"].items()
-        },
+        "conditions": [row for row in result["conditions"] if row["id"] in kept],
+        "levels": [row for row in result["levels"] if row["condition"] in kept],
     }
 
 

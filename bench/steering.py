@@ -105,17 +105,19 @@ def write_prompts(given: argparse.Namespace, name: str, code: str) -> Path:
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """What a run shows, without the languages that single draws were written in."""
-    figures = {}
-    for name, one in {"mean": result, **result["languages"]}.items():
-        figures[name] = {"baseline": one["baseline"], "effects": one["effects"]}
-        if "without_gate" in one:
-            figures[name]["without_gate"] = one["without_gate"]
-        if "written" in one:
-            chosen = [row for row in one["written"] if row["draw"] is None]
-            figures[name]["written"] = {row["kind"]: row["languages"] for row in chosen}
-    kept = {key: result[key] for key in ("signature", "seconds", "heads", "gate")}
-    return {**kept, "figures": figures}
+    """What a run shows, without its single draws."""
+    chosen = {row["id"] for row in result["conditions"] if row["draw"] is None}
+    details = result["details"]
+    names = ("heads", "gate", "without_gate", "p_change")
+    return {
+        **{key: result[key] for key in ("signature", "seconds", "tests")},
+        **{key: details[key] for key in names},
+        "levels": [row for row in result["levels"] if row["condition"] in chosen],
+        "written": {
+            code: {key: counts for key, counts in own.items() if key in chosen}
+            for code, own in details["written"].items()
+        },
+    }
 
 
 if __name__ == "__main__":
