@@ -290,10 +290,8 @@ def test_a_group_that_lacks_a_condition() -> None:
     trial = Trial([full, lacking])
     assert np.isnan(trial.scores[1]) and trial.among(1).groups == [full]
     found = trial.against(1, [0])
-    assert found.record() == {
-        "p_sentences": None, "p_draws": None, "distinct_draws": 1, "least_p": 0.5,
-        "against_random": {"value": None, "low": None, "high": None},
-    }  # fmt: skip
+    assert (found.p_examples, found.p_draws, found.distinct, found.least_p) == (None, None, 1, 0.5)
+    assert np.isnan([found.difference.value, found.difference.low, found.difference.high]).all()
     assert trial.among(1).against(1, [0]).difference.value == pytest.approx(1)
 
 
@@ -301,7 +299,7 @@ def test_no_draws_are_no_comparison() -> None:
     trial = trial_of([[[(1, 1), (2, 1)]]])
     found = trial.against(0, [])
     assert (found.p_examples, found.p_draws, found.distinct, found.least_p) == (None, None, 0, 1)
-    assert found.draws.record() == {"mean": None, "low": None, "high": None}
+    assert np.isnan([found.draws.mean, found.draws.low, found.draws.high]).all()
 
 
 def test_scores_that_are_no_means_have_a_rank_alone() -> None:

@@ -91,10 +91,6 @@ class Draws:
             return cls(np.nan, np.nan, np.nan, each)
         return cls(float(np.mean(each)), min(each), max(each), each)
 
-    def record(self) -> dict[str, float | None]:
-        """As JSON: `mean`, `low` and `high`; None for what is not known."""
-        return {"mean": known(self.mean), "low": known(self.low), "high": known(self.high)}
-
 
 @dataclass(frozen=True)
 class Against:
@@ -117,20 +113,6 @@ class Against:
     distinct: int
     least_p: float | None = None
     draws: Draws = field(default=Draws(), metadata=UNWRITTEN)
-
-    def record(self, examples: str = "sentences", ending: str = "") -> dict[str, Any]:
-        """As JSON: `p_EXAMPLES`, `p_draws`, `against_random`, `distinct_draws` and `least_p`.
-
-        `examples` is what examples are called; every name ends in `ending`, which tells the kind
-        of draws (`_layer_matched`) and of score (`_loss`).
-        """
-        return {
-            f"p_{examples}{ending}": self.p_examples,
-            f"p_draws{ending}": self.p_draws,
-            f"against_random{ending}": self.difference.record(),
-            f"distinct_draws{ending}": self.distinct,
-            f"least_p{ending}": self.least_p,
-        }
 
 
 @dataclass(frozen=True)
