@@ -1,7 +1,6 @@
 """The same work by headscope and by others, side by side, as JSON.
 
     python bench/peers.py --venvs FOLDER --smollm2 FOLDER --gemma3 FOLDER --out FILE
-    python bench/peers.py --shape 8b --device cuda --dtype bfloat16 --out FILE
 
 Every repeat does each job once in every way, in an order that changes, after one round to warm up.
 Seconds are of the process on a CPU and of the wall on a GPU; a ratio is the other way's seconds
@@ -12,8 +11,8 @@ Packages run in environments of their own under --venvs, made where they are mis
 that take turns with this one. What is not in a package (a plain pass, attention matrices of a whole
 batch, zeroed weights and ``generate``, the loops of the papers, two passes) is written here, from
 the papers' definitions. Without --shape the model is one of 4.3 million parameters with random
-weights; sentences are those of the bundled model, or --data. With a GPU's shape, weights are made
-on the device, and packages take no part.
+weights; sentences are those of the bundled model, or --data. With another shape, weights are made
+on the device, and packages take no part; `gpu.py` does all of this at the shape of an 8B model.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,8 @@ from rate_ways import Ways
 from timing import load, moment, say, spread, wait
 
 import headscope
-from headscope.find.alignment import allowed_keys, given_texts
+from headscope.evidence.runner import KEPT_AT_ONCE
+from headscope.find.alignment import counted_keys, given_texts
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients
 from headscope.find.gating import answer_losses
@@ -70,8 +70,9 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_documents
+from headscope.studies.costs.estimate import Work
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.verify.translation.conditions import KEPT_AT_ONCE, Removal, prompts_with_limits
+from headscope.verify.translation.conditions import Removal, prompts_with_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Versions of the packages; that of torch and of transformers are those of the constraints.
@@ -118,6 +119,7 @@ class Case:
     Attributes:
         ways: calls by name.
         rows: what is compared: the other way, headscope's, and how equal what they made is.
+        cost: of what headscope made the tokens by operation, and the share of them with logits.
         warm: calls that warm up; None: the ways.
     """
 
@@ -125,6 +127,7 @@ class Case:
     work: dict[str, Any]
     ways: dict[str, Callable[[], Timed]]
     rows: Sequence[tuple[str, str, Callable[[Any, Any], dict[str, Any]]]]
+    cost: Callable[[Any], tuple[Work, float]]
     warm: dict[str, Callable[[], Timed]] | None = None
 
 
@@ -279,7 +282,7 @@ def translation_score(
     texts, _ = given_texts(lm, pairs, TranslationScore(chat=False), NOWHERE)
     texts = sorted(texts, key=lambda text: len(text.ids))[:sentences]
     ids = [list(text.ids) for text in texts]
-    tables = [allowed_keys(text.words, text.words.links) for text in texts]
+    tables = [counted_keys(text.words, skip_identical=False) for text in texts]
     limit = batch_tokens or 1 << 40
     rival = Texts(ids, [text.rows - 1 for text in texts], limit)
     width = lm.geometry.width
@@ -322,10 +325,13 @@ def translation_score(
             with eager(lm), torch.inference_mode():
                 inputs = torch.tensor([ids[row]], device=lm.device)
                 found = lm.model(input_ids=inputs, output_attentions=True).attentions
-            for at, layer, head in places.tolist():
-                weights = found[layer][0, head, rival.queries[row][at]].float()
-                keys = one[at, layer, head], two[at, layer, head]
-                gap = max(gap, float((weights[keys[0]] - weights[keys[1]]).abs()))
+            lines = torch.cat(found)[:, :, np.asarray(rival.queries[row])].float().cpu().numpy()
+            at, layer, head = places.T
+            weights = lines[layer, head, at]
+            ours, theirs = (
+                weights[np.arange(len(at)), keys[at, layer, head]] for keys in (one, two)
+            )
+            gap = max(gap, float(np.abs(ours - theirs).max()))
         difference = float(np.abs(own[1] - other[1]).max())
         equal = difference <= CLOSE or gap <= CLOSE
         return {
@@ -368,7 +374,25 @@ def translation_score(
         "batches": len(rival.batches),
         "heads": lm.geometry.layers * width,
     }
-    return Case("translation-score", work, ways, rows), left_out
+    cost = forward_cost([len(row) for row in ids], 0.0)
+    return Case("translation-score", work, ways, rows, cost), left_out
+
+
+def forward_cost(
+    lengths: Sequence[int], logits: float, times: float = 1.0
+) -> Callable[[Any], tuple[Work, float]]:
+    """Rows of these lengths read so many times, with the logits of this share of the tokens."""
+    work = Work(forward=times * sum(lengths), length=fmean(lengths))
+    return lambda _: (work, logits)
+
+
+def backward_cost(texts: Sequence[Answered]) -> Callable[[Any], tuple[Work, float]]:
+    """A gradient of the gate for each text, whose answers alone have logits."""
+    lengths = [len(text.ids) for text in texts]
+    learned = sum(len(text.ids) - text.start for text in texts) / sum(lengths)
+    # No rows together: the logits of a large batch, made twice, are no part of what must be done.
+    work = Work(backward=sum(lengths), length=fmean(lengths), rows=0.0)
+    return lambda _: (work, learned)
 
 
 @contextmanager
@@ -442,6 +466,14 @@ class Translations:
             GENERATE: lambda: here(self.lm, self.generate),
         }
 
+    def cost(self, made: Sequence[Generation]) -> tuple[Work, float]:
+        """Prompts read and tokens written by a pool that is always full."""
+        new = sum(len(text.output_ids) + (text.stop == "eos") for text in made)
+        read = sum(len(text.prompt_ids) for text in made)
+        length = (read + new) / len(made)
+        rows = min(len(made), Removal().batch_tokens / length)
+        return Work(forward=read, generated=new, length=length, rows=rows), 0.0
+
     def check(self, own: Sequence[Generation], other: Sequence[Generation]) -> dict[str, Any]:
         """Texts that differ, and the widest gap between the logits of the first tokens that do."""
         gaps = []
@@ -485,12 +517,13 @@ def removal(model: Model, sentences: int, conditions: int, rows: int = 32) -> Ca
         "batch_tokens": Removal().batch_tokens,
     }
     warm = Translations(model, 2, 2, rows)
-    return Case("removal", work, texts.ways(), [(GENERATE, "headscope", texts.check)], warm.ways())
+    compared = [(GENERATE, "headscope", texts.check)]
+    return Case("removal", work, texts.ways(), compared, texts.cost, warm.ways())
 
 
 def documents(lm: LanguageModel, count: int, longest: int) -> list[Answered]:
     """English documents of the bundled model's world, put together where they shall be long."""
-    each = 1 + longest // 128
+    each = 1 + longest // 48
     texts = [text.text for text in sample_documents("en", "dev", count * each, 0).documents]
     joined = [" ".join(texts[at : at + each]) for at in range(0, len(texts), each)]
     return [
@@ -526,16 +559,19 @@ def lahis(model: Model, count: int, longest: int) -> Case:
         difference = float(np.abs(one - two).max() / np.abs(two).max())
         return {"equal": difference <= CLOSE, "largest_relative_difference": difference}
 
-    works: dict[str, Callable[[], Any]] = {
-        "headscope": lambda: gate_gradients(lm, texts).products,
-        "headscope --update-gate": lambda: moving_gate_gradients(lm, texts).products,
-        "the published loop, gate at 1": lambda: published_loop(lm, texts, False),
-        "the published loop": lambda: published_loop(lm, texts, True),
-    }
-    ways = {name: partial(here, lm, work) for name, work in works.items()}
-    ours, moving, still, loop = ways
+    def ways(some: Sequence[Answered]) -> dict[str, Callable[[], Timed]]:
+        works: dict[str, Callable[[], Any]] = {
+            "headscope": lambda: gate_gradients(lm, some).products,
+            "headscope --update-gate": lambda: moving_gate_gradients(lm, some).products,
+            "the published loop, gate at 1": lambda: published_loop(lm, some, False),
+            "the published loop": lambda: published_loop(lm, some, True),
+        }
+        return {name: partial(here, lm, work) for name, work in works.items()}
+
+    ours, moving, still, loop = timed = ways(texts)
     work = {"documents": len(texts), "tokens": spread([len(text.ids) for text in texts])}
-    return Case("lahis", work, ways, [(still, ours, check), (loop, moving, check)])
+    compared = [(still, ours, check), (loop, moving, check)]
+    return Case("lahis", work, timed, compared, backward_cost(texts), ways(texts[:2]))
 
 
 def published_step(lm: LanguageModel, samples: Sequence[Answered], config: MaskTraining) -> float:
@@ -621,7 +657,7 @@ def mask(model: Model, peers: Peers, rows: int) -> tuple[Case, dict[str, str]]:
         "tokens": spread([len(sample.ids) for sample in samples]),
         "tokens_of_answers": spread([len(sample.ids) - sample.start for sample in samples]),
     }
-    return Case("mask", work, ways, compared), left_out
+    return Case("mask", work, ways, compared, backward_cost(samples)), left_out
 
 
 def rating(model: Model, count: int, batch_tokens: int) -> Case:
@@ -652,7 +688,10 @@ def rating(model: Model, count: int, batch_tokens: int) -> Case:
         "heads_removed": len(heads),
         "first_layer": min(head.layer for head in heads),
     }
-    return Case("rating", work, ways, [("two passes", "headscope", check)])
+    # What lies below the first removed head is read once.
+    times = 2 - work["first_layer"] / lm.geometry.layers
+    cost = forward_cost([len(row) for row in both.encode(texts)], 2 / times, times)
+    return Case("rating", work, ways, [("two passes", "headscope", check)], cost)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -681,7 +720,7 @@ SIZES = {
     "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
     "smollm2": Sizes(12, (2048,), (32, 2), 0, (), 8, 0),
     "gemma3": Sizes(12, (2048,), (32, 2), 0, (), 0, 0),
-    "gpu": Sizes(400, (None, 8192), (100, 12), 200, (128, 2048), 64, 400),
+    "gpu": Sizes(400, (None, 8192), (50, 4), 32, (128, 2048), 64, 400),
 }
 
 
@@ -703,19 +742,29 @@ def cases(
         yield rating(model, sizes.rated, 2048), {}
 
 
-def measured(case: Case, repeats: int, clock: str) -> Iterator[dict[str, Any]]:
-    """A row for each comparison."""
+def measured(
+    case: Case, repeats: int, clock: str, until: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row for each comparison; repeats end after the one at whose end `until` is past, by
+    ``time.perf_counter``. On a GPU with the most bytes that each way held."""
     seconds: dict[str, dict[str, list[float]]] = {
         name: {"process": [], "wall": []} for name in case.ways
     }
     made: dict[str, Any] = {}
+    peaks: dict[str, int] = {}
     order = random.Random(0)
     for number in range(repeats + 1):
+        if number > 1 and until is not None and time.perf_counter() > until:
+            break
         ways = case.ways if number or case.warm is None else case.warm
         turn = list(ways)
         order.shuffle(turn)
         for name in turn:
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
             took, made[name] = ways[name]()
+            if torch.cuda.is_available():
+                peaks[name] = torch.cuda.max_memory_allocated()
             if number:
                 for kind, value in took.items():
                     seconds[name][kind].append(value)
@@ -726,6 +775,7 @@ def measured(case: Case, repeats: int, clock: str) -> Iterator[dict[str, Any]]:
             )
     for other, own, check in case.rows:
         ratios = [b / a for a, b in zip(seconds[own][clock], seconds[other][clock], strict=True)]
+        work, logits = case.cost(made[own])
         yield {
             "job": case.job,
             "against": other,
@@ -737,6 +787,8 @@ def measured(case: Case, repeats: int, clock: str) -> Iterator[dict[str, Any]]:
             },
             "outcome": check(made[own], made[other]),
             "work": case.work,
+            "cost": {"work": dataclasses.asdict(work), "logits": logits},
+            **({"peak_bytes": {name: peaks[name] for name in (own, other)}} if peaks else {}),
         }
 
 
@@ -818,11 +870,7 @@ def main() -> None:
                     "quick" if given.quick else model.name if model.name in SIZES else "gpu"
                 ]
                 for case, missing in cases(model, peers, jobs, sizes):
-                    if model.lm.device.type == "cuda":
-                        torch.cuda.reset_peak_memory_stats()
                     for row in measured(case, repeats, clock):
-                        if model.lm.device.type == "cuda":
-                            row["peak_bytes"] = torch.cuda.max_memory_allocated()
                         names = row["job"], model.name, row["against"], row["headscope"]
                         rows.append({"model": model.name, **row, "aim": AIMS.get(names)})
                     for name, why in missing.items():

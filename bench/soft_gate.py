@@ -55,7 +55,6 @@ def main() -> None:
     parser.add_argument("--sources", nargs="+", default=SOURCES, choices=SOURCES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--test", type=int, default=500)
-    parser.add_argument("--layer-matched", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--runs", type=Path, default=Path("runs/bench-soft-gate"))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -72,7 +71,6 @@ def main() -> None:
             questions=QuestionsChoice(kind=given.kind, test=given.test),
             template=template,
             seeds=given.seeds,
-            layer_matched=given.layer_matched,
         )
         result = find_soft_gate(config, given.runs / f"{given.kind}-{given.prompt}", update)
     told = {
@@ -158,19 +156,21 @@ def importance(lm: LanguageModel, samples: list[Answered]) -> HeadScores:
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
     """A run's figures without its losses and its untrained heads."""
-    whole = ("signature", "seconds", "model", "selected", "accuracy", "differences", "pairs")
+    whole = ("signature", "seconds", "model", "verdict", "conditions", "levels", "tests")
+    kept = ("heads", "steps", "best_step")
+    details = result["details"]
     seeds = [
         {
             "seed": one["seed"],
             **{
-                kind: {key: part[key] for key in ("heads", "steps", "best_step", "filled_up")}
-                for kind, part in one.items()
-                if kind != "seed"
+                kind: {key: part[key] for key in kept}
+                for kind, part in {"selected": one["trained"], **one["controls"]}.items()
             },
         }
-        for one in result["seeds"]
+        for one in details["seeds"]
     ]
-    return {name: result[name] for name in whole} | {"seeds": seeds}
+    about = {name: details[name] for name in ("by_seed", "pairs")} | {"seeds": seeds}
+    return {name: result[name] for name in whole} | {"details": about}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def naive_losses(lm: LanguageModel, heads: HeadSet, rows: Sequence[Sequence[int]
     model = folded(lm, torch.as_tensor(heads.removed().values.copy()))
     found = []
     for row in rows:
-        ids = torch.tensor([list(row)])
+        ids = torch.tensor([list(row)], device=lm.device)
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False).logits[0].double()
         chances = torch.log_softmax(logits, dim=-1)

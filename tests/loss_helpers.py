@@ -37,7 +37,8 @@ def of_sentence(lm: LanguageModel, model: Any, prompt: Prompt, pair: SentencePai
     text, start = f"{prompt.text}{prompt.joint}{pair.target}", len(prompt.text + prompt.joint)
     tokens = tokenise(lm.tokenizer, text, prompt.special)
     with torch.no_grad():
-        log_p = model(input_ids=torch.tensor([tokens.ids])).logits[0].log_softmax(-1)
+        ids = torch.tensor([tokens.ids], device=lm.device)
+        log_p = model(input_ids=ids).logits[0].log_softmax(-1)
     linked = {j for _, j in pair.links or ()}
     words = [(m.start() + start, m.end() + start) for m in re.finditer(r"\S+", pair.target)]
     losses: list[list[float]] = [[], [], []]

@@ -118,3 +118,31 @@ def test_peers_runs_at_the_shape_of_a_gpu_and_says_who_takes_no_part(bench: Benc
     assert [row["job"] for row in result["rows"]] == ["removal", "lahis", "lahis", "mask"]
     assert {row["model"] for row in result["rows"]} == {"128k-words"}
     assert result["left_out"][-1]["what"] == "mask: nam-causal-head-gating"
+
+
+def test_the_parts_of_a_gpu_run_on_a_cpu_and_are_not_made_twice(
+    bench: Bench, tmp_path: Path
+) -> None:
+    shape = ("--device", "cpu", "--shape", "128k-words", "--quick", "--repeats", 1)
+    given = ("--out", tmp_path / "found", *shape, "--only", "memory", "--only", "mask")
+    result = bench("gpu", *given)
+    assert {part for part, told in result.items() if told} == {"memory", "mask"}
+    made = {file.name: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("found/*")}
+    assert set(made) == {"memory.json", "mask.json"}
+    for name in ("losses", "peaks", "gradients", "texts"):
+        assert made["memory.json"][name]["equal_share"] == 1.0
+    (row,) = made["mask.json"]["rows"]
+    cost, model = row["cost"]["work"], made["mask.json"]["model"]
+    # Both ways through layers and logits of 2 samples, at the rate of a large product.
+    hidden, inner, heads, shared, width, layers, words = 64, 128, 4, 2, 16, 2, 128000
+    maps = hidden * (2 * (heads + shared) * width + 3 * inner)
+    attention = 4 * heads * width * cost["length"]
+    lowest = 2 * hidden * (heads + 2 * shared) * width + 2 * attention
+    each = layers * (4 * maps + 3 * attention) - lowest
+    operations = cost["backward"] * (each + 4 * hidden * words * row["cost"]["logits"])
+    assert row["roofline_seconds"] == pytest.approx(operations / model["operations_a_second"])
+    assert row["share_of_roofline"]["headscope"] == pytest.approx(
+        row["roofline_seconds"] / row["seconds"]["headscope"]["process"]
+    )
+    assert bench("gpu", *given) == result
+    assert json.loads((tmp_path / "found" / "mask.json").read_text("utf-8")) == made["mask.json"]

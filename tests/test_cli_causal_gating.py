@@ -53,26 +53,35 @@ def run(model: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_heads_of_a_role_are_removed_beside_random_ones(run: Path) -> None:
-    check = json.loads((run / "result.json").read_text("utf-8"))["check"]
+    result = json.loads((run / "result.json").read_text("utf-8"))
     scores = HeadScores.from_pretrained(run / "scores")
-    assert check["examples"] == 8
-    base = check["conditions"]["untouched"]
-    assert base["change"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    for role in ROLES:
-        heads = [Head.parse(one) for one in check["removed"][role]]
-        best = [scores.extra[role][one.layer, one.head] for one in heads]
+    assert result["details"]["held_out"] == 8
+    levels = {row["condition"]: row for row in result["levels"]}
+    tests = {(row["condition"], row["control"]): row for row in result["tests"]}
+    base = levels["original"]["value"]
+    removed = [row for row in result["conditions"] if row["kind"] == "selected"]
+    assert [row["of"] for row in removed] == [
+        role for role in ROLES if (scores.extra[role] >= 0.5).any()
+    ]
+    for row in removed:
+        heads = [Head.parse(one) for one in row["heads"]]
+        best = [scores.extra[row["of"]][one.layer, one.head] for one in heads]
         assert all(value >= 0.5 for value in best) and best == sorted(best, reverse=True)
-        assert (f"without {role}" in check["conditions"]) == bool(best)
-        if best:
-            # Draws are all different: ten, or as many sets of that size as the other heads have.
-            others = scores.geometry.total - len(heads)
-            draws = check["conditions"][f"random beside {role}"]["each"]
-            assert len(draws) == min(10, math.comb(others, len(heads)))
-    for one in check["conditions"].values():
-        assert one["change"]["value"] == pytest.approx(one["nll"] - base["nll"], abs=1e-9)
-        assert one["change"]["low"] <= one["change"]["value"] <= one["change"]["high"]
-        assert one["nll"] == pytest.approx(np.mean(one["each"]))
-    assert {f"gates {name}" for name in ("free", "keep", "remove")} <= set(check["conditions"])
+        # Draws are all different: ten, or as many sets of that size as there are besides.
+        sets = math.comb(scores.geometry.total, len(heads)) - 1
+        draws = [levels[each["id"]]["value"] for each in result["conditions"]
+                 if (each["kind"], each["of"]) == ("random", row["of"])]  # fmt: skip
+        assert len(draws) == min(10, sets)
+        own, test = levels[row["id"]]["value"], tests[row["id"], "random"]
+        assert levels[row["id"]]["change"]["value"] == pytest.approx(own - base, abs=1e-9)
+        assert test["difference"]["value"] == pytest.approx(own - np.mean(draws), abs=1e-9)
+        sign = -1 if row["of"] == "interfering" else 1
+        as_far = sum(sign * draw >= sign * own for draw in draws)
+        assert test["p_draws"] == pytest.approx((1 + as_far) / (1 + len(draws)))
+    for name in ("free", "keep", "remove"):
+        each = [fit["held_out"][name] for fit in result["details"]["fits"]]
+        (row,) = (row for row in result["conditions"] if row["of"] == name)
+        assert len(each) == 2 and levels[row["id"]]["value"] == pytest.approx(np.mean(each))
 
 
 def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(
@@ -96,4 +105,4 @@ def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(
     done = find_causal_gating(config, tmp_path / "run")
     assert len(calls) == 4 + 4  # the first fit was kept
     whole = find_causal_gating(config, tmp_path / "whole")
-    assert done.heads == whole.heads and done.check == whole.check
+    assert done.heads == whole.heads and done.evidence == whole.evidence

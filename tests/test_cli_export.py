@@ -212,7 +212,7 @@ def run_of_gate(folder: Path, values: Any, origin: Origin | None = None, **resul
     folder.mkdir()
     gate = Gate(Geometry.uniform(2, 4), values, origin or Origin())
     gate.save_pretrained(folder / "gate")
-    for name, content in (("run", {}), ("DONE", {}), ("result", result)):
+    for name, content in (("run", {}), ("DONE", {"format": 1}), ("result", result)):
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
 

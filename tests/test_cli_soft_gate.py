@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from safetensors.numpy import load_file
 
 import process_helpers
 from headscope.errors import InputError
+from headscope.evidence.rows import Condition
 from headscope.find.trained_gates import SoftGate
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.lm import losses
-from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
+from headscope.studies.find.soft_gate import FindSoftGate, effects, find_soft_gate
 from headscope.studies.models import ModelChoice
 from headscope.studies.questions import QuestionsChoice
 from lm_helpers import saved
@@ -70,21 +72,62 @@ def run(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
-    told = json.loads((run / "result.json").read_text("utf-8"))
+    result = json.loads((run / "result.json").read_text("utf-8"))
     gates = [Gate.from_pretrained(run / "seeds" / str(seed) / "gate") for seed in (0, 1)]
-    assert Gate.from_pretrained(run / "gate") == gates[told["gate_seed"]]
+    assert Gate.from_pretrained(run / "gate") == gates[result["details"]["gate_seed"]]
     heads = HeadSet.from_pretrained(run / "heads")
     assert str(heads) == "1.2,0.1" and all(set(one.changed_heads()) <= set(heads) for one in gates)
     scores = HeadScores.from_pretrained(run / "scores")
     stacked = np.abs(np.array([one.values for one in gates], dtype=np.float64) - 1)
     np.testing.assert_allclose(scores.values, stacked.mean(axis=0))
     kept = load_file(run / "statistics.safetensors")
-    assert kept["accuracy.trained"].shape == kept["nll.random"].shape == (2, 6)
-    means = told["accuracy"]["trained"]["accuracy"]["by_seed"]
-    np.testing.assert_allclose(kept["accuracy.trained"].mean(axis=1), means)
-    rows = [json.loads(line) for line in (run / "outputs" / "trained-1.jsonl").open()]
-    assert [row["right"] for row in rows] == (kept["accuracy.trained"][1] == 1).tolist()
+    assert kept["accuracy.selected"].shape == kept["nll.random"].shape == (2, 6)
+    levels = {(row["condition"], row["statistic"]): row["value"] for row in result["levels"]}
+    for name in ("accuracy", "normalized", "nll"):
+        means = kept[f"{name}.selected"].mean(axis=1)
+        np.testing.assert_allclose(result["details"]["by_seed"][name], means)
+        assert levels["selected 2 gated", name] == pytest.approx(means.mean())
+        assert levels["selected 2", name] == pytest.approx(kept[f"{name}.selected-removed"].mean())
+        for number, own in enumerate(kept[f"{name}.random"]):
+            assert levels[f"random 2 gated #{number}", name] == pytest.approx(own.mean())
+    rows = [json.loads(line) for line in (run / "outputs" / "selected-1.jsonl").open()]
+    assert [row["right"] for row in rows] == (kept["accuracy.selected"][1] == 1).tolist()
     assert all(row["right"] == (row["answers"][0] in row["text"]) for row in rows)
+
+
+def test_trained_heads_are_compared_with_trained_ones_and_removed_with_removed() -> None:
+    """Means over seeds, question by question; questions on one context are one example."""
+    generator = np.random.default_rng(0)
+    heads = ("0.0", "0.1"), ("1.0", "1.1"), ("2.0", "2.1"), ("0.0", "1.2")
+    selected = Condition("selected", k=2, gate=None, heads=heads[0])
+    random = [
+        replace(selected, kind="random", draw=at, heads=own) for at, own in enumerate(heads[1:])
+    ]
+    trained = [*(replace(selected, draw=at) for at in range(3)), *random]
+    removed = [replace(each, gate=0.0) for each in (selected, *random)]
+    values = {
+        each: {name: generator.random(30) for name in ("accuracy", "normalized", "nll")}
+        for each in (Condition(), *trained, *removed)
+    }
+    groups = [str(at // 2) for at in range(30)]
+    table = effects(values, groups)
+    (first, second) = table.selected
+    assert (first.gate, second.gate, table.main) == (None, 0.0, first)
+    for name, (sign, better) in {"accuracy": (1, "higher"), "nll": (-1, "lower")}.items():
+        own = np.mean([values[each][name] for each in trained[:3]], axis=0)
+        others = [values[each][name] for each in random]
+        level = table.level(name, first)
+        assert level is not None and level.change is not None
+        assert (level.value, level.examples) == (pytest.approx(own.mean()), 15)
+        assert level.change.value == pytest.approx(own.mean() - values[Condition()][name].mean())
+        test = table.against(name, first)["random"]
+        assert test.side == better and test.draws == 3
+        assert test.difference.value == pytest.approx(own.mean() - np.mean(others))
+        above = sum(sign * other.mean() >= sign * own.mean() for other in others)
+        assert test.p_draws == pytest.approx((1 + above) / 4)
+        without = table.against(name, second)["random"]
+        gap = values[removed[0]][name].mean() - np.mean([values[e][name] for e in removed[1:]])
+        assert without.difference.value == pytest.approx(gap) and without.side != better
 
 
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:
@@ -110,11 +153,11 @@ def test_a_loss_that_is_no_number_stops_and_what_is_done_is_kept(
     out = tmp_path / "run"
     with pytest.raises(InputError, match=r"questions.jsonl, line \d+: the loss .* is nan"):
         find_soft_gate(config, out)
-    assert (out / "parts" / "training" / "trained-0.safetensors").exists()
+    assert (out / "parts" / "training" / "selected-0.safetensors").exists()
     result = find_soft_gate(config, out)
     monkeypatch.setattr(losses, "row_losses", original)
     whole = find_soft_gate(config, tmp_path / "whole")
-    assert result.accuracy == whole.accuracy and result.seeds == whole.seeds
+    assert result.evidence == whole.evidence and result.details == whole.details
 
 
 def test_heads_found_on_the_tested_contexts_are_refused(
@@ -125,4 +168,4 @@ def test_heads_found_on_the_tested_contexts_are_refused(
     code, _, err = command(*again, "--seed", 1)
     assert code == 2 and "are on a context that these heads were found on" in err
     code, said, _ = command(*again, "--seed", 1, "--allow-overlap", "--json")
-    assert code == 0 and json.loads(said)["leakage"]["overlap"] > 0
+    assert code == 0 and json.loads(said)["details"]["leakage"]["overlap"] > 0

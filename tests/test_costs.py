@@ -34,7 +34,7 @@ from headscope.studies.costs.estimate import (
     peak_memory,
     steps_of,
 )
-from headscope.studies.costs.measuring import _busy, measure_machine
+from headscope.studies.costs.measuring import _busy, _overlapped, measure_machine
 from headscope.studies.costs.shapes import (
     LOGITS_AT_ONCE,
     PUBLISHED,
@@ -441,3 +441,16 @@ def test_a_model_that_is_not_there_is_one_sentence(
 ) -> None:
     assert main(["costs", str(tmp_path / "nowhere")]) == 2
     assert "There is no folder" in capsys.readouterr().err
+
+
+def test_a_gpu_is_measured_by_launching_and_by_operations() -> None:
+    """A small pass takes what its launching takes, a large one what its operations do."""
+    shape = PUBLISHED["Llama-3.1-8B"]
+    rate = _overlapped([(1e9, 0.032), (8e13, 0.2)], shape)
+    assert (rate.operations, rate.layer, rate.call) == (pytest.approx(4e14), 0.001, 0.0)
+    here = Machine("here", rate, rate, rate, 3e12, 8e10, overlaps=True)
+    few = Work(forward=48, length=24, rows=2)
+    many = Work(forward=2048, length=256, rows=8)
+    assert estimate_seconds(few, shape, here, 0.0) == pytest.approx(0.032)
+    operations = 2048 * shape.forward(256, 0.0)
+    assert estimate_seconds(many, shape, here, 0.0) == pytest.approx(operations / 4e14)

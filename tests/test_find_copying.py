@@ -151,8 +151,9 @@ def test_retrieval_equals_the_definition_on_returned_attention() -> None:
         assert needle == needles.needles[one.number].needle
         ids = [*one.ids, *output.output_ids]
         with torch.no_grad():
-            found = lm.model(torch.tensor([ids]), output_attentions=True).attentions
-        looked = torch.stack([layer[0].argmax(-1) for layer in found]).numpy()  # (L, H, T)
+            inputs = torch.tensor([ids], device=lm.device)
+            found = lm.model(inputs, output_attentions=True).attentions
+        looked = torch.stack([layer[0].argmax(-1) for layer in found]).cpu().numpy()  # (L, H, T)
         hits, total = np.zeros(lm.geometry.shape), 0
         for step, token in enumerate(output.output_ids):
             places = [at for at in one.needle if one.ids[at] == token]

@@ -134,35 +134,42 @@ def test_values_equal_those_read_off_full_matrices(name: str, mode: str) -> None
             assert result.mass[step, at] == pytest.approx(float(line[union].sum()), abs=1e-5)
     scores = result.mass.mean(axis=0, dtype=np.float64)
     assert result.scores == pytest.approx(scores)
-    for control in result.controls.values():
-        for draw in control.draws:
-            values = [
-                whole[head.layer, head.head, list(rows)][:, union].sum(dim=-1).mean()
-                for head in map(Head.parse, draw.heads)
-            ]
-            assert draw.score == pytest.approx(float(torch.stack(values).mean()), abs=1e-5)
+    table = result.evidence
+    draws = [each for each in table.conditions if each.kind in table.controls]
+    assert len(draws) == 4
+    for each in (table.main, *draws):
+        values = [
+            whole[head.layer, head.head, list(rows)][:, union].sum(dim=-1).mean()
+            for head in map(Head.parse, each.heads)
+        ]
+        level = table.level("attention", each)
+        assert level is not None
+        assert level.value == pytest.approx(float(torch.stack(values).mean()), abs=1e-5)
+    for control, test in table.against("attention", table.main).items():
+        own, others = (
+            table.level("attention", table.main),
+            table.draws("attention", table.main, control),
+        )
+        assert own is not None and test.difference.value == pytest.approx(own.value - others.mean)
+        above = sum(draw >= own.value for draw in others.each)
+        assert (test.side, test.p_examples) == ("higher", None)
+        assert test.p_draws == pytest.approx((1 + above) / (1 + len(others.each)))
 
 
-def test_controls_are_other_heads_and_keep_to_layers_where_they_can() -> None:
+def test_controls_are_random_heads_as_many_in_each_layer() -> None:
     lm = wrapped("pocket-like")  # 2 layers of 8 heads
     heads = HeadSet.parse("1.0,1.1,1.2,1.3,1.4,1.5,0.7", lm.geometry)
-    result = key_tokens(lm, PROMPT, heads, KeyTokens(("camp",), steps="last", draws=3))
-    assert list(result.controls) == ["random", "random-layer-matched"]
-    free, matched = result.controls.values()
-    for control in (free, matched):
-        assert len(control.draws) == 3
-        for draw in control.draws:
-            assert len(set(draw.heads)) == len(heads)
-            assert not set(draw.heads) & set(map(str, heads))
-    assert len({draw.heads for draw in free.draws}) > 1
-    assert [draw.filled_up for draw in free.draws] == [0, 0, 0]
-    # Layer 1 has two other heads for six, so four come from layer 0 beside the one of its own.
-    assert [draw.filled_up for draw in matched.draws] == [4, 4, 4]
-    assert all(sum(head[0] == "1" for head in draw.heads) == 2 for draw in matched.draws)
+    table = key_tokens(lm, PROMPT, heads, KeyTokens(("camp",), steps="last", draws=3)).evidence
+    for control in ("random", "same layers"):
+        draws = [frozenset(each.heads) for each in table.of_control(table.main, control)]
+        assert len(set(draws)) == 3 and all(len(draw) == 7 for draw in draws)
+        assert frozenset(map(str, heads)) not in draws
+        if control == "same layers":
+            assert all(sum(head[0] == "1" for head in draw) == 6 for draw in draws)
     again = key_tokens(lm, PROMPT, heads, KeyTokens(("camp",), steps="last", draws=3))
-    assert again.controls == result.controls
+    assert repr(again.evidence) == repr(table)
     every = HeadSet(lm.geometry, tuple(lm.geometry.heads()))
-    assert key_tokens(lm, PROMPT, every, KeyTokens(("camp",), steps="last")).controls == {}
+    assert not key_tokens(lm, PROMPT, every, KeyTokens(("camp",), steps="last")).evidence.controls
 
 
 def test_texts_that_do_not_fit_are_refused() -> None:
@@ -189,7 +196,9 @@ def test_aligning_heads_of_the_bundled_model_look_at_the_word_they_translate(
     result = key_tokens(lm, prompt, heads, KeyTokens(("spoons", "chair")))
     assert result.generated and "Löffel" in result.answer and "Stuhl" in result.answer
     assert result.even.mean() < result.attention.mean()
-    assert all(result.scores.mean() > control.high for control in result.controls.values())
+    table = result.evidence
+    for control in ("random", "same layers"):
+        assert result.scores.mean() > table.draws("attention", table.main, control).high
     # While it writes Löffel the heads look at spoons, and at chair while it writes Stuhl.
     pieces = [result.answer[start:end] for start, end in result.answer_spans]
     by_step = result.attention.max(axis=1)

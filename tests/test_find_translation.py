@@ -130,7 +130,7 @@ def test_the_bundled_model_equals_the_naive_twin() -> None:
     from headscope.pocket import weights
 
     folder = weights.path()
-    lm = load(folder)
+    lm = load(folder, device="cpu")
     eager = AutoModelForCausalLM.from_pretrained(
         folder, attn_implementation="eager", dtype="float32"
     ).eval()

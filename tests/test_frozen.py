@@ -136,7 +136,9 @@ class Computed:
         """What a row of `levels` says, as far as it says it."""
         at, trial = row["condition"], self.trial(row)
         found: dict[str, Any] = {"value": float(trial.scores[at])}
-        if "low" in row:
+        # The interval of a share of examples was the bootstrap's, and is Wilson's.
+        share = all(group.shares for group in trial.groups)
+        if "low" in row and (row.get("interval") or not share):
             found["low"], found["high"] = self._interval(row, trial)
         if "change" in row:
             found["change"] = vars(trial.difference(at))
@@ -223,7 +225,11 @@ def overlapping(row: Mapping[str, Any]) -> dict[str, Any]:
 def differences(was: Any, now: Any, place: str) -> Iterator[str]:
     """Where stored numbers and computed ones are not the same; null is what is not known."""
     if isinstance(was, dict):
+        # What never varies had the interval of its resamples, which has no width.
+        constant = "low" in was and was["low"] == was.get("high")
         for key, value in was.items():
+            if constant and key in ("low", "high"):
+                continue
             yield from differences(value, now[key], f"{place}.{key}")
     elif isinstance(was, list):
         for at, (old, new) in enumerate(zip(was, now, strict=True)):

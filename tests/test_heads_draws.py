@@ -17,7 +17,7 @@ from headscope.evidence.controls.shuffled import shuffled
 from headscope.evidence.rows import Statistic
 from headscope.evidence.table import evidence as evidence_of
 from headscope.heads import Geometry, Head, HeadSet
-from headscope.heads.draws import Choices, Way, distinct_sets, draw_heads, draw_sets
+from headscope.heads.draws import Choices, Way, distinct_sets, draw_sets
 from headscope.measure import least_p, p_draws
 from headscope.verify.translation import Removal, conditions
 
@@ -37,86 +37,6 @@ def cases(draw: st.DrawFn) -> tuple[HeadSet, HeadSet]:
 
 def profile(heads: HeadSet) -> Counter[int]:
     return Counter(head.layer for head in heads)
-
-
-@settings(max_examples=150)
-@given(cases(), st.booleans(), st.integers(0, 3))
-def test_laws_of_every_draw(case: tuple[HeadSet, HeadSet], matched: bool, seed: int) -> None:
-    heads, avoid = case
-    drawn = draw_heads(heads, 4, seed, avoid, matched)
-    assert len({one.heads for one in drawn}) == len(drawn) > 0
-    for one in drawn:
-        assert len(one.heads) == len(heads)
-        assert not len(one.heads & heads)
-        assert list(one.heads) == sorted(one.heads)
-        pool = heads.complement() - avoid
-        # Heads to be avoided only come in when no other is left.
-        if len(one.heads & avoid):
-            assert not len(pool - one.heads)
-        if matched:
-            # As many of each layer as there are in the set, or all the pool has of it.
-            there, wanted = profile(one.heads), profile(heads)
-            short = 0
-            for layer, count in wanted.items():
-                least = min(count, profile(pool)[layer])
-                assert there[layer] >= least
-                short += count - least
-            assert one.filled_up == short
-        else:
-            assert one.filled_up == len(one.heads & avoid)
-    assert draw_heads(heads, 4, seed, avoid, matched) == drawn
-
-
-@given(cases(), st.booleans())
-def test_a_draw_does_not_depend_on_how_many_there_are(
-    case: tuple[HeadSet, HeadSet], matched: bool
-) -> None:
-    heads, avoid = case
-    assert draw_heads(heads, 2, 5, avoid, matched) == draw_heads(heads, 7, 5, avoid, matched)[:2]
-
-
-def every_free(heads: HeadSet, avoid: HeadSet) -> set[frozenset[Head]]:
-    """All sets of as many heads outside: with none to avoid, else with no more than is needed."""
-    outside = [head for head in heads.geometry.heads() if head not in set(heads)]
-    sets = [frozenset(one) for one in combinations(outside, len(heads))]
-    fewest = min(len(one & set(avoid)) for one in sets)
-    return {one for one in sets if len(one & set(avoid)) == fewest}
-
-
-def every_matched(heads: HeadSet, avoid: HeadSet) -> set[frozenset[Head]]:
-    """Every outcome of drawing head after head from its layer, or where that has none left from
-    the nearest; those to avoid when there is no other."""
-    outside = [head for head in heads.geometry.heads() if head not in set(heads)]
-    good = [head for head in outside if head not in set(avoid)]
-    # Each layer first takes what it has, then the rest is looked for nearby.
-    ways: set[frozenset[Head]] = {frozenset()}
-    short: list[int] = []
-    for layer, count in sorted(profile(heads).items()):
-        there = [head for head in good if head.layer == layer]
-        taken = min(count, len(there))
-        ways = {way | set(one) for way in ways for one in combinations(there, taken)}
-        short += [layer] * (count - taken)
-    for layer in short:
-        further = set()
-        for way in ways:
-            left = [head for head in good if head not in way]
-            left = left or [head for head in outside if head not in way]
-            nearest = min(abs(head.layer - layer) for head in left)
-            further |= {way | {head} for head in left if abs(head.layer - layer) == nearest}
-        ways = further
-    return ways
-
-
-@settings(max_examples=100)
-@given(cases(), st.booleans())
-def test_where_few_sets_are_possible_all_of_them_are_drawn_once(
-    case: tuple[HeadSet, HeadSet], matched: bool
-) -> None:
-    heads, avoid = case
-    possible = (every_matched if matched else every_free)(heads, avoid)
-    assume(len(possible) <= 60)
-    drawn = [frozenset(one.heads) for one in draw_heads(heads, 100, 1, avoid, matched)]
-    assert len(drawn) == len(set(drawn)) and set(drawn) == possible
 
 
 def test_a_set_that_is_hard_to_hit_is_found() -> None:
@@ -152,29 +72,6 @@ def test_shuffled_masks_are_all_others_of_the_size(
     assert len(set(sets)) == len(sets) == min(80, len(possible))
     assert set(sets) <= possible
     assert sets[:4] == [frozenset(one) for one in shuffled(removed, 4, 3, same_layers=matched)]
-
-
-def test_too_few_in_a_layer_come_from_the_nearest() -> None:
-    geometry = Geometry((4, 4, 4, 4))
-    heads = HeadSet.parse("3.0,3.1,3.2", geometry)
-    for one in draw_heads(heads, 20, 3, layer_matched=True):
-        assert profile(one.heads) == {3: 1, 2: 2}
-        assert one.filled_up == 2
-    # Half the way there is nothing to be had: both neighbours are equally near.
-    heads = HeadSet.parse("1.0,1.1,1.2,1.3", geometry)
-    layers = {head.layer for one in draw_heads(heads, 20, 3, layer_matched=True)
-              for head in one.heads}  # fmt: skip
-    assert layers == {0, 2}
-
-
-def test_what_leaves_no_control_is_refused() -> None:
-    geometry = Geometry((3,))
-    with pytest.raises(InputError, match=r"2 of the model's 3 heads .* leaves 1 .* smaller k"):
-        draw_heads(HeadSet.parse("0.0,0.1", geometry), 1)
-    with pytest.raises(InputError, match="empty"):
-        draw_heads(HeadSet(geometry, ()), 1)
-    with pytest.raises(InputError, match="1 layers × 4 heads"):
-        draw_heads(HeadSet.parse("0.0", geometry), 1, avoid=HeadSet.parse("0.3", Geometry((4,))))
 
 
 def test_conditions_hold_each_possible_set_once_and_results_say_so() -> None:

@@ -137,7 +137,7 @@ def test_a_model_that_hides_its_attention_is_loaded_with_eager(tmp_path: Path) -
     saved(tmp_path, "falcon")
     lm = load(tmp_path)
     with lm.attention_peaks() as peaks:
-        lm.model(input_ids=torch.tensor([[5, 6, 7, 8]]))
+        lm.model(input_ids=torch.tensor([[5, 6, 7, 8]], device=lm.device))
     assert (peaks.keys >= 0).all()
 
 

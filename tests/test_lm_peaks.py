@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +16,7 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Head
 from headscope.lm.attention import plans
 from headscope.lm.attention import scores as arithmetic
-from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.peaks import PeakRequest, attention_peaks
 from headscope.lm.attention.plans import Rows
 from headscope.lm.attention.scores import Block, largest
 from headscope.lm.attention.weights import WeightRequest
@@ -304,6 +307,23 @@ def test_a_pass_that_raises_leaves_no_step(name):
         assert peaks.keys.shape == (0, lm.geometry.layers, lm.geometry.width)
         forward(lm, inputs)
     assert len(peaks.steps) == 1
+
+
+def test_a_pass_that_ended_early_holds_nothing_until_garbage_is_collected():
+    lm, seen = wrap("llama"), []
+
+    def keep(_, args, kwargs):
+        seen.append(weakref.ref(args[0] if args else kwargs["hidden_states"]))
+
+    gc.disable()
+    try:
+        with lm.decoder_layers[-1].register_forward_pre_hook(keep, with_kwargs=True):
+            for _ in range(2):
+                with attention_peaks(lm, stop=True):
+                    forward(lm, sample_batch())
+        assert len(seen) > 1 and all(tensor() is None for tensor in seen)
+    finally:
+        gc.enable()
 
 
 def test_gates_and_peaks_nest_either_way():

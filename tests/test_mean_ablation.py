@@ -123,7 +123,7 @@ def test_one_by_one_puts_outputs_of_the_train_split_in_place(
 ) -> None:
     pairs = PairsChoice(("en-de",), limit=2)
     config = OneByOne(HEADS, pairs=pairs, max_new_tokens=6, ablate=ablate)
-    result = encode(verify_one_by_one(config, tmp_path / "run"))
+    result = encode(verify_one_by_one(config, tmp_path / "run"))["details"]
     apart = sample_pairs("en-de", "train", 50, 0).pairs
     tested = sample_pairs("en-de", "test", 2, 0).pairs
     known = {one.source for one in tested}

@@ -125,9 +125,14 @@ def test_bootstrap_of_many_draws_is_that_of_all_resamples() -> None:
     assert found.high[0] == pytest.approx(np.quantile(means, 0.9))
 
 
-def test_bootstrap_is_exact_where_nothing_varies_and_follows_its_seed() -> None:
-    found = bootstrap_interval(np.full((5, 2), 2), np.full(5, 8))
-    assert found.low.tolist() == found.high.tolist() == [0.25, 0.25]
+def test_bootstrap_tells_nothing_where_nothing_varies_and_follows_its_seed() -> None:
+    constant = np.full((5, 2), 2)
+    constant[0, 1] = 3
+    found = bootstrap_interval(constant, np.full(5, 8))
+    assert np.isnan([found.low[0], found.high[0]]).all() and 0.25 <= found.low[1] < found.high[1]
+    assert np.isnan(bootstrap_score(stats(0.1, 0.1, 0.1), mean_score)).all()
+    same = bootstrap_difference(stats(1, 2, 3), stats(1, 2, 3), mean_score)
+    assert same.value == 0 and np.isnan([same.low, same.high]).all()
     hits, totals = example()
     one, same, other = (bootstrap_interval(hits, totals, draws=9, seed=s) for s in (1, 1, 2))
     assert np.array_equal(one.low, same.low)

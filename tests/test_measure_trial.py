@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate
+from headscope.measure.intervals import wilson_interval
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.ranking import auc, precision_at, ranking
 from headscope.measure.statistics import counted, counted_mean
@@ -201,7 +202,72 @@ def test_nothing_that_differs_is_no_evidence() -> None:
     trial = Trial([Group([counted([0.0, 0, 0])] * 3, counted_mean, range(3))])
     found = trial.against(1, [0, 2])
     assert (found.p_examples, found.p_draws) == (1.0, 1.0)
-    assert found.difference == Estimate(0.0, 0.0, 0.0)
+    # None of three examples differs: the share of those that do may be Wilson's bound for 0 of 3.
+    reach = wilson_interval(0, 3)[1]
+    assert found.difference == Estimate(0.0, -reach, reach)
+    # Numbers that are no shares, and never differ, have no interval.
+    values = counted([0.5, 2.0, 0.1])
+    found = Trial([Group([values] * 3, counted_mean, range(3))]).against(1, [0, 2])
+    assert found.difference.value == 0 and not found.difference.bounded
+    constant = Trial([Group([counted([0.5] * 4)], counted_mean, range(1))]).level(0)
+    assert constant.value == 0.5 and not constant.bounded
+
+
+def test_shares_of_one_group_have_wilsons_interval() -> None:
+    for right, n in ((20, 20), (0, 200), (7, 12), (1, 2)):
+        trial = Trial([Group([counted([1.0] * right + [0.0] * (n - right))])])
+        assert astuple(trial.level(0)) == pytest.approx((right / n, *wilson_interval(right, n)))
+    assert not Trial([Group([counted([1.0])])]).level(0).bounded
+
+
+def test_a_difference_that_every_example_has_reaches_as_far_as_one_that_was_not_seen() -> None:
+    ones, zeros, half = counted([1.0] * 20), counted([0.0] * 20), counted([0.0, 1.0] * 10)
+    reach = wilson_interval(0, 20)[1]
+    trial = Trial([Group([ones, zeros, half, half, ones])])
+    assert astuple(trial.difference(0, [1])) == pytest.approx((1, 1 - reach, 1))
+    assert astuple(trial.difference(2, [3])) == pytest.approx((0, -reach, reach))
+    assert astuple(trial.difference(1, [1, 0, 4])) == pytest.approx(
+        (-2 / 3, -2 / 3 - reach, -2 / 3 + reach)
+    )
+    # Others are resampled as before.
+    seen = trial.difference(2, [0])
+    assert seen.value == -0.5 and -1 < seen.low < -0.5 < seen.high < 0
+    # The mean over groups: of other examples by their squares, of the same number by their sum.
+    more = Group([counted([0.0] * 50)] * 2)
+    both = Trial([Group([zeros] * 2), more]).difference(0, [1])
+    assert both.high == pytest.approx(np.hypot(reach, wilson_interval(0, 50)[1]) / 2)
+    assert Trial([more, more]).difference(0).high == pytest.approx(wilson_interval(0, 50)[1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rates", "least"),
+    [
+        ([20], [0.02], 0.93),
+        ([200], [0.01], 0.93),
+        ([20, 20, 20], [0.02, 0.1, 0.3], 0.93),
+        ([50] * 5, [0.0, 0.01, 0.02, 0.3, 0.9], 0.93),
+        ([30, 60, 200], [0.05, 0.02, 0.01], 0.92),
+    ],
+)
+def test_means_of_shares_cover_the_truth(
+    sizes: list[int], rates: list[float], least: float
+) -> None:
+    """Groups of one size are of other examples, or half or wholly of the same ones."""
+    stream = np.random.default_rng(6)
+    for alike in (0.0, 0.5, 1.0):
+        covered = 0
+        for _ in range(600):
+            common = {size: stream.random(size) for size in sizes}
+            groups = []
+            for size, rate in zip(sizes, rates, strict=True):
+                same = stream.random(size) < alike
+                below = np.where(same, common[size], stream.random(size)) < rate
+                groups.append(Group([counted(below)]))
+            level = Trial(groups).level(0)
+            assert level.low < level.high
+            covered += level.low <= np.mean(rates) <= level.high
+        # Two standard deviations of 600 trials are 0.018.
+        assert covered / 600 > least - 0.018
 
 
 def test_the_order_of_examples_and_of_what_is_drawn_beside_changes_no_score() -> None:
@@ -224,10 +290,8 @@ def test_a_group_that_lacks_a_condition() -> None:
     trial = Trial([full, lacking])
     assert np.isnan(trial.scores[1]) and trial.among(1).groups == [full]
     found = trial.against(1, [0])
-    assert found.record() == {
-        "p_sentences": None, "p_draws": None, "distinct_draws": 1, "least_p": 0.5,
-        "against_random": {"value": None, "low": None, "high": None},
-    }  # fmt: skip
+    assert (found.p_examples, found.p_draws, found.distinct, found.least_p) == (None, None, 1, 0.5)
+    assert np.isnan([found.difference.value, found.difference.low, found.difference.high]).all()
     assert trial.among(1).against(1, [0]).difference.value == pytest.approx(1)
 
 
@@ -235,7 +299,7 @@ def test_no_draws_are_no_comparison() -> None:
     trial = trial_of([[[(1, 1), (2, 1)]]])
     found = trial.against(0, [])
     assert (found.p_examples, found.p_draws, found.distinct, found.least_p) == (None, None, 0, 1)
-    assert found.draws.record() == {"mean": None, "low": None, "high": None}
+    assert np.isnan([found.draws.mean, found.draws.low, found.draws.high]).all()
 
 
 def test_scores_that_are_no_means_have_a_rank_alone() -> None:
@@ -314,7 +378,9 @@ def test_intervals_hold_the_value_and_narrow_with_more_documents() -> None:
     assert many.auc_high - many.auc_low < few.auc_high - few.auc_low
     # Two normal distributions one standard deviation apart: Phi(1 / sqrt(2)).
     assert many.auc_low < 0.76025 < many.auc_high
-    assert ranking([1, 2], [0, 0], 0.5, draws=9)[:3] == (1, 1, 1)
+    # Nothing varies between draws: Wilson's interval of two of two.
+    ends = wilson_interval(2, 2)
+    assert ranking([1, 2], [0, 0], 0.5, draws=9) == pytest.approx((1, *ends, 1, *ends))
     assert ranking([1, 2, 3], [0, 2], 0.5, seed=4) == ranking([1, 2, 3], [0, 2], 0.5, seed=4)
 
 

@@ -30,7 +30,7 @@ from headscope.papers.heads_up.tasks import word_tasks
 from headscope.papers.paper import Setting, Steering
 from headscope.papers.published import PaperTask, examples_digest, paper_tasks
 from headscope.papers.reproduce import _table
-from headscope.results.one_by_one import OneByOneResult
+from headscope.results.one_by_one import OneByOneDetails
 from headscope.runs.codec import decode
 from headscope.studies.models import ModelChoice
 from headscope.verify.masks.conditions import HYBRID
@@ -198,8 +198,8 @@ def test_another_quantity_is_never_compared(
 
 def test_prompts_that_begin_with_the_target_have_no_switch() -> None:
     def first(*steps: int | None) -> tuple[int, int, float | None]:
-        given = whole(OneByOneResult, {"target_first": {"first_steps": list(steps)}})
-        return target_first(decode(OneByOneResult, given))
+        given = whole(OneByOneDetails, {"target_first": {"first_steps": list(steps)}})
+        return target_first(decode(OneByOneDetails, given))
 
     assert first(0, 0, 0, 20, 30) == (0, 5, 25.0)
     assert first(0, 20, None, None) == (2, 4, None)

@@ -435,7 +435,7 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
     monkeypatch.setattr(LanguageModel, "generate", generate)
     made = {}
     for name, only in (("whole", None), ("answers", True)):
-        removal = Removal(chat=False, draws=1, layer_matched=False, answer_only=only)
+        removal = Removal(chat=False, draws=1, controls=("random",), answer_only=only)
         with given_model(lm) as named:
             config = VerifyRemoval(
                 "0.0", (), ModelChoice(**named), PairsChoice(("en-de",), (str(data),)), removal

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.runs import (
-    Pending,
+    Result,
     Run,
     Signature,
     carry_out,
@@ -476,27 +476,37 @@ def test_the_command_is_one_that_can_be_typed(
     assert collect_provenance()["command_line"] == ["headscope", "atlas", "pocket"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sum(Result):
+    sum: int
+    waits: bool = False
+
+    @property
+    def pending(self) -> bool:
+        return self.waits
+
+
 def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
     calls: list[list[str]] = []
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> Sum:
         calls.append(list(run.read_part("sums")))
         run.append_part("sums", f"call {len(calls)}", 1)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        value = {"sum": 3}
-        return Pending(value) if len(calls) == 2 else value
+        return Sum(sum=3, waits=len(calls) == 2)
 
-    def command(folder: Path) -> dict[str, Any]:
-        return carry_out("find x", folder, Config(), INPUTS, compute)
+    def command(folder: Path) -> Sum:
+        return carry_out("find x", folder, Config(), INPUTS, compute, kind=Sum)
 
     with pytest.raises(KeyboardInterrupt):
         command(tmp_path / "run")
-    assert command(tmp_path / "run")["sum"] == 3  # pending: the run is not finished
+    assert command(tmp_path / "run").sum == 3  # pending: the run is not finished
     first = command(tmp_path / "run")
     assert calls == [[], ["call 1"], ["call 1", "call 2"]]
-    assert first.keys() == {"format", "signature", "run", "seconds", "sum"}
+    written = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert written.keys() == {"format", "signature", "run", "seconds", "sum", "waits"}
     assert command(tmp_path / "run") == first
     (tmp_path / "run").rename(tmp_path / "moved")
-    assert command(tmp_path / "moved") == first | {"run": str(tmp_path / "moved")}
+    assert command(tmp_path / "moved") == dataclasses.replace(first, run=str(tmp_path / "moved"))
     assert len(calls) == 3

@@ -205,7 +205,7 @@ def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None
         assert getattr(waiting, fact) == getattr(real, fact)
     assert not waiting.loaded
     # From here on it is the real one.
-    ids = torch.tensor([[5, 7, 9, 11]])
+    ids = torch.tensor([[5, 7, 9, 11]], device=real.device)
     with torch.no_grad():
         assert torch.equal(waiting.model(ids).logits, real.model(ids).logits)
     assert waiting.loaded and waiting.sites == real.sites and waiting.shell is real.model

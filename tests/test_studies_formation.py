@@ -79,7 +79,8 @@ def test_chrf_is_that_of_the_kept_translations(measured: FormationResult) -> Non
             assert one.directions[pair].chrf.value == pytest.approx(value)
             values.append(value)
         assert one.chrf.value == pytest.approx(sum(values) / 2)
-        assert one.chrf.low <= one.chrf.high
+        # Translations that are all the reference have no interval.
+        assert one.chrf.low <= one.chrf.high or (one.chrf.value, one.chrf.bounded) == (100, False)
     # A trained model translates better than it did early on.
     assert measured.checkpoints[-1].chrf.value > measured.checkpoints[0].chrf.value + 10
 
@@ -216,7 +217,7 @@ def test_the_interval_of_the_mean_covers_directions_of_any_size() -> None:
     assert both.low <= both.value <= both.high
     # Every draw holds a sentence of every direction, however few one has.
     perfect = quality([one, other], [[p.target for p in f.pairs] for f in (one, other)], SHORT)
-    assert astuple(perfect) == pytest.approx((100, 100, 100))
+    assert astuple(perfect) == pytest.approx((100, np.nan, np.nan), nan_ok=True)
     # Two copies of one direction rise and fall together: the interval is that of one.
     single, double = quality([one], outputs[:1], SHORT), quality([one, one], outputs[:1] * 2, SHORT)
     assert astuple(double) == pytest.approx(astuple(single))

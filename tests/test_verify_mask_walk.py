@@ -142,13 +142,26 @@ def test_a_mask_run_walks_over_its_own_task(
     options = ("--random-orders", 1, "--max-new-tokens", 3, "--out", out)
     code, said, _ = command(*arguments, *options, "--json")
     assert code == 0
-    result = json.loads(said)
+    whole = json.loads(said)
+    result = whole["details"]
     assert result["order"] == "ascending"
     assert result["heads"][:3] == [str(head) for head in REMOVED]
     assert result["mask"] == {"kept": 93, "removed": 3, "cut_step": 3}
     assert len(result["base_order"]) == 96
     (random,) = result["random_orders"]
     assert len(random["target_first"]) == len(result["target_first"]["share"]) == 5
+    # Rows compare the step at which the mask's heads are left with that of random orders.
+    levels = {(row["condition"], row["statistic"]): row["value"] for row in whole["levels"]}
+    tests = {(row["statistic"], row["control"]): row for row in whole["tests"]}
+    share = result["target_first"]["share"]
+    assert levels["original", "target_first"] == share[0]
+    assert levels["selected 3", "target_first"] == share[3]
+    assert levels["random 3 #0", "target_first"] == random["target_first"][3]
+    assert levels["selected 3", "target_rank"] == result["steps"][2]["target_rank"]
+    test = tests["target_rank", "random"]
+    gap = result["steps"][2]["target_rank"] - random["target_rank"][3]
+    assert test["difference"]["value"] == pytest.approx(gap) and test["side"] == "lower"
+    assert test["draws"] == 1 and tests["similarity", "random"]["side"] == "higher"
     sides = read_tasks(TaskChoice(pair=("en-de",), held_out=5, limit=9), "pocket")["en-de"]
     example = sides.test.examples[0]
     bare, told = prompt(sides.test, example), prompt(sides.test, example, instructed=True)

@@ -261,6 +261,22 @@ def test_tasks_with_masks_of_their_own_have_one_condition_each() -> None:
     assert mean is not None and mean.value == pytest.approx(sum(values) / 2)
 
 
+def test_random_masks_that_one_task_lacks_are_compared_in_the_other() -> None:
+    """At full strength every mask is no mask, so there are none beside it."""
+    whole = dataclasses.replace(OWN, gate=1.0)
+    records = {"a": made_up(1, whole), "b": made_up(2)}
+    records["a"] = {each: own for each, own in records["a"].items() if each.draw is None}
+    tasks = {name: dataclasses.replace(task(), name=name) for name in records}
+    both = masks_evidence(tasks, records)
+    (own,) = both.selected
+    assert own.gate is None
+    alone = masks_evidence({"b": tasks["b"]}, {"b": records["b"]})
+    wanted = alone.against("nll", alone.main)["shuffled"]
+    test = both.against("nll", own, "b")["shuffled"]
+    assert (test.p_draws, test.difference) == (wanted.p_draws, wanted.difference)
+    assert list(both.against("nll", own)) == list(both.against("nll", own, "a")) == ["instructed"]
+
+
 def test_a_perplexity_beyond_all_floats_has_no_p_over_examples() -> None:
     records = made_up(0)
     records[OWN] = MaskRecord((3000.0, 2000.0, 900.0), (3, 1, 2), ("ba", "no", "a"))

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+#: What differs by no more is equal but for rounding.
+CONSTANT = 1e-12
 #: Of a field that is not part of the JSON.
 UNWRITTEN = {"written": False}
 
@@ -28,7 +30,12 @@ class Estimate:
 
     @classmethod
     def of(cls, value: float, estimates: Floats, level: float = 0.95) -> Estimate:
-        """A value with the percentiles of what it was in resamples, (draws,)."""
+        """A value with the percentiles of what it was in resamples, (draws,).
+
+        Where it was always the same, resamples tell nothing of others, and there is no interval.
+        """
+        if np.ptp(estimates) <= CONSTANT * max(1.0, abs(value)):
+            return cls(float(value))
         tail = (1 - level) / 2
         with np.errstate(invalid="ignore"):  # a perplexity may be beyond all floats
             low, high = np.quantile(estimates, [tail, 1 - tail])
@@ -84,10 +91,6 @@ class Draws:
             return cls(np.nan, np.nan, np.nan, each)
         return cls(float(np.mean(each)), min(each), max(each), each)
 
-    def record(self) -> dict[str, float | None]:
-        """As JSON: `mean`, `low` and `high`; None for what is not known."""
-        return {"mean": known(self.mean), "low": known(self.low), "high": known(self.high)}
-
 
 @dataclass(frozen=True)
 class Against:
@@ -110,20 +113,6 @@ class Against:
     distinct: int
     least_p: float | None = None
     draws: Draws = field(default=Draws(), metadata=UNWRITTEN)
-
-    def record(self, examples: str = "sentences", ending: str = "") -> dict[str, Any]:
-        """As JSON: `p_EXAMPLES`, `p_draws`, `against_random`, `distinct_draws` and `least_p`.
-
-        `examples` is what examples are called; every name ends in `ending`, which tells the kind
-        of draws (`_layer_matched`) and of score (`_loss`).
-        """
-        return {
-            f"p_{examples}{ending}": self.p_examples,
-            f"p_draws{ending}": self.p_draws,
-            f"against_random{ending}": self.difference.record(),
-            f"distinct_draws{ending}": self.distinct,
-            f"least_p{ending}": self.least_p,
-        }
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
-from headscope.measure import bootstrap_interval
+from headscope.measure import bootstrap_interval, rate_interval
 from headscope.measure.statistics import counted
 from headscope.results.states import ByPlace, Pair, Rank, SharedTop, StatesFound
 
@@ -261,8 +261,10 @@ def _shared(tokens: NDArray[Any]) -> tuple[SharedTop, ...]:
     rows = []
     for a, b in _SHARED:
         first, other = tokens[at[a]], tokens[at[b]]
-        same = (first[..., :, None] == other[..., None, :]).any(axis=-1).mean(axis=-1)
-        rows.append(SharedTop(a, b, _rows(same)))
+        same = (first[..., :, None] == other[..., None, :]).any(axis=-1)
+        counts, totals = same.sum(axis=-1), np.full(len(same), same.shape[-1])
+        ends = (same.mean(axis=(0, -1)), *rate_interval(counts, totals))
+        rows.append(SharedTop(a, b, tuple(map(Mean, *(end.tolist() for end in ends)))))
     return tuple(rows)
 
 

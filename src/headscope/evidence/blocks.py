@@ -35,9 +35,12 @@ MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "c
 
 # ---- verdict -----------------------------------------------------------------------------------
 def beyond(test: Tested) -> bool:
-    """Whether the interval of a difference lies on the side that is claimed."""
+    """Whether the interval of a difference, or its value where it has none, lies on the side that
+    is claimed."""
     ends = test.difference
-    return ends.low > 0 if test.side == "higher" else ends.high < 0
+    if test.side == "higher":
+        return (ends.low if ends.bounded else ends.value) > 0
+    return (ends.high if ends.bounded else ends.value) < 0
 
 
 def holds(test: Tested) -> bool | None:
@@ -55,8 +58,11 @@ def verdict(
     statistic: str,
     condition: Condition | None = None,
     part: str | None = None,
+    option: str = "--draws",
 ) -> str:
     """Whether the selected heads do more than random ones, over all parts (or in one).
+
+    `option` is what gives more draws.
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
@@ -66,13 +72,13 @@ def verdict(
         return f"{OPEN}: no random heads were drawn"
     free = holds(random)
     if free is None:
-        return f"{OPEN}: {remedy(random)}"
+        return f"{OPEN}: {remedy(random, option)}"
     if not free:
         return NO_MORE
     if matched is None or holds(matched):
         return MORE
     if holds(matched) is None:
-        return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched)}"
+        return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched, option)}"
     return f"{MORE} at any depth, not more than those of the same layers"
 
 
@@ -86,10 +92,10 @@ def beside_random(
     return free, matched
 
 
-def remedy(test: Tested) -> str:
+def remedy(test: Tested, option: str = "--draws") -> str:
     """What would decide a test over too few draws."""
     more = test.draws < WANTED
-    return f"--draws {WANTED}" if more else "a model with more heads"
+    return f"{option} {WANTED}" if more else "a model with more heads"
 
 
 def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
@@ -181,7 +187,7 @@ def said(
     tests = evidence.against(statistic, condition, part)
     means = [
         f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with "
-        f"{'' if evidence.reference(condition, control) else 'as many '}"
+        f"{'as many ' if evidence.controls[control].words.startswith('random') else ''}"
         f"{evidence.controls[control].words}"
         for control in tests
     ]

@@ -62,8 +62,8 @@ class Condition:
     heads: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        plain = self.gate in (None, 0.0) or (self.gate == 1 and not self.k)
-        gate = "" if plain else f"\u00d7{self.gate:g}"
+        gate = "gated" if self.gate is None else f"\u00d7{self.gate:g}" if self.gate else ""
+        gate = "" if self.gate == 1 and not self.k else gate
         other = "" if self.replacement == "zero" else self.replacement
         parts = [self.of, str(self.k or ""), gate, other] if self.kind != ORIGINAL else [self.of]
         draw = "" if self.draw is None else f"#{self.draw}"
@@ -82,11 +82,13 @@ class Condition:
     @property
     def key(self) -> str:
         """What decides what the model does: conditions with one key are the same."""
+        if self.gate is None:
+            return self.id
         if self.gate == 1 or not self.heads:
             return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
-        return f"{other}{(self.gate or 0.0) + 0.0!r} {heads}"
+        return f"{other}{self.gate + 0.0!r} {heads}"
 
     def in_model(self, geometry: Geometry) -> HeadSet:
         """The heads as a set of a model."""
@@ -97,6 +99,8 @@ class Condition:
         """What is done to the heads, such as `removed`."""
         if self.gate is None:
             return "gated"
+        if self.gate == 1:
+            return "as they are"
         other = REPLACED_BY.get(self.replacement, "")
         if self.gate == 0:
             return f"replaced by {other}" if other else "removed"

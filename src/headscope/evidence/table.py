@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.estimates import Estimate
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import (
     SELECTED,
@@ -23,7 +22,6 @@ from headscope.evidence.rows import (
     Statistic,
     Tested,
 )
-from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.progress import Progress
@@ -126,22 +124,12 @@ def _levels(part: str, name: str, trial: Trial, conditions: Sequence[Condition])
     for at, condition in enumerate(conditions):
         own = _measured(trial, at)
         if own is not None:
-            level, change = _level(own, at), own.difference(at) if at else None
+            level, change = own.level(at), own.difference(at) if at else None
             examples = sum(group.examples for group in own.groups)
             yield Level(
                 value=level.value, low=level.low, high=level.high, part=part,
                 condition=condition.id, statistic=name, examples=examples, change=change,
             )  # fmt: skip
-
-
-def _level(trial: Trial, at: int) -> Estimate:
-    """A score with its interval: Wilson's of a share of single examples, else the bootstrap's."""
-    numbers = trial.groups[0].statistics[at]
-    if len(trial.groups) == 1 and trial.groups[0].score is counted_mean and numbers is not None:
-        hits, weights = numbers[:, 0], numbers[:, 1]
-        if (weights == 1).all() and np.isin(hits, (0, 1)).all():
-            return Estimate(float(trial.scores[at]), *wilson_interval(int(hits.sum()), len(hits)))
-    return trial.level(at)
 
 
 def _tests(

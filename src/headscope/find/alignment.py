@@ -168,6 +168,40 @@ def similar_sentences(
     return chosen
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A pair with its reference translation as one text.
+
+    `ids` are all its tokens, `rows` the places of the target's, `source` (T,) marks those of the
+    source; `words` are its words and links.
+    """
+
+    ids: tuple[int, ...]
+    rows: NDArray[np.intp]
+    source: NDArray[np.bool_]
+    words: Sentence
+
+
+def given_texts(
+    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: RunPart
+) -> tuple[list[Given], Alignment]:
+    """Prompt and reference translation of every pair as one string, with its word links."""
+    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
+    fulls = [
+        prompt.with_target(pair.target)
+        for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
+    ]
+    texts = [lm.encoded(full.text, full.special) for full in fulls]
+    _check_lengths(texts, lm.context_length, pairs)
+    given = []
+    for pair, text, full, words in zip(pairs.pairs, texts, fulls, _words(alignment), strict=True):
+        row = np.flatnonzero(within(text.spans, *full.target_span))
+        source = _source(text.spans, full.source_span, words)
+        sentence = _sentence(text.spans[row] - full.target_start, source, words, pair.target)
+        given.append(Given(text.ids, row, within(text.spans, *full.source_span), sentence))
+    return given, alignment
+
+
 def decoded(
     lm: LanguageModel,
     pairs: PairFile,
@@ -181,27 +215,11 @@ def decoded(
     while they are generated and then aligned.
     """
     if config.decode == "reference":
-        alignment = _alignment(lm, part, pairs, config, pairs.pairs)
-        fulls = [
-            prompt.with_target(pair.target)
-            for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
-        ]
-        texts = [lm.encoded(full.text, full.special) for full in fulls]
-        _check_lengths(texts, lm.context_length, pairs)
-        rows, keys, sentences = [], [], []
-        for pair, text, full, words in zip(
-            pairs.pairs, texts, fulls, _words(alignment), strict=True
-        ):
-            row = np.flatnonzero(within(text.spans, *full.target_span))
-            source = _source(text.spans, full.source_span, words)
-            rows.append(row)
-            keys.append(within(text.spans, *full.source_span))
-            target = text.spans[row] - full.target_start
-            sentences.append(_sentence(target, source, words, pair.target))
-        scope = keys if config.scope == "source" else None
-        ids = [text.ids for text in texts]
+        given, alignment = given_texts(lm, pairs, config, part)
+        scope = [text.source for text in given] if config.scope == "source" else None
+        ids, rows = [text.ids for text in given], [text.rows for text in given]
         captured = capture_reference(lm, ids, rows, scope, config, part, progress)
-        return sentences, captured, alignment
+        return [text.words for text in given], captured, alignment
     prompts = prompts_of(lm, pairs, config)
     texts = [lm.encoded(prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, RunPart
-from headscope.lm.batching import in_halves, memory_errors
+from headscope.lm.batching import in_halves, memory_errors, release_memory
 from headscope.lm.losses import answer_batch, checkpointed, frozen, losses_at
 from headscope.lm.prompting import Answered
 from headscope.progress import Steps
@@ -196,9 +196,7 @@ def _fitting_gradients(
     except torch.OutOfMemoryError:
         if len(rows) > 1 or checkpoint:
             raise
-    # Out of the handler, whose traceback would keep the tensors of the failed try alive.
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    release_memory()
     return batch_gradients(lm, rows, gate, True)
 
 

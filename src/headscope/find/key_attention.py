@@ -12,6 +12,8 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -21,9 +23,10 @@ from headscope import options
 from headscope.data.prompts import Prompt
 from headscope.data.words import Word, membership, split_words
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
 from headscope.heads import Head, HeadSet, check_geometry
-from headscope.heads.draws import Draw, draw_heads
-from headscope.results.key_tokens import KeyTokenControl, OtherHeads
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
@@ -124,7 +127,8 @@ def _missing(prompt: str, name: str, text: str) -> str:
     )
 
 
-_KINDS = ("random", "random-layer-matched")
+PART, ATTENTION = "prompt", "attention"
+MEASURES = {ATTENTION: Statistic("attention to the key words", unit=SHARE, digits=1)}
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,9 @@ class KeyTokens(Settings):
         stop_at_newline: whether the continuation ends at the first newline that follows text.
         chat: whether the prompt goes through the chat template; `None`: where the tokenizer has one
             and the prompt holds no special token of its own.
-        draws: how many different sets of as many random other heads are measured beside, or all
-            there are if those are fewer; none where more than half of all heads are chosen.
+        draws: how many different sets of as many random heads are measured beside, or all there
+            are if those are fewer; none where all heads are chosen.
+        controls: how they are drawn (see `headscope.evidence.controls`).
     """
 
     words: Annotated[
@@ -168,9 +173,11 @@ class KeyTokens(Settings):
     stop_at_newline: bool = True
     chat: options.Chat = None
     draws: Annotated[int, Option("Draws of random heads.", min=0)] = 10
+    controls: options.Controls = DEFAULT
     seed: options.Seed = 0
 
     def __post_init__(self) -> None:
+        name_controls(self)
         super().__post_init__()
         if self.answer is not None and not self.answer.strip():
             raise InputError("the answer is empty; give its text, or none for the model's own")
@@ -193,9 +200,8 @@ class KeyTokenAttention:
         attention, even: (T, N, W), summed over the tokens of each word, and the same for attention
             spread evenly over all the keys a step sees.
         mass, even_mass: (T, N), summed over the tokens of all words, each token once.
-        controls: as many random other heads by kind, empty where there are not so many; `random`:
-            of all other heads of the model; `random-layer-matched`: each of the layer of the chosen
-            head it stands for, as far as that has other heads.
+        evidence: the mean share of attention, of these heads and of as many random ones. Of one
+            prompt there is no interval.
         generated: whether the answer is the model's own.
     """
 
@@ -210,7 +216,7 @@ class KeyTokenAttention:
     even: NDArray[np.float32]
     mass: NDArray[np.float32]
     even_mass: NDArray[np.float32]
-    controls: dict[str, KeyTokenControl]
+    evidence: Evidence
     generated: bool
 
     @property
@@ -244,18 +250,17 @@ def key_tokens(
     text = _read(lm, wording, config)
     member, word_tokens = _tokens_of(words, text.prompt_spans)
     keys = np.flatnonzero(member.any(axis=1))
-    drawn: dict[str, list[Draw]] = {}
-    if config.draws and 2 * len(heads) <= lm.geometry.total:
-        for kind in _KINDS:
-            matched = kind == "random-layer-matched"
-            drawn[kind] = draw_heads(heads, config.draws, config.seed, layer_matched=matched)
-    others = (head for draws in drawn.values() for draw in draws for head in draw.heads)
+    selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
+    sets = [selected]
+    if config.draws and len(heads) < lm.geometry.total:
+        sets += drawn(selected, heads, config.controls, config.draws, config.seed)
+    others = (head for each in sets for head in each.in_model(lm.geometry))
     everyone = tuple(dict.fromkeys([*heads, *others]))
     weights, even = _attention(lm, text, keys, everyone)
     chosen = len(heads)
     mass = weights.sum(axis=2)
-    score = float(mass[:, :chosen].mean(axis=0, dtype=np.float64).mean())
-    means = dict(zip(everyone, mass.mean(axis=0, dtype=np.float64).tolist(), strict=True))
+    paid = mass.mean(axis=0, dtype=np.float64).tolist()
+    means = dict(zip(map(str, everyone), paid, strict=True))
     by_word = member[keys].astype(np.float32)
     return KeyTokenAttention(
         heads=heads.heads,
@@ -269,7 +274,7 @@ def key_tokens(
         even=even[:, :chosen] @ by_word,
         mass=mass[:, :chosen],
         even_mass=even[:, :chosen].sum(axis=2),
-        controls={kind: _control(draws, means, score) for kind, draws in drawn.items()},
+        evidence=_evidence(sets, means),
         generated=config.answer is None and config.steps == "answer",
     )
 
@@ -359,18 +364,16 @@ def _tokens_of(
     return member, tuple(tuple(np.flatnonzero(column).tolist()) for column in member.T)
 
 
-def _control(draws: Sequence[Draw], means: Mapping[Head, float], score: float) -> KeyTokenControl:
-    """Random other heads beside those with this score, from the mean attention of every head."""
-    paid = [sum(means[head] for head in draw.heads) / len(draw.heads) for draw in draws]
-    return KeyTokenControl(
-        mean=float(np.mean(paid)),
-        low=min(paid),
-        high=max(paid),
-        at_least_as_much=sum(mass >= score for mass in paid),
-        draws=tuple(
-            OtherHeads(tuple(map(str, draw.heads)), mass, draw.filled_up)
-            for draw, mass in zip(draws, paid, strict=True)
-        ),
+def _evidence(sets: Sequence[Condition], means: Mapping[str, float]) -> Evidence:
+    """Sets of heads, the selected one first, from the mean attention of every head; of the model as
+    a whole there is none."""
+    scores = [nan, *(fmean(means[head] for head in each.heads) for each in sets)]
+    return evidence(
+        [Condition(), *sets],
+        {PART: {ATTENTION: [None] * len(scores)}},
+        MEASURES,
+        helps=lambda _: True,
+        given={PART: {ATTENTION: scores}},
     )
 
 

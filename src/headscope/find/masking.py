@@ -207,11 +207,6 @@ class History:
     weights: NDArray[np.float32]
     feed_forward: NDArray[np.float32] | None = None
 
-    def selected_counts(self, geometry: Geometry) -> NDArray[np.int64]:
-        """int64 (S,): how many heads are selected at each kept step."""
-        counts: NDArray[np.int64] = (self.weights >= 0)[:, geometry.mask()].sum(axis=1)
-        return counts
-
     def courses(self, geometry: Geometry, least: int | None = None) -> list[Course]:
         """Every head's course, by layer, then head.
 

@@ -63,12 +63,6 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     }
 
 
-def read_parts(folder: str | PathLike[str]) -> dict[str, HeadScores]:
-    """The scores of each direction of a run, without their mean; of a single one under `mean`."""
-    scores = read_scores(folder)
-    return {name: part for name, part in scores.items() if name != MEAN} or scores
-
-
 def place_of(spec: str | PathLike[str]) -> Path | None:
     """The file or folder that `--heads` names; None if it is a list of heads, or nothing there.
 

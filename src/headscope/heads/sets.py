@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads.files import read_heads_file
 from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin, Saved
@@ -65,16 +63,6 @@ class HeadSet(Artifact):
         return cls(
             geometry, tuple(head for head in geometry.heads() if array[head.layer, head.head])
         )
-
-    @classmethod
-    def from_csv(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
-        """Read a table with columns `layer` and `head`, in file order."""
-        return cls(geometry, read_heads_file(path).heads(geometry))
-
-    @classmethod
-    def from_json(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
-        """Read a JSON list of `{"layer": 5, "head": 3}`, in file order."""
-        return cls(geometry, read_heads_file(path).heads(geometry))
 
     def __len__(self) -> int:
         return len(self.heads)

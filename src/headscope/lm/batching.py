@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
@@ -199,6 +200,14 @@ def length_buckets(
     return buckets[::-1]
 
 
+def release_memory() -> None:
+    """Give back what a failed try held, before a smaller one; outside of the handler of its error,
+    whose traceback would keep its tensors alive."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
     """Raise `torch.OutOfMemoryError` whatever want of memory is raised as inside."""
@@ -231,8 +240,6 @@ def in_halves(
         else:
             yield rows, made
             continue
-        # Out of the handler, whose traceback would keep the tensors of the failed try alive.
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        release_memory()
         half = (len(rows) + 1) // 2
         waiting += [rows[half:], rows[:half]]

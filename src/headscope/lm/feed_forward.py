@@ -71,8 +71,9 @@ def feed_forward_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
     found, or, in the forward pass, if per-row gates meet a batch of another size.
     """
     values = checked_gate(gate, (lm.geometry.layers,), "The feed-forward gate")
+    there = values.to(lm.device, non_blocking=True)
     with hooked(
-        changed_output(module, _scaling(values[..., site.layer], site.layer))
+        changed_output(module, _scaling(there[..., site.layer], site.layer))
         for site in feed_forward_sites(lm)
         if values.requires_grad or bool((values[..., site.layer] != 1).any())
         for module in site.modules

@@ -55,8 +55,11 @@ def gated(
     projection, or the classes of tokens are not known.
     """
     values = gate_tensor(lm.geometry, gate)
-    # All at once: of slices taken one by one, autograd would add up gradients of the whole gate.
-    of_layer = values.unbind(-2)
+    skips = skip_identity and not values.requires_grad
+    ones = (values == 1).cpu() if skips else None
+    # All at once: layer by layer a GPU would be waited for, and of slices taken one by one autograd
+    # would add up gradients of the whole gate.
+    of_layer = values.to(lm.device, non_blocking=True).unbind(-2)
     positions = None
     if replacement is not None:
         replacement.check(lm)
@@ -65,7 +68,7 @@ def gated(
     def hooks() -> Iterator[Any]:
         for site in lm.sites:
             own = of_layer[site.layer][..., : site.heads]
-            if skip_identity and not own.requires_grad and bool((own == 1).all()):
+            if ones is not None and bool(ones[..., site.layer, : site.heads].all()):
                 continue
             add = None
             if replacement is not None and positions is not None:

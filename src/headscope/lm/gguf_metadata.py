@@ -44,7 +44,6 @@ _OWN_SCALE = frozenset(("gemma2", "gemma3_text"))
 _SCALE_IS_WIDTH, _SCALE_IS_SHARE = 256, {"gemma2": 46, "gemma3_text": 62}
 _LAYER_NORM = frozenset(("falcon", "bloom", "stablelm", "gpt2", "starcoder2", "nemotron"))
 _SLIDING, _FULL = "sliding_attention", "full_attention"
-_SCORES = {"softmax": 1, "sigmoid": 2}
 
 #: Entries that change no logits of one text from its beginning.
 _HARMLESS = frozenset(

@@ -95,6 +95,8 @@ def ended_early() -> Iterator[Exception]:
     except _Stopped as caught:
         if caught is not stopped:  # of a context around this one
             raise
+        # Frames that hold it would hold the tensors of the pass until garbage is collected.
+        caught.__traceback__ = None
 
 
 @contextlib.contextmanager

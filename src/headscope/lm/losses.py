@@ -168,7 +168,11 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     places = learned.nonzero(as_tuple=True)
     targets = batch.input_ids.cpu()[places]
     hidden, output = hidden_states(lm, batch)
-    chosen = hidden[places[0], places[1] - 1]
+    # Without waiting, else a GPU has nothing to do while the next pieces are launched.
+    row, column, targets = (
+        one.to(hidden.device, non_blocking=True) for one in (places[0], places[1] - 1, targets)
+    )
+    chosen = hidden[row, column]
 
     def losses(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         return _entropy(vocabulary_logits(lm, part, output), wanted)

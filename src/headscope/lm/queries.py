@@ -53,10 +53,11 @@ def query_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
 @contextlib.contextmanager
 def _scaled(lm: LanguageModel, values: torch.Tensor) -> Iterator[None]:
     sites = {site.attention: site for site in lm.sites}
+    there = values.to(lm.device, non_blocking=True)
 
     def change(module: nn.Module, query: torch.Tensor) -> torch.Tensor:
         site = sites[module]
-        own = values[..., site.layer, : site.heads].to(query.device, query.dtype)
+        own = there[..., site.layer, : site.heads].to(query.device, query.dtype)
         if query.shape[1] != site.heads:
             raise InputError(
                 f"Layer {site.layer} gave its attention function {query.shape[1]} heads where it "

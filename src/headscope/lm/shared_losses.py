@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
-from headscope.lm.batching import Batch, memory_errors
+from headscope.lm.batching import Batch, memory_errors, release_memory
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -121,8 +121,7 @@ def answer_losses(
             yield waiting.pop(0), losses
             continue
         passes, batch_tokens = None, batch_tokens // 2
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        release_memory()
 
 
 class _Passes:

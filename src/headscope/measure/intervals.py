@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.estimates import Estimate, Floats
+from headscope.estimates import CONSTANT, Estimate, Floats
 
 Average = Literal["macro", "micro"]
 FromStatistics = Callable[[NDArray[Any]], Floats]
@@ -46,7 +46,8 @@ def bootstrap_interval(
     what it is divided by; sentences with a total of 0 are left out. `macro` is the mean of
     hits / total over sentences, `micro` all hits over all totals. Every draw takes as many
     sentences as there are, with replacement, the same ones for all heads. The bounds are NaN for a
-    single sentence, which says nothing about others. Of counts of hits see `rate_interval`.
+    single sentence, which says nothing about others, and where all sentences are alike. Of counts
+    of hits see `rate_interval`.
     """
     counts, sizes = _hits(hits, totals, average)
     shape = counts.shape[1:]
@@ -104,7 +105,8 @@ def rate_interval(
         shown = np.divide(seen, spread, where=spread > 0, out=np.zeros_like(seen))
         known = np.minimum(found, every - found)
         worth = (known + WEIGHT) / (known * shown + WEIGHT * assumed)
-        low[columns], high[columns] = _wilson(rates, worth, t_quantile(number - 1, level))
+        quantile = t_quantile(number - 1, level)
+        low[columns], high[columns] = wilson_bounds(rates, worth, quantile)
     return Interval(low.reshape(shape), high.reshape(shape))
 
 
@@ -220,18 +222,18 @@ def wilson_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, 
             f"{hits} of {total} is no share; give at least one case and no more hits than cases"
         )
     _check_level(level)
-    low, high = _wilson(hits / total, total, NormalDist().inv_cdf((1 + level) / 2))
+    low, high = wilson_bounds(hits / total, total, NormalDist().inv_cdf((1 + level) / 2))
     return float(low), float(high)
 
 
-def _wilson(share: ArrayLike, cases: ArrayLike, quantile: float) -> tuple[Floats, Floats]:
-    """The bounds of shares of so many cases, which need not be whole."""
+def wilson_bounds(share: ArrayLike, cases: ArrayLike, quantile: float) -> Interval:
+    """The bounds of shares of so many cases, which need not be whole, at a normal quantile."""
     middle, number = np.asarray(share, dtype=np.float64), np.asarray(cases, dtype=np.float64)
     spread = quantile**2 / number
     half = quantile * np.sqrt(middle * (1 - middle) / number + spread / (4 * number))
     low, high = ((middle + spread / 2 + sign * half) / (1 + spread) for sign in (-1, 1))
     # Rounding must not put a share of 0 or 1 outside its own bounds.
-    return np.clip(np.minimum(low, middle), 0, 1), np.clip(np.maximum(high, middle), 0, 1)
+    return Interval(np.clip(np.minimum(low, middle), 0, 1), np.clip(np.maximum(high, middle), 0, 1))
 
 
 @cache
@@ -274,10 +276,15 @@ def resamples(
 
 
 def percentiles(estimates: Floats, level: float = 0.95) -> Interval:
-    """The bounds that hold a share `level` of what something was in draws, (draws, ...)."""
+    """The bounds that hold a share `level` of what something was in draws, (draws, ...).
+
+    NaN where it was always the same: resamples of a constant tell nothing of other examples.
+    """
     _check_level(level)
     tail = (1 - level) / 2
-    return Interval(*np.quantile(estimates, [tail, 1 - tail], axis=0))
+    low, high = np.quantile(estimates, [tail, 1 - tail], axis=0)
+    same = np.ptp(estimates, axis=0) <= CONSTANT * np.maximum(1.0, np.abs(low))
+    return Interval(np.where(same, np.nan, low), np.where(same, np.nan, high))
 
 
 def _check_level(level: float) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.measure.intervals import percentiles
+from headscope.measure.intervals import percentiles, wilson_bounds
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +68,8 @@ def ranking(
 
     Every draw takes as many of either kind as there are, with replacement, so that the share of
     what is looked for stays. Equal sizes and seeds draw alike: rankers of the same documents are
-    compared on the same draws.
+    compared on the same draws. Where all draws give the same, such as an AUC of 1, the interval is
+    Wilson's, of as many cases as the fewer of both kinds or the top has.
     """
     high, low = _scores(selected, others)
     if draws < 1:
@@ -80,15 +82,15 @@ def ranking(
         estimates[number] = auc(some, rest), precision_at(some, rest, share)
     if min(len(high), len(low)) == 1:  # its draws would be itself
         estimates[:] = np.nan
-    (auc_low, precision_low), (auc_high, precision_high) = percentiles(estimates, level)
-    return Ranking(
-        auc(high, low),
-        float(auc_low),
-        float(auc_high),
-        precision_at(high, low, share),
-        float(precision_low),
-        float(precision_high),
-    )
+    values = auc(high, low), precision_at(high, low, share)
+    cases = min(len(high), len(low)), max(1, round(share * (len(high) + len(low))))
+    bounds = []
+    for value, own, number in zip(values, estimates.T, cases, strict=True):
+        ends = percentiles(own, level)
+        if np.isnan(ends.low) and not np.isnan(own).any() and number > 1:
+            ends = wilson_bounds(value, number, NormalDist().inv_cdf((1 + level) / 2))
+        bounds.append((value, float(ends.low), float(ends.high)))
+    return Ranking(*bounds[0], *bounds[1])
 
 
 def _scores(selected: ArrayLike, others: ArrayLike) -> tuple[Floats, Floats]:

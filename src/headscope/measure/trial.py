@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.estimates import Against, Draws, Estimate, Floats
-from headscope.measure.intervals import FromStatistics, resampled_scores
+from headscope.estimates import CONSTANT, Against, Draws, Estimate, Floats
+from headscope.measure.intervals import FromStatistics, resampled_scores, wilson_interval
 from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
 #: Where the claim says that a score lies, compared with the control.
@@ -64,6 +64,19 @@ class Group:
         seed = [self.seed, self.examples] if self.by_size else self.seed
         return resampled_scores(self.statistics, self.score, seed=seed)
 
+    @cached_property
+    def shares(self) -> bool:
+        """Whether every number is 0 or 1, one an example: scores are shares of examples."""
+        parts = [part for part in self.statistics if part is not None]
+        return self.score is counted_mean and all(
+            part.shape[1] == 2 and (part[:, 1] == 1).all() and np.isin(part[:, 0], (0, 1)).all()
+            for part in parts
+        )
+
+    def values(self, at: int) -> Floats:
+        """The number of each example under a condition, of plain means."""
+        return np.asarray(self.statistics[at], dtype=np.float64)[:, 0]
+
     def _total(self, part: NDArray[Any]) -> float:
         return float(self.score(part.astype(np.float64).sum(axis=0)))
 
@@ -89,21 +102,62 @@ class Trial:
         return Trial([group for group in self.groups if not np.isnan(group.scores[at])])
 
     def level(self, at: int) -> Estimate:
-        """The score of a condition."""
-        return Estimate.of(self.scores[at], self.estimates[:, at])
+        """The score of a condition.
+
+        The interval of a share of examples is Wilson's (1927), which has a width where all are
+        alike. Those of several groups are joined as Zou and Donner (2008) do: distances of the
+        mean from its bounds are added as deviations are, those of groups of equal size, which may
+        be of the same examples, with the correlation of their examples.
+        """
+        groups = self.groups
+        if not (self._shares([at]) and all(group.examples > 1 for group in groups)):
+            return Estimate.of(self.scores[at], self.estimates[:, at])
+        values = [group.values(at) for group in groups]
+        ends = np.array([wilson_interval(int(part.sum()), len(part)) for part in values])
+        alike = np.array([[_correlation(one, other) for other in values] for one in values])
+        away = np.abs(ends.T - [part.mean() for part in values]) / len(groups)
+        below, above = np.sqrt(np.maximum(np.einsum("eg,gh,eh->e", away, alike, away), 0))
+        value = float(self.scores[at])
+        return Estimate(value, max(0.0, float(value - below)), min(1.0, float(value + above)))
 
     def difference(self, at: int | Sequence[int], others: Sequence[int] = (0,)) -> Estimate:
         """The score of a condition, or the mean of several, minus the mean of others.
 
-        Paired, since examples are the same; NaN where there is no other.
+        Paired, since examples are the same; NaN where there is no other. Of shares of examples
+        that all differ by the same, such as 0 of n on both sides, the interval reaches as far as
+        Wilson's bound for the share of examples that differ otherwise, of which there was none.
         """
         if not others:
             return Estimate(np.nan, np.nan, np.nan)
-        own, other = np.ravel(at), list(others)
+        own, other = np.ravel(at).tolist(), list(others)
+        if self._shares([*own, *other]) and (reach := self._reach(own, other)) is not None:
+            value = float(self.scores[own].mean() - self.scores[other].mean())
+            return Estimate(value, max(-1.0, value - reach), min(1.0, value + reach))
         return Estimate.of(
             self.scores[own].mean() - self.scores[other].mean(),
             self.estimates[:, own].mean(axis=1) - self.estimates[:, other].mean(axis=1),
         )
+
+    def _shares(self, places: Sequence[int]) -> bool:
+        """Whether the scores of these conditions are known shares of examples."""
+        return all(
+            group.shares and all(group.statistics[at] is not None for at in places)
+            for group in self.groups
+        )
+
+    def _reach(self, own: Sequence[int], others: Sequence[int]) -> float | None:
+        """How far a difference of shares may lie from one that every example has; None where they
+        have several. Groups of equal size may be of the same examples."""
+        reach: dict[int, float] = {}
+        for group in self.groups:
+            mine, theirs = (
+                np.mean([group.values(at) for at in places], axis=0) for places in (own, others)
+            )
+            if len(mine) < 2 or np.ptp(mine - theirs) > CONSTANT:
+                return None
+            share = wilson_interval(0, len(mine))[1] / len(self.groups)
+            reach[len(mine)] = reach.get(len(mine), 0.0) + share
+        return float(np.sqrt(sum(part**2 for part in reach.values())))
 
     def changes(self, draws: Sequence[int]) -> Draws:
         """The scores of draws minus that of the original model."""
@@ -163,3 +217,12 @@ class Trial:
             least_p(distinct),
             Draws.of(self.scores[list(draws)]),
         )
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    """Of the examples of two groups: 0 if these are others, 1 where one group does not vary."""
+    if len(one) != len(other):
+        return 0.0
+    if not np.ptp(one) or not np.ptp(other):
+        return 1.0
+    return float(np.corrcoef(one, other)[0, 1])

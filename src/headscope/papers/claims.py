@@ -19,58 +19,6 @@ MORE, SETS = "more examples", "more random sets"
 OPPOSITE = "a 95 % interval on the other side, uncorrected, where a claim does not hold"
 
 
-def of_removal(
-    name: str,
-    row: Mapping[str, Any],
-    by: str,
-    *,
-    change: Mapping[str, Any] | None = None,
-    ending: str = "",
-    sign: int,
-) -> Claim:
-    """A claim that a change of these heads does more than the same change of random ones.
-
-    It holds where the interval of the condition less the mean of the random ones lies on the side
-    that is claimed (`sign`: -1 for a measure that falls, 1 for one that rises), that of its
-    `change` from the untouched model likewise, and p over free draws is at most 0.05; `judged`
-    tests p over examples. It does not hold where either interval lies on the other side. `ending`
-    is that of the measure's keys.
-    """
-    over_random, p_draws = _ends(row[f"against_random{ending}"], sign), row.get(f"p_draws{ending}")
-    if None in over_random or p_draws is None:
-        return Claim(name, None, by, decides="random sets of heads")
-    spans = [over_random] if change is None else [over_random, _ends(change, sign)]
-    p, least = _examples(row, ending), float(row.get(f"least_p{ending}") or 0.0)
-    examples = "p" if p is None else f"p over examples {p:.2g},"
-    number = row.get(f"distinct_draws{ending}")
-    draws = "draws" if number is None else f"{number} draws"
-    by = f"{by}; {examples} over {draws} {p_draws:.2g}"
-    needed = []
-    if any(low is None or low <= 0 for low, _ in spans):
-        needed.append(MORE)
-    if p is None:
-        needed.append("p over examples, which the run does not have")
-    if least > LEVEL:
-        needed.append("19 random sets or more, where the model has so many")
-    elif p_draws > LEVEL:
-        needed.append("more random sets: some of these do as much")
-    matched = float(row.get(f"least_p_layer_matched{ending}") or 0.0)
-    sets = int(row.get(f"distinct_draws_layer_matched{ending}") or 0)
-    if (p_matched := row.get(f"p_draws_layer_matched{ending}")) is not None:
-        by += f", of the same layers {p_matched:.2g}"
-    # Fewer sets than free ones: the layers have no more, however many were requested.
-    if matched > LEVEL and 0 < sets < int(row.get(f"distinct_draws{ending}") or 0):
-        by += (
-            f"; not decidable against the same layers on this model: {sets} different "
-            f"set{'' if sets == 1 else 's'}"
-        )
-    if any(high is not None and high < 0 for _, high in spans):
-        return Claim(name, False, by, OPPOSITE, p)
-    beyond = "random heads" if change is None else "the untouched model and random heads"
-    tested = f"its interval against {beyond}, swapped examples (Holm) and random sets"
-    return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
-
-
 def of_tests(
     name: str, tests: Mapping[str, Tested], by: str, change: Estimate | None = None
 ) -> Claim:
@@ -129,12 +77,6 @@ def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float |
     ends = [interval.get(end) for end in ("low", "high")]
     known = sorted(sign * float(end) for end in ends if end is not None)
     return (known[0], known[1]) if len(known) == 2 else (None, None)
-
-
-def _examples(row: Mapping[str, Any], ending: str) -> float | None:
-    """p over examples, whose key says what these are; None if the run has none."""
-    names = [f"p_{what}{ending}" for what in ("sentences", "documents", "prompts", "examples")]
-    return next((float(row[name]) for name in names if name in row), None)
 
 
 def claimed(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headscope.estimates import Estimate
-from headscope.results.common import Checked
+from headscope.results.common import BaselineCheck, ComparedResult
 from headscope.results.head_scores import ScoresResult
-from headscope.runs import Record, entry
+from headscope.runs import Record
 
 
 @dataclass(frozen=True)
@@ -22,39 +21,35 @@ class RoleCount(Record):
 
 @dataclass(frozen=True)
 class Fit(Record):
-    """The losses of one seed's fits step by step, nats a token, by how gates were pushed."""
+    """The losses of one seed's fits step by step, nats a token, by how gates were pushed.
+
+    `held_out` is the loss on held-out examples with each of its gates.
+    """
 
     seed: int
     nll: Mapping[str, tuple[float, ...]]
+    held_out: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedLoss(Record):
-    """The loss on held-out examples under a condition, nats a token, with intervals over examples.
+class CausalGatingDetails(Record):
+    """Heads by role, from `threshold` on, the fits, and how many examples are `held_out`."""
 
-    `each` has the loss of every seed or draw, `change` is from the untouched model.
+    threshold: float = 0.5
+    roles: Mapping[str, RoleCount] = field(default_factory=dict)
+    task: str = ""
+    fits: tuple[Fit, ...] = ()
+    held_out: int = 0
+    draws: int = 0
+    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalGatingResult(ScoresResult, ComparedResult):
+    """The result of `find causal-gating`.
+
+    Its rows hold the loss under the fitted gates, the mean over seeds, and without heads of each
+    role, which a condition's `of` names.
     """
 
-    nll: Estimate = entry(flat="", names={"value": "nll"})
-    each: tuple[float, ...]
-    change: Estimate
-
-
-@dataclass(frozen=True)
-class RolesCheck(Record):
-    """What removal does on so many held-out `examples`; `removed` has the heads of each role."""
-
-    removed: Mapping[str, tuple[str, ...]]
-    examples: int
-    conditions: Mapping[str, CheckedLoss]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CausalGatingResult(ScoresResult, Checked):
-    """The result of `find causal-gating`; a head has a role from `threshold` on."""
-
-    threshold: float
-    roles: Mapping[str, RoleCount]
-    task: str
-    fits: tuple[Fit, ...]
-    check: RolesCheck
+    details: CausalGatingDetails = field(default_factory=CausalGatingDetails)

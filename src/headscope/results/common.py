@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -12,16 +11,6 @@ from headscope.estimates import Baseline
 from headscope.evidence.rows import Evidence, Level, Tested
 from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry
-from headscope.shown.words import enumeration, p_value
-
-
-def against(ending: str = "", examples: str = "sentences") -> Any:
-    """A field for an `Against` that stands flat: `against_random`, `p_EXAMPLES`, `p_draws`, ….
-
-    All names end in `ending`, such as `_layer_matched`.
-    """
-    names = {"difference": "against_random", "p_examples": f"p_{examples}"}
-    return entry(flat=ending, names=names | {"distinct": "distinct_draws"})
 
 
 @dataclass(frozen=True)
@@ -224,38 +213,3 @@ class LanguagesOverlap(Record):
     a: str
     b: str
     overlap: SetOverlap = entry(flat="")
-
-
-def few_draws(written: Mapping[str, Any]) -> str | None:
-    """What a result, as JSON, must say where fewer random sets exist than draws were requested.
-
-    Results have the numbers of sets drawn under names that begin with `distinct_draws`.
-    """
-    wanted = written.get("draws")
-    lowest: dict[str, int] = {}
-    for name, drawn in _distinct(written):
-        kind = " from the same layers" if re.search("layer.matched|by.layer", name) else ""
-        lowest[kind] = min(drawn, lowest.get(kind, drawn))
-    if not isinstance(wanted, int):
-        return None
-    fewer = {kind: drawn for kind, drawn in lowest.items() if drawn < wanted}
-    if not fewer:
-        return None
-    kinds = enumeration([f"{drawn or 'none'}{kind}" for kind, drawn in fewer.items()])
-    return (
-        f"Fewer random sets exist than the {wanted} asked for: {kinds}. All of them were used, so "
-        f"p over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
-    )
-
-
-def _distinct(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Every number of different draws in a result, with the names that lead to it."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            inside = name or str(key).startswith("distinct_draws")
-            yield from _distinct(part, f"{name} {key}" if inside else "")
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _distinct(part, name)
-    elif name and isinstance(value, int):
-        yield name, value

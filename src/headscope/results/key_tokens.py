@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headscope.results.common import ModelResult, OneHead, Ranking
+from headscope.results.common import ComparedResult, OneHead, Ranking
 from headscope.runs import Record
 
 
@@ -50,51 +49,27 @@ class KeyWord(Record):
     uniform: float
 
 
-@dataclass(frozen=True)
-class OtherHeads(Record):
-    """A draw of random other heads; `filled_up` of them had to come from other layers."""
-
-    heads: tuple[str, ...]
-    score: float
-    filled_up: int
-
-
-@dataclass(frozen=True)
-class KeyTokenControl(Record):
-    """Draws of one kind: their mean and range, and how many paid as much as the heads looked at."""
-
-    mean: float
-    low: float
-    high: float
-    at_least_as_much: int
-    draws: tuple[OtherHeads, ...]
-
-    @property
-    def scores(self) -> tuple[float, ...]:
-        """The attention of each draw."""
-        return tuple(draw.score for draw in self.draws)
-
-
 @dataclass(frozen=True, kw_only=True)
-class KeyTokensResult(Ranking, ModelResult):
-    """The result: heads by attention, highest first, over `tokens` steps.
+class KeyTokensDetails(Ranking):
+    """What was read, over `tokens` steps; `uniform` is the mean over heads of even attention."""
 
-    `score` and `uniform` are means over the heads. `control` has `random` and
-    `random-layer-matched`, empty where too many heads were chosen.
-    """
-
-    heads: tuple[HeadAttention, ...]
-    examples: int = 1
-    tokens: int
-    score: float
-    uniform: float
-    words: tuple[KeyWord, ...]
-    control: Mapping[str, KeyTokenControl]
-    prompt: str
-    answer: str
-    generated: bool
+    tokens: int = 0
+    uniform: float = 0.0
+    words: tuple[KeyWord, ...] = ()
+    prompt: str = ""
+    answer: str = ""
+    generated: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """The key words."""
         return tuple(each.word for each in self.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyTokensResult(ComparedResult):
+    """The result: heads by attention, highest first; its rows compare them with random heads."""
+
+    heads: tuple[HeadAttention, ...] = ()
+    examples: int = 1
+    details: KeyTokensDetails = field(default_factory=KeyTokensDetails)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.heads import Head
-from headscope.results.common import Ablation, Checked, Leakage, ModelResult, Ranking
+from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
 from headscope.runs import Record, entry
 
 
@@ -159,12 +159,12 @@ class Example(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneByOneResult(ModelResult, Ranking, Ablation, MeanTrajectory):
-    """The result of `verify one-by-one`; runs of 0.1.0 lack some of it."""
+class OneByOneDetails(Ranking, Ablation, MeanTrajectory):
+    """Every step of the order, and of random ones; `heads` are in the order of their removal."""
 
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     leakage: Leakage | None = None
-    checked: Checked | None = entry(flat="")
+    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
     order: str
     gate: float
     heads: tuple[str, ...] = ()
@@ -177,3 +177,14 @@ class OneByOneResult(ModelResult, Ranking, Ablation, MeanTrajectory):
     target_first: FirstSteps | None = None
     random_orders: tuple[RandomOrder, ...] = ()
     example: Example | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneByOneResult(ComparedResult):
+    """The result of `verify one-by-one`.
+
+    Its rows compare one step with the same step of random orders, which removes as many heads:
+    that after which a mask's heads are left, else the last, or half of all heads where all go.
+    """
+
+    details: OneByOneDetails

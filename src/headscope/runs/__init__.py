@@ -7,13 +7,12 @@ its inputs and the version of headscope. Its completion marker is written last.
 from headscope.runs.codec import Record, Result, decode, encode, entry
 from headscope.runs.folder import Elsewhere, Kept, Run, Share, begins, open_run, sharing, whole
 from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
-from headscope.runs.protocol import Pending, carry_out, carry_out_again
+from headscope.runs.protocol import carry_out, carry_out_again
 from headscope.runs.signature import Signature, collect_provenance, configuration
 
 __all__ = [
     "Elsewhere",
     "Kept",
-    "Pending",
     "Record",
     "Result",
     "Run",

@@ -15,10 +15,6 @@ from headscope.runs.folder import Provenance, Run, open_run, reopen_run
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 
-class Pending(dict[str, Any]):
-    """What is said of work that goes on elsewhere: the run stays unfinished."""
-
-
 @overload
 def carry_out(
     command: str,
@@ -98,6 +94,5 @@ def _completed(run: Run, compute: Callable[[Run], Any], began: float) -> Any:
         return typed
     about = {"format": RUN_FORMAT, "signature": run.signature, "run": path, "seconds": seconds}
     result = {**about, **computed}
-    if not isinstance(computed, Pending):
-        run.finish(result)
+    run.finish(result)
     return result

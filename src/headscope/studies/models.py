@@ -18,7 +18,7 @@ from headscope.errors import InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
-from headscope.runs.codec import decode
+from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 POCKET = "pocket"
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
-AnyResult = TypeVar("AnyResult")
+AnyResult = TypeVar("AnyResult", bound=Result)
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 #: The model that `given_model` stands for, with its choice.
@@ -383,7 +383,7 @@ def run_with_model(
 
     So does what its chat template makes of prompts, where settings say so or `chat` does.
 
-    A result that has a place for its model, or is a dictionary, tells of it. `data` maps names to
+    A result that has a place for its model tells of it. `data` maps names to
     content hashes of what else is read; `known` adds to the provenance. `config` are the settings
     of a study whose units workers may compute, who are given them again.
     """
@@ -395,18 +395,16 @@ def run_with_model(
 
     def with_model(run: Run) -> Any:
         computed: Any = compute(run)
-        about_it = about_model(lm) | prompts
         if isinstance(computed, ModelResult):
-            facts = computed.model or decode(ModelFacts, about_it)
+            facts = computed.model or decode(ModelFacts, about_model(lm) | prompts)
             return dataclasses.replace(computed, model=facts)
-        return {"model": about_it, **computed} if isinstance(computed, dict) else computed
+        return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}
     templated = template_inputs(lm) if chat or through_template(signed) else {}
     prompts = about_prompts(lm) if templated else {}
     inputs = {**model_inputs(lm), **templated, **data}
-    typed: Any = None if kind is dict else kind
-    result: AnyResult = carry_out(
+    return carry_out(
         command,
         out,
         signed,
@@ -414,9 +412,8 @@ def run_with_model(
         with_model,
         began,
         lambda: about_loaded(lm, **prompts, **known),
-        kind=typed,
+        kind=kind,
     )
-    return result
 
 
 def steps_of(progress: Progress | None, title: str) -> Steps | None:

@@ -59,10 +59,10 @@ class Study:
 
 
 def shown_of(study: Study, result: Result, run: Path) -> Shown:
-    """What a result shows, with what is said of any: whether the model does the task at all, where
-    fewer random sets exist than draws were asked for, and what heads are ranked by."""
+    """What a result shows, with what is said of any: whether the model does the task at all, and
+    what heads are ranked by."""
     from headscope.heads import rank_words  # not read by the command line before a command runs
-    from headscope.results.common import ClusterJob, few_draws
+    from headscope.results.common import ClusterJob
     from headscope.runs import encode
 
     if study.show is None:
@@ -72,8 +72,6 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     shown = study.show(result, run)
     details = getattr(result, "details", result)
     written = encode(details)
-    if few := few_draws(written):
-        shown = replace(shown, cautions=(*shown.cautions, few))
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
     checked = getattr(result, "checked", details)

@@ -23,7 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from headscope.errors import InputError
+from headscope.evidence.rows import SHARE, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
 from headscope.heads import Geometry, Head
+from headscope.measure.statistics import counted
 from headscope.results import one_by_one as results
 from headscope.results.one_by_one import MeanTrajectory, Removed, State, Untouched
 
@@ -179,7 +182,7 @@ def walk(
     """
     import torch
 
-    from headscope.lm.batching import memory_errors
+    from headscope.lm.batching import memory_errors, release_memory
 
     waiting = _runs(steps)
     size = _steps_at_once(prepared, how)
@@ -194,12 +197,12 @@ def walk(
         except torch.OutOfMemoryError:
             if len(part) == 1:
                 raise
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
             size = len(part) // 2
             waiting.insert(0, part)
+        else:
+            keep(seen)
             continue
-        keep(seen)
+        release_memory()
 
 
 def _steps_at_once(prepared: Prepared, how: Walk) -> int:
@@ -350,6 +353,57 @@ class Seen:
 
     prepared: Prepared
     steps: Sequence[Step]
+
+
+#: What is compared with random orders, of every prompt.
+MEASURES = {
+    "target_first": Statistic("prompts whose target comes first", unit=SHARE, digits=1),
+    "target_rank": Statistic("rank of the target's first token", "lower", digits=1),
+    "similarity": Statistic("cosine of the last layer's output", bounds=(-1.0, 1.0)),
+}
+#: Orders that are said to make the target likelier.
+HELPING: tuple[Order, ...] = ("ascending", "pass", "alone")
+
+
+def compared_step(order: Sequence[Head], geometry: Geometry, cut: int | None = None) -> int:
+    """The step that is compared with random orders: `cut`, or the last, or the middle of all
+    heads, whose last step is the same in every order."""
+    return cut or (len(order) if len(order) < geometry.total else len(order) // 2)
+
+
+def compared(
+    groups: Mapping[str, Sequence[Seen]],
+    selected: Condition,
+    random: Sequence[Sequence[Head]],
+    others: Sequence[Sequence[Sequence[Step]]],
+    helps: bool,
+    seed: int = 0,
+) -> Evidence:
+    """The model without its first heads beside random ones, the first of `random` orders.
+
+    `others` are the steps of every prompt in each of them.
+    """
+    step = selected.k
+    draws = [
+        replace(selected, kind="random", draw=number, heads=tuple(map(str, order[:step])))
+        for number, order in enumerate(random)
+    ]
+    parts, start = {}, 0
+    for name, many in groups.items():
+        walks = [walks[start : start + len(many)] for walks in others]
+        start += len(many)
+        rows = [[seen.steps[at] for seen in many] for at in (0, step)]
+        rows += [[steps[step] for steps in own] for own in walks]
+        numbers = {
+            "target_first": [[float(seen.target_rank == 1) for seen in own] for own in rows],
+            "target_rank": [[float(seen.target_rank) for seen in own] for own in rows],
+            "similarity": [[seen.similarity[-1] for seen in own] for own in rows],
+        }
+        parts[name or "prompt"] = {
+            measure: list(counted(np.array(own))) for measure, own in numbers.items()
+        }
+    conditions = [Condition(), selected, *draws]
+    return evidence(conditions, parts, MEASURES, seed, helps=lambda _: helps)
 
 
 def describe(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from headscope.lm.batching import Batch, memory_errors
+from headscope.lm.batching import Batch, memory_errors, release_memory
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
@@ -127,9 +127,7 @@ def write_pooled(
                     finish(row, tokens)
                 prefix.keep([*pool.rows, *waiting])
                 continue
-            # Out of the handler, whose traceback would keep the tensors of the failed try alive.
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            release_memory()
             batch_tokens = max(1, len(rows) // 2) * max(sizes)
             waiting.extendleft(reversed(rows))
 
@@ -391,13 +389,20 @@ def _joined(parts: Sequence[_Part], room: int, release: bool = False) -> Any:
     cache = DynamicCache()
     widths = [len(range(part.cache.get_seq_length())[part.columns]) for part in parts]
     width = max(widths)
+    # Once for all layers: a GPU is waited for whenever numbers are brought to it.
+    places: dict[torch.device, list[torch.Tensor]] = {}
     for at in range(max(len(part.cache.layers) for part in parts)):
         layers = [part.cache.layers[at] for part in parts]
         if layers[0].keys is None:  # reads the keys of another layer
             cache.layers.append(DynamicLayer())
             continue
+        device = layers[0].keys.device
+        if device not in places:
+            places[device] = [torch.tensor(part.rows, device=device) for part in parts]
         keys, values = (
-            _side_by_side([getattr(layer, name) for layer in layers], parts, widths, room)
+            _side_by_side(
+                [getattr(layer, name) for layer in layers], parts, places[device], widths, room
+            )
             for name in ("keys", "values")
         )
         cache.layers.append(_Layer(keys, values, width))
@@ -408,16 +413,19 @@ def _joined(parts: Sequence[_Part], room: int, release: bool = False) -> Any:
 
 
 def _side_by_side(
-    tensors: Sequence[torch.Tensor], parts: Sequence[_Part], widths: Sequence[int], room: int
+    tensors: Sequence[torch.Tensor],
+    parts: Sequence[_Part],
+    places: Sequence[torch.Tensor],
+    widths: Sequence[int],
+    room: int,
 ) -> torch.Tensor:
     """Rows (B, H, S, D) of tensors of unlike lengths, aligned at their last columns; 0 elsewhere,
-    and in as many columns of room behind them."""
+    and in as many columns of room behind them. ``places`` are the parts' rows, on the device."""
     _, heads, _, channels = tensors[0].shape
     width, rows = max(widths), sum(len(part.rows) for part in parts)
     joined = tensors[0].new_zeros((rows, heads, width + room, channels))
     row = 0
-    for tensor, part, own in zip(tensors, parts, widths, strict=True):
-        index = torch.tensor(part.rows, device=tensor.device)
+    for tensor, part, index, own in zip(tensors, parts, places, widths, strict=True):
         taken = tensor[:, :, part.columns].index_select(0, index)
         joined[row : row + len(index), :, width - own : width] = taken
         row += len(index)

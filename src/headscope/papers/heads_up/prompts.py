@@ -36,7 +36,7 @@ from headscope.papers.heads_up.tasks import (
 from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.papers.study_steps import joined, shown_by
 from headscope.results.mask import FoundMask
-from headscope.results.one_by_one import OneByOneResult
+from headscope.results.one_by_one import OneByOneDetails, OneByOneResult
 from headscope.results.states import ComparedStates
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 from headscope.studies.models import kin
@@ -217,7 +217,13 @@ def place_of_order(setting: Setting, figure: str) -> Place:
     return place_of(setting, figure, other=other)
 
 
-def target_first(result: OneByOneResult) -> tuple[int, int, float | None]:
+def _walked(setting: Setting, step: str) -> OneByOneDetails | None:
+    """The steps of a finished removal of heads one by one."""
+    result = setting.read(step, OneByOneResult)
+    return None if result is None else result.details
+
+
+def target_first(result: OneByOneDetails) -> tuple[int, int, float | None]:
     """Prompts in which the target never comes first, prompts, and the median first step.
 
     The median is of the prompts whose target is not first with all heads, which have nothing to
@@ -240,7 +246,7 @@ _ORDER_BLOCKS = (
 
 def _order_table(
     title: str,
-    results: Mapping[str, OneByOneResult | None],
+    results: Mapping[str, OneByOneDetails | None],
     place: Place,
     row: str,
     more: Sequence[Row] = (),
@@ -261,7 +267,7 @@ def _order_table(
 
 
 def _removed(setting: Setting) -> Findings:
-    result = setting.read(runs.RISING, OneByOneResult)
+    result = _walked(setting, runs.RISING)
     if result is None or result.target_first is None:
         return Findings()
     share, (_, prompts, _) = result.target_first.share, target_first(result)
@@ -289,7 +295,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
     """The removal in another order, compared with that of Figure 2; `about` is its table's."""
 
     def show(setting: Setting) -> Findings:
-        result, plain = (setting.read(step, OneByOneResult) for step in (name, runs.RISING))
+        result, plain = (_walked(setting, step) for step in (name, runs.RISING))
         orders = {"this order": result, "rising weight": plain}
         place = place_of_order(setting, f"Figure {number}")
         table = _order_table(f"{about}, of {setting.geometry.total} heads", orders, place, row)
@@ -307,7 +313,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
     return Experiment(f"figure-{number}", (element,), title, steps, show, needing("en-zh"))
 
 
-def _firsts_of(result: OneByOneResult, within: int) -> list[float]:
+def _firsts_of(result: OneByOneDetails, within: int) -> list[float]:
     """For each prompt the first step with the target first; later than all if there is none."""
     found = result.target_first.first_steps if result.target_first else ()
     return [inf if at is None or at > within else float(at) for at in found]
@@ -368,7 +374,7 @@ def _states_steps(setting: Setting) -> Steps:
 
 def _states(setting: Setting) -> Findings:
     result = setting.read(runs.STATES, ComparedStates)
-    removal = setting.read(runs.RISING, OneByOneResult)
+    removal = _walked(setting, runs.RISING)
     titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
     shown, tables = shown_by(setting, runs.STATES, *titles), list[Table]()
     if removal is not None:

@@ -107,7 +107,7 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
         () if amount is None or moving else (amount,),
         model=setting.model,
         documents=documents(setting, "tested"),
-        removal=_removal(setting, counts.layer_draws if moving else counts.draws, True),
+        removal=_removal(setting, counts.layer_draws if moving else counts.draws),
         rank="score",
     )
 
@@ -115,9 +115,9 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
 def perplexity(setting: Setting) -> Step:
     """Every language's text without every language's heads."""
     draws, n = scale(setting).draws, languages(setting)
-    # As is, the chosen and the full heads on every text, free draws of the chosen ones on every
-    # text (the same for languages with as many heads), the other three kinds on their own text.
-    texts = n + 2 * n * n + draws * n + 3 * draws * n
+    # As is, the specific and the most important heads on every text, free draws on every text (the
+    # same for all sets of a size), draws of the same layers of either kind on their own text.
+    texts = n + 2 * n * n + draws * n + 2 * draws * n
     title = "text of each language without the heads of each"
     return _reading(setting, verify_perplexity, read_text, LOSSES, title, texts)
 
@@ -157,7 +157,7 @@ def layers(setting: Setting) -> Step:
             str(setting.at(HEADS)),
             model=setting.model,
             documents=documents(setting, "tested"),
-            removal=_removal(setting, draws, False),
+            removal=_removal(setting, draws),
         )
 
     title = "text of each language without whole layers"
@@ -186,10 +186,9 @@ def _reading(
     return study_step(study, settings, step_name(setting, name), title, work, after)
 
 
-def _removal(setting: Setting, draws: int, layer_matched: bool) -> LanguageRemoval:
+def _removal(setting: Setting, draws: int) -> LanguageRemoval:
     return LanguageRemoval(
         draws=draws,
-        layer_matched=layer_matched,
         seed=setting.seed,
         batch_tokens=_loss_batch(setting),
     )
@@ -253,7 +252,8 @@ def _off_target(
     def settings(setting: Setting) -> VerifyOffTarget:
         return _changed(VerifyOffTarget, setting, ask=ask, rank="score", **data(setting))
 
-    conditions, name = groups * (3 + 2 * scale(setting).writing_draws), f"off-target-{ask}"
+    # Free draws are the same for specific and most important heads.
+    conditions, name = groups * (3 + 3 * scale(setting).writing_draws), f"off-target-{ask}"
     return _writing(setting, verify_off_target, settings, name, title, conditions, prompts)
 
 

@@ -8,27 +8,22 @@ from statistics import fmean
 from typing import Any
 
 from headscope.data.languages import language_name
-from headscope.estimates import Draws, Estimate
-from headscope.measure.statistics import least_p, p_draws
+from headscope.estimates import Estimate
+from headscope.evidence.rows import SHARE, Condition, Evidence
 from headscope.papers.cells import beside, table
-from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_removal
+from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_tests
 from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
 from headscope.papers.published import ANY, source, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled
 from headscope.results.lahis import LahisResult
-from headscope.results.language_texts import (
-    Matrix,
-    TextWithoutHeads,
-    TextWithoutLayers,
-    WithoutHeads,
-)
+from headscope.results.language_texts import OwnText, TextWithoutHeads, TextWithoutLayers
 from headscope.results.soft_gate import SoftGateResult
-from headscope.results.writing import OffTarget, Steering, Summaries, Transfer, WritingResult
-from headscope.runs import encode
+from headscope.results.writing import OffTarget, Steering, Summaries, Transfer
 from headscope.shown.blocks import Cell, Claim, Findings, Reference, p_cell
 from headscope.shown.words import count
+from headscope.verify.writing.measures import OWN, A, B
 
 #: What no interval of an experiment holds.
 SAMPLE = (
@@ -99,53 +94,60 @@ def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings
 @of_run(_step(LOSSES), TextWithoutHeads, "Each language", "Single draws", "Loss and perplexity")
 def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
+    table = found.evidence
     claims = [
-        _needed(code, row, int(found.data[code]["examples"]))
-        for code, text in found.languages.items()
-        for row in text.removed
-        if (row.of, row.role) == (code, "chosen")
+        _needed(code, table, condition)
+        for code in table.parts
+        for condition in table.selected
+        if condition.of == code
     ]
     none = "No language has heads of its own here, so none could be removed."
-    return claimed(replace(shown, found=shown.found or none), *claims)
+    return claimed(replace(shown, found=shown.found if table.selected else none), *claims)
 
 
-def _needed(code: str, row: WithoutHeads, documents: int) -> Claim:
+def _needed(code: str, table: Evidence, condition: Condition) -> Claim:
     """That a language's text needs the heads specific to it."""
+    level, base = (table.level("nll", each, code) for each in (condition, None))
+    change = level.change if level and level.change else Estimate()
+    start = base.value if base else 0.0
+    random = table.draws("nll", condition, "random", code).mean - start
     by = (
-        f"{row.change.value:+.3f} nats a token, {(row.random or Draws()).mean:+.3f} without random "
-        f"heads; {documents} documents"
+        f"{change.value:+.3f} nats a token, {random:+.3f} without random heads; "
+        f"{level.examples if level else 0} documents"
     )
-    name, change = f"text in {code} needs the heads specific to it", row.change.record()
-    return of_removal(name, encode(row), by, change=change, sign=1)
+    name = f"text in {code} needs the heads specific to it"
+    return of_tests(name, table.against("nll", condition, code), by, change)
 
 
-@of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Random heads and texts")
+@of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Heads and texts, minus random heads")
 def show_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Heads of one language, text of another."""
-    matrix = next((matrix for matrix in found.matrices if matrix.role == "chosen"), None)
-    if matrix is None:
+    conditions = {each.id for each in found.evidence.selected if each.of in found.evidence.parts}
+    if not conditions:
         none = "No language has heads of its own here, so there is nothing to cross."
         return Findings(found=none)
-    if not matrix.own:
+    own = [each for each in found.details.own if each.condition in conditions]
+    if not own:
         return replace(shown, found="With text of one language nothing can be crossed.")
-    return claimed(shown, own_most(found, matrix))
+    return claimed(shown, own_most(found.evidence, own))
 
 
-def own_most(found: TextWithoutHeads, matrix: Matrix) -> Claim:
+def own_most(table: Evidence, own: Sequence[OwnText]) -> Claim:
     """That every language's own text suffers, and most, each by tests of its own.
 
     As all of them have to hold, none is corrected. A loss that falls less is no harm.
     """
-    own, n = matrix.own, len(matrix.own)
-    changes = dict(zip(matrix.heads_of, matrix.change, strict=True))
-    signs = [
-        {_sign(row.own_minus_largest_other), _sign(changes[code][matrix.text_of.index(code)])}
-        for code, row in own.items()
-    ]
-    most = sum(row.own_minus_largest_other.value > 0 and row.own > 0 for row in own.values())
+    by_id = {each.id: each for each in table.conditions}
+    changes, n = {}, len(own)
+    for row in own:
+        level = table.level("nll", by_id[row.condition], row.language)
+        changes[row.language] = level.change if level and level.change else Estimate()
+    signs = [{_sign(row.difference), _sign(changes[row.language])} for row in own]
+    most = sum(row.difference.value > 0 and changes[row.language].value > 0 for row in own)
     both = signs.count({1})
-    drawn = [row.p_draws for row in own.values() if row.p_draws is not None]
-    documents = _span([int(row["examples"]) for row in found.data.values()], 0)
+    drawn = [row.p_draws["random"] for row in own if "random" in row.p_draws]
+    levels = [table.level("nll", None, part) for part in table.parts]
+    documents = _span([level.examples for level in levels if level], 0)
     by = (
         f"in {most} of {n} languages, in {both} with both intervals above zero; {documents} "
         "documents each"
@@ -220,18 +222,18 @@ def show_moving(setting: Setting) -> Findings:
 WRITTEN = ("Selected and random heads", "Single draws")
 #: Whose heads are changed where statements contradict each other.
 BELIEVED = {
-    "up": "turning up a language's heads makes its statement",
-    "down": "removing the heads of the other language makes a statement",
+    A: "turning up a language's heads makes its statement",
+    B: "removing the heads of the other language makes a statement",
 }
 
 
 @of_run(_step("summaries"), Summaries, *WRITTEN, "Other measures")
 def show_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
-    repeats = found.task == "repeat"
+    repeats, table = found.details.task == "repeat", found.evidence
     name = f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}"
-    how = f"without {count(found.k, 'general head')}"
-    claim = written_claim(name, "ROUGE-L", how, found, ("general", "rouge_l"), sign=-1)
+    how = f"without {count(table.main.k, 'general head')}"
+    claim = written_claim(name, "ROUGE-L", how, table, table.main, "rouge_l")
     if repeats:
         no_summaries = (
             "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
@@ -249,39 +251,42 @@ def show_off_target(setting: Setting) -> Findings:
         found = setting.read(step, OffTarget)
         if found is None:
             continue
+        table = found.evidence
         shown = shown_by(setting, step, *WRITTEN, "In which language instead")
-        known = {kind for kind, measures in found.whole.effects.items() if "off_target" in measures}
+        known = "off_target" in table.statistics
         parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
-        if "specific" in known:
+        own = next((each for each in table.selected if each.of == OWN), None)
+        if known and own is not None:
             name = f"without a language's own heads {title} leave it"
             what, how = f"{title} in another language", "without the heads specific to the language"
-            claims.append(written_claim(name, what, how, found, ("specific", "off_target"), sign=1))
+            claims.append(written_claim(name, what, how, table, own, "off_target"))
     return claimed(joined(parts), *claims)
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
 def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findings:
     """Whether fewer answers are in the wrong language with the heads of either language changed."""
-    if found.away is None or "off_target" in found.not_measured:
+    table, away = found.evidence, found.details.away
+    if away is None or "off_target" not in table.statistics:
         return Findings()
-    away = language_name(found.away)
-    kinds = {
-        "x3": (
+    name = language_name(away)
+    words = {
+        OWN: (
             "turning up the heads of the language asked for leads answers back to it",
             "with the heads of the language asked for times 3",
         ),
-        "away x0": (
-            f"removing {away} heads leads answers back to the language asked for",
-            f"with {away} heads removed",
+        away: (
+            f"removing {name} heads leads answers back to the language asked for",
+            f"with {name} heads removed",
         ),
     }
     what = "answers in another language than asked for"
     claims = [
-        written_claim(kinds[kind][0], what, kinds[kind][1], found, (kind, "off_target"), sign=-1)
-        for kind in found.whole.effects
+        written_claim(words[each.of][0], what, words[each.of][1], table, each, "off_target")
+        for each in table.selected
     ]
     provoked = (
-        f"The requests follow a text in {away}: the wrong language is provoked, and how often it "
+        f"The requests follow a text in {name}: the wrong language is provoked, and how often it "
         "occurs by itself is not measured."
     )
     return claimed(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
@@ -296,14 +301,13 @@ def show_transfer(setting: Setting) -> Findings:
         found, of = setting.read(step, Transfer), f", {pair}" if pair else ""
         if found is None:
             continue
-        gates = {"up": f"A's heads times {found.up:g}", "down": f"B's heads times {found.down:g}"}
-        for kind in found.whole.effects:
-            name, what = (
-                f"{BELIEVED[kind]} believed more often{of}",
-                f"answers by A's statement{of}",
+        for each in found.evidence.selected:
+            name = f"{BELIEVED[each.of]} believed more often{of}"
+            what = f"answers by A's statement{of}"
+            how = f"with {each.of}'s heads times {each.gate:g}"
+            claims.append(
+                written_claim(name, what, how, found.evidence, each, "follows_a", "pairs")
             )
-            how, at = f"with {gates[kind]}", (kind, "follows_a")
-            claims.append(written_claim(name, what, how, found, at, sign=1))
         shown = shown_by(setting, step, *WRITTEN, "Other measures")
         parts.append(titled(shown, pair) if pair else shown)
     shown = joined(parts)
@@ -312,28 +316,32 @@ def show_transfer(setting: Setting) -> Findings:
 
 
 def written_claim(
-    name: str, what: str, how: str, found: WritingResult, at: tuple[str, str], *, sign: int
+    name: str,
+    what: str,
+    how: str,
+    table: Evidence,
+    condition: Condition,
+    statistic: str,
+    groups: str = "languages",
 ) -> Claim:
-    """A claim about what is written with some heads changed.
-
-    `at`: the kind of heads and the measure, which the claim lowers (`sign` -1) or raises (1).
-    """
-    kind, measure = at
-    effect = found.whole.effects[kind][measure]
-    factor, unit = (1.0, "") if measure == "rouge_l" else (100.0, " %")
-    parts = [part for part in found.groups.values() if part.effect(kind, measure) is not None]
-    prompts = [part.prompts for part in parts]
+    """A claim about what is written with some heads changed, in the parts that have them."""
+    level = table.level(statistic, condition)
+    change = level.change if level and level.change else Estimate()
+    value = level.value if level else 0.0
+    own = table.statistics[statistic]
+    factor, unit = own.factor, " %" if own.unit == SHARE else ""
+    rows = (table.level(statistic, condition, part) for part in table.single)
+    prompts = [row.examples for row in rows if row is not None]
     counted = count(sum(prompts), "prompt")
     if len(prompts) > 1 and len(set(prompts)) == 1:
-        groups = "pairs" if isinstance(found, Transfer) else "languages"
         counted += f", {prompts[0]} in each of {len(prompts)} {groups}"
-    random = Draws() if effect.free is None else effect.free.draws
+    random = table.draws(statistic, condition, "random")
     by = (
-        f"{what}: {factor * effect.baseline:.1f}{unit} as is, {factor * effect.value:.1f}{unit} "
-        f"{how} (change {_spread(effect.change, factor)}), {factor * random.mean:.1f}{unit} with "
+        f"{what}: {factor * (value - change.value):.1f}{unit} as is, {factor * value:.1f}{unit} "
+        f"{how} (change {_spread(change, factor)}), {factor * random.mean:.1f}{unit} with "
         f"random ones instead; {counted}"
     )
-    return of_removal(name, encode(effect), by, change=effect.change.record(), sign=sign)
+    return of_tests(name, table.against(statistic, condition), by, change)
 
 
 # Trained gates
@@ -347,7 +355,7 @@ def show_gates(setting: Setting) -> Findings:
     for code in ("",) if setting.pocket else codes(setting.data.questions):
         step = step_name(setting, f"soft-gate-{code}" if code else "soft-gate")
         found = setting.read(step, SoftGateResult)
-        selected = None if found is None else found.selected
+        selected = None if found is None else found.evidence.main.k
         rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
         if found is not None:
             shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
@@ -370,31 +378,28 @@ def show_gates(setting: Setting) -> Findings:
 
 def gates_claim(found: SoftGateResult, code: str) -> Claim:
     """That trained gates answer more; a training has its own random heads, each one draw."""
-    shares = {kind: answers.accuracy for kind, answers in found.accuracy.items()}
-    changes = {(row.condition, row.minus): row.accuracy for row in found.differences}
-    change, against_random = (
-        Estimate(difference.value, difference.low, difference.high)
-        for difference in (changes["trained", "untouched"], changes["trained", "random"])
-    )
-    drawn = shares["random"].by_seed
+    evidence, trained = found.evidence, found.evidence.main
+    level, base = evidence.level("accuracy", trained), evidence.level("accuracy")
+    change = level.change if level and level.change else Estimate()
+    tests = evidence.against("accuracy", trained)
     where = f" in {code}" if code else ""
+    accuracy = evidence.statistics["accuracy"]
     by = (
-        f"{count(found.selected, 'trained gate')}: {100 * shares['untouched'].mean:.1f} % of "
-        f"{found.pairs.test} questions answered{where} as is, "
-        f"{100 * shares['trained'].mean:.1f} % with them (change {_spread(change)}), "
-        f"{100 * shares['random'].mean:.1f} % with gates of random heads trained alike "
-        f"(difference {_spread(against_random)})"
+        f"{count(trained.k, 'trained gate')}: {accuracy.number(base)} of "
+        f"{found.details.pairs.test} questions answered{where} as is, "
+        f"{accuracy.number(level)} with them (change {_spread(change)})"
     )
-    if "removed" in shares:
-        by += f", {100 * shares['removed'].mean:.1f} % without these heads"
-    row = {
-        "against_random": against_random.record(),
-        "p_draws": p_draws(-shares["trained"].mean, [-share for share in drawn]),
-        "least_p": least_p(len(drawn)),
-        "distinct_draws": len(drawn),
-    }
+    if "random" in tests:
+        random = evidence.draws("accuracy", trained, "random").mean
+        by += (
+            f", {accuracy.number(random)} with gates of random heads trained alike "
+            f"(difference {_spread(tests['random'].difference)})"
+        )
+    for each in evidence.selected:
+        if each.gate == 0:
+            by += f", {accuracy.number(evidence.level('accuracy', each))} without these heads"
     name = f"trained gates answer more questions{where} than gates of random heads"
-    return of_removal(name, row, by, change=change.record(), sign=1)
+    return of_tests(name, tests, by, change)
 
 
 # What they have in common

@@ -469,7 +469,7 @@ def show_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> 
         looking.append(others is None or chosen > others)
         plain += [] if prompt.mapping else looking[-1:]
         words = ", ".join(prompt.words)
-        rows[prompt.name] = (words, chosen, others, hundred(share), found.uniform)
+        rows[prompt.name] = (words, chosen, others, hundred(share), found.details.uniform)
     if not rows:
         return Findings()
     names = ("key words", f"top {k}", "other heads", "others as high %", "even")

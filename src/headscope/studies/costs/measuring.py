@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 #: Rows and length of the passes, and rows of the steps of generation, small and large.
 _PASSES = ((2, 24), (16, 40))
+#: On a GPU the large one has to be so large that its operations take longer than their launching.
+_LARGE = (8, 256)
 _ROWS = (2, 16)
 _PROMPT, _STEPS = 16, 10
 #: Rounds of anything, and of what takes so few seconds that more can be had for nothing.
@@ -42,7 +45,8 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
 
     Passes, passes with gradients for gates, and steps of generation are timed at a small and a
     large size; a line through the shortest of a few rounds (others only add to it) gives what a
-    pass costs by itself and what its operations take. It is done with as many threads as torch
+    pass costs by itself and what its operations take. On a GPU the small one is all launching, and
+    the large one all operations. It is done with as many threads as torch
     takes for every command. With another model the rates are a first guess.
 
     Args:
@@ -89,15 +93,21 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
 
     bandwidth = _bandwidth(lm.device)
     reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
-    whole = [passes(*rows_and_length) for rows_and_length in _PASSES]
-    bare = [passes(*rows_and_length, start=rows_and_length[1] - 1) for rows_and_length in _PASSES]
+    overlaps = lm.device.type == "cuda"
+    sizes = (_PASSES[0], _LARGE if overlaps else _PASSES[1])
+    whole = [passes(*rows_and_length) for rows_and_length in sizes]
+    bare = [passes(*rows_and_length, start=rows_and_length[1] - 1) for rows_and_length in sizes]
     logits = _of_logits(whole[-1], bare[-1])
     _, least = passes(*_LEAST)
-    rates = (
-        _rate(bare, shape),
-        _rate([gradients(*rows_and_length) for rows_and_length in _PASSES], shape),
-        _rate([steps(count) for count in _ROWS], shape, reading),
-    )
+    both_ways = [gradients(*rows_and_length) for rows_and_length in sizes]
+    written = [steps(count) for count in _ROWS]
+    if overlaps:
+        forward = _overlapped(bare, shape)
+        # Few rows show nothing of the operations of a step.
+        step = replace(forward, layer=written[0][1] / shape.layers)
+        rates = forward, _overlapped(both_ways, shape), step
+    else:
+        rates = _rate(bare, shape), _rate(both_ways, shape), _rate(written, shape, reading)
     share = _share() if lm.device.type == "cpu" else 1.0
     threads = torch.get_num_threads()
     return Machine(
@@ -105,6 +115,7 @@ def measure_machine(lm: LanguageModel, clock: Clock = time.perf_counter) -> Mach
         *rates,
         bandwidth,
         _memory(lm.device),
+        overlaps=overlaps,
         measured=f"{lm.name} on {lm.device}, {threads} thread{'' if threads == 1 else 's'}",
         start=_START * least,
         text=_TEXT * least,
@@ -184,15 +195,24 @@ def _rate(points: Sequence[tuple[float, float]], shape: Shape, reading: float = 
     return Rate(1 / slope, max(0.0, short - max(slope * few, reading)) / shape.layers)
 
 
+def _overlapped(points: Sequence[tuple[float, float]], shape: Shape) -> Rate:
+    """Of (operations, seconds) of two sizes: the small is launching alone, the large operations."""
+    (_, short), (many, long) = points
+    return Rate(many / long, short / shape.layers)
+
+
 def _bandwidth(device: torch.device) -> float:
     """Bytes a second at which a large tensor is read."""
-    numbers = torch.ones(1 << 24, device=device)
+    # A GPU's cache holds the smaller one, and reading it takes no longer than waiting for it.
+    size, times = (1 << 26, 16) if device.type == "cuda" else (1 << 24, 1)
+    numbers = torch.ones(size, device=device)
     least = float("inf")
     for _ in range(4):
         began = time.perf_counter()
-        float(numbers.sum())
+        sums = [numbers.sum() for _ in range(times)]
+        float(sums[-1])
         least = min(least, time.perf_counter() - began)
-    return numbers.nbytes / least
+    return times * numbers.nbytes / least
 
 
 def _memory(device: torch.device) -> float:

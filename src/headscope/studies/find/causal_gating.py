@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,20 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.tasks import Task
+from headscope.estimates import Floats
+from headscope.evidence.blocks import (
+    OPEN,
+    Bar,
+    bars_of,
+    few_sets,
+    levels_table,
+    said,
+    table_of_tests,
+    verdict,
+)
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
 from headscope.find.gating import (
     ROLES,
     CausalGates,
@@ -22,25 +37,20 @@ from headscope.find.gating import (
     role_scores,
 )
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
-from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules
-from headscope.measure.intervals import bootstrap_mean
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Group, Trial
 from headscope.progress import Progress
 from headscope.results.causal_gating import (
+    CausalGatingDetails,
     CausalGatingResult,
-    CheckedLoss,
     Fit,
     RoleCount,
-    RolesCheck,
 )
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Bars,
-    Cell,
     Column,
     HeadMaps,
     HeadSets,
@@ -52,13 +62,13 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import count, enumeration
+from headscope.shown.words import count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
-from headscope.studies.shows import head_map, head_table, interval, model_facts, places
+from headscope.studies.shows import head_map, head_table, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
@@ -79,8 +89,6 @@ COMMAND = "find causal-gating"
 METHOD = "causal-gating"
 #: A role's score from which a head has the role (table 2 of the paper).
 THRESHOLD = 0.5
-#: Sets of random heads that are removed beside those of each role.
-DRAWS = 10
 SMALL = 256
 #: Fewer held-out examples are few.
 FEW = 30
@@ -92,12 +100,18 @@ MEANT = {
 }
 #: The gates of a seed.
 GATES = ("free", "keep", "remove")
-#: How gates were pushed, by the names of fits and of conditions.
+#: How gates were pushed, by the names of fits: the names of gates, and words.
 PUSHES = {
-    "none": ("gates free", "no push"),
-    "keep": ("gates keep", "pushed open (G+)"),
-    "remove": ("gates remove", "pushed shut (G\u2212)"),
+    "none": ("free", "no push"),
+    "keep": ("keep", "pushed open (G+)"),
+    "remove": ("remove", "pushed shut (G\u2212)"),
 }
+PART, FITTED = "held out", "fitted gates"
+MEASURES = {"nll": Statistic("loss of the answers", "lower", "nats a token", bounds=(0.0, inf))}
+PREDICTED = (
+    "Predicted: a higher loss without facilitating heads, a lower one without interfering ones, no "
+    "change without irrelevant ones"
+)
 
 
 def _changes(**values: Any) -> dict[str, Any]:
@@ -130,8 +144,14 @@ class FindCausalGating(Settings):
             default=False,
         ),
     ] = True
+    draws: options.Draws = 10
+    controls: options.Controls = DEFAULT
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        name_controls(self)
+        super().__post_init__()
 
 
 def find_causal_gating(
@@ -175,22 +195,37 @@ def find_causal_gating(
         run.write_json(FOUND_ON, found_on(tasks))
         scores = _scores(lm.geometry, fits, fit, run, learned)
         _write_gates(run, lm.geometry, fits, fit)
-        check = _check(lm, scores, fits, tested, config, fit.seed)
+        losses = _check(lm, scores, fits, tested, config, fit.seed)
         save_scores(run.path, scores)
-        return describe(
-            CausalGatingResult,
-            scores,
-            **works,
+        details = CausalGatingDetails(
             threshold=THRESHOLD,
             roles=_roles(scores),
             task=task.name,
+            held_out=len(tested),
+            draws=config.draws,
             fits=tuple(
-                Fit(fit.seed + number, {push: tuple(each) for push, each in fitted.losses.items()})
+                Fit(
+                    fit.seed + number,
+                    {push: tuple(each) for push, each in fitted.losses.items()},
+                    {
+                        each.of: float(own[number].mean())
+                        for each, own in losses.items()
+                        if each.kind == FITTED
+                    },
+                )
                 for number, fitted in enumerate(fits)
             ),
-            check=check,
+            baseline_check=works["baseline_check"],
+        )
+        result = describe(
+            CausalGatingResult,
+            scores,
+            baseline_works=works["baseline_works"],
+            evidence=table(losses, fit.seed),
+            details=details,
             data=data,
         )
+        return concluded(result)
 
     settings, kind = {"settings": {"settings": config, "fit": fit}}, CausalGatingResult
     return run_with_model(
@@ -278,109 +313,109 @@ def _check(
     tested: Sequence[Answered],
     config: FindCausalGating,
     seed: int,
-) -> RolesCheck:
-    """The loss on held-out examples: as is, under the fitted gates, and without heads of a role.
+) -> dict[Condition, Floats]:
+    """Losses (gates, examples) on held-out examples: as is, under the fitted gates of every seed,
+    and without heads of a role.
 
-    Removing facilitating heads should raise it, irrelevant ones leave it, interfering ones lower
-    it. Of each role the highest are removed, as many as soft gates are trained of by default, if
-    so many have it; beside them as many random heads, whose mean over draws is told.
+    Removing facilitating heads should raise the loss, irrelevant ones leave it, interfering ones
+    lower it. Of each role the highest are removed, as many as soft gates are trained of by default,
+    if so many have it.
     """
     geometry = lm.geometry
-    losses = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
+    gates = {Condition(): [Gate.identity(geometry)]}
     for name in GATES:
-        gates = [Gate(geometry, getattr(each, name)) for each in fits]
-        losses[f"gates {name}"] = _nll(lm, gates, tested, config)
-    k = default_heads(geometry)
-    removed: dict[str, tuple[str, ...]] = {}
+        fitted = Condition(FITTED, of=name, gate=None)
+        gates[fitted] = [Gate(geometry, getattr(each, name)) for each in fits]
+    k = len(HeadScores(geometry, scores.values, METHOD).top(default_heads(geometry)))
     for role in ROLES:
         ranked = HeadScores(geometry, scores.extra[role], METHOD)
-        heads = HeadSet(geometry, ranked.select(THRESHOLD).heads[: len(ranked.top(k))])
-        removed[role] = tuple(map(str, heads))
+        heads = HeadSet(geometry, ranked.select(THRESHOLD).heads[:k])
         if not len(heads):
             continue
-        losses[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
-        draws = [draw.heads.removed() for draw in draw_heads(heads, DRAWS, seed)]
-        losses[f"random beside {role}"] = _nll(lm, draws, tested, config)
-    return RolesCheck(removed, len(tested), conditions(losses, seed))
-
-
-def _nll(
-    lm: LanguageModel, gates: Sequence[Gate], tested: Sequence[Answered], config: FindCausalGating
-) -> NDArray[np.float64]:
-    """Losses (gates, examples)."""
-    return np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in gates])
-
-
-def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str, CheckedLoss]:
-    """Of losses (gates, examples) the mean of each condition and its change from the first.
-
-    The first is the untouched model; intervals are over examples.
-    """
-    means = [each.mean(axis=0) for each in losses.values()]
-    trial = Trial([Group(list(counted(means)), seed=seed)])
+        own = Condition(SELECTED, role, len(heads), 0.0, heads=tuple(map(str, heads)))
+        for each in (own, *drawn(own, heads, config.controls, config.draws, seed)):
+            gates[each] = [each.in_model(geometry).removed()]
     return {
-        name: CheckedLoss(
-            nll=bootstrap_mean(means[at], seed),
-            each=tuple(each.mean(axis=1).tolist()),
-            change=trial.difference(at),
-        )
-        for at, (name, each) in enumerate(losses.items())
+        condition: np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in own])
+        for condition, own in gates.items()
     }
 
 
+def table(losses: Mapping[Condition, Floats], seed: int) -> Evidence:
+    """The table of losses (gates, examples): the mean over the gates of a condition.
+
+    The loss is said to fall without interfering heads, and to rise without others.
+    """
+    counts = {"nll": list(counted([each.mean(axis=0) for each in losses.values()]))}
+    return evidence(
+        list(losses), {PART: counts}, MEASURES, seed, helps=lambda each: each.of == "interfering"
+    )
+
+
+def without(table: Evidence, role: str) -> Condition | None:
+    """The heads of a role, if some were removed."""
+    return next((each for each in table.selected if each.of == role), None)
+
+
+def concluded(result: CausalGatingResult) -> CausalGatingResult:
+    """The result with its verdict and what weakens it, which follow from its rows."""
+    table = result.evidence
+    words = [f"{each.of} heads: {verdict(table, 'nll', each)}" for each in table.selected]
+    none = f"{OPEN}: no head has a role"
+    return replace(result, verdict="; ".join(words) or none, cautions=tuple(_cautions(result)))
+
+
 def _show(result: CausalGatingResult, run: Path) -> Shown:
-    check = result.check
+    details, table = result.details, result.evidence
+    tests = [levels_table(table, ["nll"], "Loss of the answers", PREDICTED)]
+    if table.tests:
+        tests.append(table_of_tests(table, ["nll"]))
     return Shown(
         "Causal head gating",
-        f"Which heads of {result.model_name} help with {result.task}, which hinder it, and which "
+        f"Which heads of {result.model_name} help with {details.task}, which hinder it, and which "
         "have no effect?",
         _finding(result),
         *_stability(result),
-        _cautions(result),
+        result.cautions,
         [
             *model_facts(result.model_name, len(result.heads)),
             ("examples", str(result.examples)),
-            ("held out", str(check.examples)),
-            ("seeds", str(len(result.fits))),
+            ("held out", str(details.held_out)),
+            ("seeds", str(len(details.fits))),
         ],
         [
+            Section("Losses", _bars(result)),
             Section("Roles", [_role_table(result)], brief=True),
-            Section("Roles tested", [_changes_table(check)], brief=True),
-            Section("Losses", _bars(check)),
+            Section("Roles tested", tests, brief=True),
             Section("Where the heads are", _maps(result)),
             Section("Every head", [_ranking(result)]),
-            Section("Fits", [_fits(result.fits)]),
+            Section("Fits", [_fits(details.fits)]),
         ],
     )
 
 
 def _finding(result: CausalGatingResult) -> list[str]:
-    helping, hindering, idle = (result.roles[role].mean for role in ROLES)
+    details = result.details
+    counts = enumeration([f"{details.roles[role].mean} {role}" for role in ROLES])
     sentences = [
-        f"Of {len(result.heads)} heads {helping} help with {result.task}, {hindering} hinder it "
-        f"and {idle} have no effect (a role's score of {result.threshold:g} or above, mean over "
-        f"{count(len(result.fits), 'seed')})."
+        sentence_of(result.verdict),
+        f"By their gates, of {len(result.heads)} heads {counts} (a role's score of "
+        f"{details.threshold:g} or above, mean over {count(len(details.fits), 'seed')}).",
     ]
-    for role in ROLES:
-        without = result.check.conditions.get(f"without {role}")
-        random = result.check.conditions.get(f"random beside {role}")
-        if without is not None and random is not None:
-            sentences.append(
-                f"Without {count(len(result.check.removed[role]), f'{role} head')} the loss "
-                f"changes by {interval(without.change)} nats a token "
-                f"({count(result.check.examples, 'held-out example')}); without as many random "
-                f"heads by {interval(random.change)} "
-                f"(mean of {count(len(random.each), 'draw')})."
-            )
+    for each in result.evidence.selected:
+        lead = f"Without {count(each.k, f'{each.of} head')}"
+        sentences += said(result.evidence, "nll", each, "held-out example", lead)
     return sentences
 
 
 def _stability(result: CausalGatingResult) -> tuple[str, str]:
     """How far seeds agree, and the option that says more of it."""
-    seeds = len(result.fits)
+    seeds = len(result.details.fits)
     if seeds == 1:
         return "One seed: another fit may give the roles to other heads.", "--seeds 3"
-    agreeing = [f"{role} {each.always} of {each.any}" for role, each in result.roles.items()]
+    agreeing = [
+        f"{role} {each.always} of {each.any}" for role, each in result.details.roles.items()
+    ]
     words = (
         f"Heads with a role in every one of {seeds} seeds, of those with it in at least one: "
         f"{', '.join(agreeing)}."
@@ -388,30 +423,31 @@ def _stability(result: CausalGatingResult) -> tuple[str, str]:
     return words, "--seeds 10" if seeds < 10 else ""
 
 
-def _cautions(result: CausalGatingResult) -> list[str]:
-    check, cautions = result.check, list[str]()
-    if check.examples < FEW:
-        cautions.append(f"Few held-out examples: {check.examples}.")
-    unstable = [role for role, each in result.roles.items() if 2 * each.always < each.any]
+def _cautions(result: CausalGatingResult) -> Iterator[str]:
+    details, table = result.details, result.evidence
+    if details.held_out < FEW:
+        yield f"Few held-out examples: {details.held_out}."
+    unstable = [role for role, each in details.roles.items() if 2 * each.always < each.any]
     if unstable:
-        cautions.append(
+        yield (
             f"Fewer than half of the {enumeration(unstable)} heads have the role in every seed: "
             "heads can stand in for each other."
         )
-    helpful = check.conditions.get("without facilitating")
-    if helpful is not None and helpful.change.low <= 0:
-        cautions.append("Removal does not confirm that the task needs the facilitating heads.")
-    nobody = [role for role, heads in check.removed.items() if not heads]
+    helpful = without(table, "facilitating")
+    level = table.level("nll", helpful) if helpful else None
+    if level is not None and level.change is not None and level.change.low <= 0:
+        yield "Removal does not confirm that the task needs the facilitating heads."
+    yield from few_sets(table, details.draws)
+    nobody = [role for role in ROLES if without(table, role) is None]
     if nobody:
-        cautions.append(f"No head is clearly {' or '.join(nobody)}, so none of these is removed.")
-    return cautions
+        yield f"No head is clearly {' or '.join(nobody)}, so none of these is removed."
 
 
 def _role_table(result: CausalGatingResult) -> Table:
-    removed = result.check.removed
+    removed = {each.of: each.heads for each in result.evidence.selected}
     return table_of(
         "Heads by role",
-        ((role, (role, heads)) for role, heads in result.roles.items()),
+        ((role, (role, heads)) for role, heads in result.details.roles.items()),
         {
             "heads, mean over seeds": lambda row: row[1].mean,
             "in every seed": lambda row: row[1].always,
@@ -422,69 +458,38 @@ def _role_table(result: CausalGatingResult) -> Table:
     )
 
 
-def _named(check: RolesCheck) -> dict[str, str]:
-    """Conditions in words, as far as there are some."""
-    words = {"untouched": "original"}
-    words |= {condition: f"gates, {push}" for condition, push in PUSHES.values()}
-    for role in ROLES:
-        words |= {f"without {role}": f"{role} heads removed"}
-        words |= {f"random beside {role}": f"random heads removed, as many as {role}"}
-    return {name: text for name, text in words.items() if name in check.conditions}
-
-
-def _changes_table(check: RolesCheck) -> Table:
-    return table_of(
-        "Loss of the answers",
-        ((words, (name, check.conditions[name])) for name, words in _named(check).items()),
-        {
-            "nats a token": lambda row: row[1].nll.value,
-            "change": lambda row: None if row[0] == "untouched" else Cell.of(row[1].change),
-        },
-        f"{count(check.examples, 'held-out example')}. Predicted: a higher loss without "
-        "facilitating heads, a lower one without interfering ones, no change without irrelevant "
-        "ones",
-    )
-
-
-def _bars(check: RolesCheck) -> list[Bars]:
+def _bars(result: CausalGatingResult) -> list[Bars]:
     """The losses by role, and of the fitted gates."""
-    known, words = check.conditions, _named(check)
-
-    def bars(title: str, groups: Mapping[str, Sequence[str]], *series: str, note: str = "") -> Bars:
-        losses = [[known[name] for name in names] for names in groups.values()]
-        return Bars(
-            title,
-            tuple(groups),
-            series,
-            tuple(tuple(loss.nll.value for loss in row) for row in losses),
-            "nats a token",
-            tuple(tuple(loss.nll.low for loss in row) for row in losses),
-            tuple(tuple(loss.nll.high for loss in row) for row in losses),
-            digits=3,
-            note=note,
-            draws=tuple(
-                tuple(loss.each if len(loss.each) > 1 else () for loss in row) for row in losses
-            ),
-        )
-
-    roles: dict[str, Sequence[str]] = {
-        role: ("untouched", f"without {role}", f"random beside {role}")
-        for role in ROLES
-        if f"without {role}" in known
+    table, original = result.evidence, {ORIGINAL: Bar(result.evidence.level("nll"))}
+    roles = {
+        each.of: original
+        | {SELECTED: Bar(table.level("nll", each))}
+        | {
+            control: Bar(draws.mean, draws.each)
+            for control in table.controls
+            if (draws := table.draws("nll", each, control)).each
+        }
+        for each in table.selected
     }
-    removed = ("original", "selected heads removed", "random heads removed")
-    gates = [name for name in ("untouched", *(fit for fit, _ in PUSHES.values())) if name in known]
-    fitted = bars(
-        "Loss under the fitted gates",
-        {"all heads": gates},
-        *(words[name] for name in gates),
-        note="Single draws are seeds",
-    )
-    return [*([bars("Loss without heads of a role", roles, *removed)] if roles else []), fitted]
+    fits = result.details.fits
+    fitted = {
+        f"gates, {PUSHES[push][1]}": Bar(
+            table.level("nll", each),
+            [fit.held_out[each.of] for fit in fits] if len(fits) > 1 else (),
+        )
+        for push, (name, _) in PUSHES.items()
+        for each in table.conditions
+        if (each.kind, each.of) == (FITTED, name)
+    }
+    own, title = MEASURES["nll"], "Loss under the fitted gates"
+    return [
+        *([bars_of(own, roles, "Loss without heads of a role")] if roles else []),
+        bars_of(own, {"all heads": original | fitted}, title, "Single draws are seeds"),
+    ]
 
 
 def _maps(result: CausalGatingResult) -> list[HeadMaps | HeadSets]:
-    threshold = result.threshold
+    threshold = result.details.threshold
     marked = {
         role: [head.place for head in result.heads if (head.number(role) or 0.0) >= threshold]
         for role in ROLES
@@ -509,7 +514,7 @@ def _ranking(result: CausalGatingResult) -> HeadTable:
     score = Column("score", "Facilitating", "the gate pushed shut")
     return head_table(
         "Every head by facilitation",
-        {result.task: result.heads},
+        {result.details.task: result.heads},
         extra,
         score,
         band="range over seeds",

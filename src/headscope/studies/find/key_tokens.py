@@ -13,12 +13,31 @@ from headscope import options
 from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
-from headscope.find.key_attention import KeyTokenAttention, KeyTokens, key_tokens, locate_words
+from headscope.evidence.blocks import (
+    WANTED,
+    Bar,
+    bars_of,
+    compared,
+    few_sets,
+    remedy,
+    table_of_tests,
+    verdict,
+)
+from headscope.evidence.rows import SELECTED, Evidence
+from headscope.find.key_attention import (
+    ATTENTION,
+    MEASURES,
+    KeyTokenAttention,
+    KeyTokens,
+    key_tokens,
+    locate_words,
+)
 from headscope.heads import HeadSet, about_rank, resolve_heads
 from headscope.progress import Progress
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,
+    KeyTokensDetails,
     KeyTokensResult,
     KeyWord,
     WordAttention,
@@ -39,7 +58,7 @@ from headscope.shown.blocks import (
     method_section,
     table_of,
 )
-from headscope.shown.words import count, enumeration, p_value, percent
+from headscope.shown.words import count, enumeration, percent, sentence_of
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
@@ -47,7 +66,6 @@ from headscope.studies.study import Study
 COMMAND = "find key-tokens"
 #: Stands for a token that cannot be seen.
 NOTHING = "\u00b7"
-CONTROLS = {"random": "random", "random-layer-matched": "random, same layers"}
 
 
 def _prompt(
@@ -77,7 +95,7 @@ def _prompt(
 class FindKeyTokens(Settings):
     """Measure the attention that heads pay to key words of a prompt while an answer is predicted.
 
-    Compared with even attention over all visible tokens and with random other heads.
+    Compared with even attention over all visible tokens and with random heads.
     """
 
     prompt: Annotated[str, MadeBy(_prompt)]
@@ -130,7 +148,12 @@ def find_key_tokens(
         _write(run, attention, order)
         model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
         described = _describe(attention, order)
-        return replace(described, model=model, rank=rank["rank"], rank_note=rank["rank_note"])
+        return replace(
+            described,
+            model=model,
+            cautions=tuple(_cautions(attention.evidence, config.measure.draws)),
+            details=replace(described.details, **rank),
+        )
 
     seed = config.measure.seed
     return run_with_model(
@@ -186,59 +209,64 @@ def _describe(keys: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
             )
             for at in order
         ),
-        tokens=int(keys.mass.shape[0]),
-        score=float(scores.mean()),
-        uniform=float(even_mass.mean()),
-        words=tuple(
-            KeyWord(
-                word=word.name,
-                spans=tuple(word.spans),
-                tokens=len(tokens),
-                mean=float(means[:, index].mean()),
-                uniform=float(even[:, index].mean()),
-            )
-            for index, (word, tokens) in enumerate(zip(keys.words, keys.word_tokens, strict=True))
+        evidence=keys.evidence,
+        verdict=verdict(keys.evidence, ATTENTION),
+        details=KeyTokensDetails(
+            tokens=int(keys.mass.shape[0]),
+            uniform=float(even_mass.mean()),
+            words=tuple(
+                KeyWord(
+                    word=word.name,
+                    spans=tuple(word.spans),
+                    tokens=len(tokens),
+                    mean=float(means[:, index].mean()),
+                    uniform=float(even[:, index].mean()),
+                )
+                for index, (word, tokens) in enumerate(
+                    zip(keys.words, keys.word_tokens, strict=True)
+                )
+            ),
+            prompt=keys.prompt,
+            answer=keys.answer,
+            generated=keys.generated,
         ),
-        control=keys.controls,
-        prompt=keys.prompt,
-        answer=keys.answer,
-        generated=keys.generated,
     )
 
 
-def _show(result: KeyTokensResult, run: Path) -> Shown:
-    draws = min((len(control.draws) for control in result.control.values()), default=0)
+def _cautions(evidence: Evidence, draws: int) -> list[str]:
     cautions = ["One prompt: no interval is known, and other prompts may give other numbers."]
-    if not result.control:
-        cautions.append("Too many heads were selected to draw random ones, so there is no control.")
-    elif draws < 19:
-        cautions.append(
-            f"With {count(draws, 'draw')} p over draws is at least {p_value(1 / (1 + draws))}."
-        )
-    for kind, control in result.control.items():
-        if filled := max(draw.filled_up for draw in control.draws):
-            cautions.append(
-                f"{CONTROLS[kind]}: up to {count(filled, 'head')} of a draw come from other "
-                "layers, since these layers have too few others."
-            )
-    whose = "written by the model, greedy" if result.generated else "given"
+    cautions += few_sets(evidence, draws)
+    if not evidence.controls:
+        cautions.append("There are no random heads, so there is no control.")
+    return cautions
+
+
+def _show(result: KeyTokensResult, run: Path) -> Shown:
+    evidence, details = result.evidence, result.details
+    random = evidence.against(ATTENTION, evidence.main).get("random")
+    whose = "written by the model, greedy" if details.generated else "given"
     text = _text(result, run)
     selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.heads)})
     return Shown(
         "Key tokens",
         "How much of their attention do heads pay to key words of a prompt?",
         _finding(result),
-        f"{count(len(result.heads), 'selected head')}, {count(result.tokens, 'step')}, one prompt.",
-        f"--draws {99 if draws < 99 else 999}" if result.control else "",
-        cautions,
+        f"{count(len(result.heads), 'selected head')}, {count(details.tokens, 'step')}, one "
+        "prompt.",
+        remedy(random) if random and random.draws < WANTED else "",
+        result.cautions,
         [
             *model_facts(result.model_name),
-            ("key words", enumeration(result.names)),
-            ("steps", str(result.tokens)),
+            ("key words", enumeration(details.names)),
+            ("steps", str(details.tokens)),
             ("answer", whose if text.steps else "none; the last token of the prompt was read"),
         ],
         [
-            Section("Selected and random heads", [_controls(result)], brief=True),
+            Section(
+                "Selected and random heads",
+                [_controls(result), table_of_tests(evidence, [ATTENTION])],
+                brief=True,
+            ),
             Section("Heads and words", [_heads(result), _words(result)], brief=True),
             Section("Where the heads look", [text]),
             Section("Highest attention", [_peaks(result), selected]),
@@ -254,22 +282,24 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
 
 
 def _finding(result: KeyTokensResult) -> list[str]:
-    best = result.heads[0]
+    best, evidence, details = result.heads[0], result.evidence, result.details
     strongest = max(best.words, key=lambda word: word.mean)
+    own, level = MEASURES[ATTENTION], evidence.level(ATTENTION, evidence.main)
     answer = (
-        f"The {count(len(result.heads), 'selected head')} pay {percent(result.score, 1)} of their "
-        f"attention to the key words (mean of {count(result.tokens, 'step')}); even attention "
-        f"would give {percent(result.uniform, 1)}."
+        f"The {count(len(result.heads), 'selected head')} pay {own.number(level)} of their "
+        f"attention to the key words (mean of {count(details.tokens, 'step')}); even attention "
+        f"would give {percent(details.uniform, 1)}."
     )
-    compared = [
-        f"{CONTROLS[kind]}: {percent(control.mean, 1)} (draws {percent(control.low, 1)} to "
-        f"{percent(control.high, 1)}; {control.at_least_as_much} of {len(control.draws)} at least "
-        "as high as selected)"
-        for kind, control in result.control.items()
-    ]
-    if compared:
-        answer += f" As many heads, {'; '.join(compared)}."
+    tests = evidence.against(ATTENTION, evidence.main)
+    if compared_ := [
+        f"{own.number(evidence.draws(ATTENTION, evidence.main, control).mean)} "
+        f"{evidence.controls[control].words}; selected \u2212 {control}: "
+        f"{compared(test, own, 'steps')}"
+        for control, test in tests.items()
+    ]:
+        answer += f" As many heads pay {'; '.join(compared_)}."
     return [
+        *([sentence_of(result.verdict)] if tests else []),
         answer,
         f"Head {best.place} pays most, {percent(best.score, 1)}, mainly to "
         f"\u201c{strongest.word}\u201d ({percent(strongest.mean, 1)}).",
@@ -277,21 +307,14 @@ def _finding(result: KeyTokensResult) -> list[str]:
 
 
 def _controls(result: KeyTokensResult) -> Bars:
-    controls = result.control
-    number = max((len(control.draws) for control in controls.values()), default=0)
-    series = ("selected", *(CONTROLS[kind] for kind in controls), "spread evenly")
-    means = (result.score, *(control.mean for control in controls.values()), result.uniform)
-    draws = ((), *(control.scores for control in controls.values()), ())
-    return Bars(
-        "Mean attention to all key words",
-        ("key words",),
-        series,
-        (tuple(100 * mean for mean in means),),
-        "% of attention",
-        draws=(tuple(tuple(100 * score for score in each) for each in draws),),
-        start=0.0,
-        note=f"as many other heads in each of {count(number, 'draw')}" if number else "",
-    )
+    evidence = result.evidence
+    scores = {SELECTED: Bar(evidence.level(ATTENTION, evidence.main))}
+    for control in evidence.controls:
+        draws = evidence.draws(ATTENTION, evidence.main, control)
+        scores[control] = Bar(draws.mean, draws.each)
+    scores["spread evenly"] = Bar(result.details.uniform)
+    title = "Mean attention to all key words"
+    return bars_of(MEASURES[ATTENTION], {"key words": scores}, title)
 
 
 def _heads(result: KeyTokensResult) -> Table:
@@ -309,7 +332,7 @@ def _words(result: KeyTokensResult) -> Heatmap:
     return Heatmap(
         "Mean attention of each head to each word",
         tuple(str(head.place) for head in result.heads),
-        result.names,
+        result.details.names,
         tuple(tuple(100 * word.mean for word in head.words) for head in result.heads),
         "% of attention",
         "head",
@@ -325,7 +348,10 @@ def _peaks(result: KeyTokensResult) -> Table:
 
     rows = tuple(Row(str(head.place), tuple(map(cell, head.words))) for head in result.heads)
     return Table(
-        "Highest attention in any step", result.names, rows, note="with the token it predicts"
+        "Highest attention in any step",
+        result.details.names,
+        rows,
+        note="with the token it predicts",
     )
 
 
@@ -333,7 +359,7 @@ def _text(result: KeyTokensResult, run: Path) -> KeyText:
     """Prompt and answer with their attention; InputError if the files are not of one run."""
     arrays = read_arrays(run / "steps.safetensors", ("attention", "mass", "even_mass"))
     spans = _answer_spans(run / "tokens.jsonl")
-    shape = result.tokens, len(result.heads), len(result.words)
+    shape = result.details.tokens, len(result.heads), len(result.details.words)
     if (
         arrays["attention"].shape != shape
         or arrays["mass"].shape != shape[:2]
@@ -343,9 +369,9 @@ def _text(result: KeyTokensResult, run: Path) -> KeyText:
         raise mixed_up(run)
     return KeyText(
         "Where the heads look, step by step",
-        result.prompt,
-        tuple((word.word, word.spans) for word in result.words),
-        result.answer,
+        result.details.prompt,
+        tuple((word.word, word.spans) for word in result.details.words),
+        result.details.answer,
         spans,
         places(head.place for head in result.heads),
         arrays["attention"],

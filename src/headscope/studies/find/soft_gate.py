@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,11 @@ from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
+from headscope.estimates import Floats
+from headscope.evidence.blocks import bars, few_sets, levels_table, said, table_of_tests, verdict
+from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
 from headscope.find.trained_gates import (
     Answers,
     AskedQuestion,
@@ -30,29 +35,23 @@ from headscope.heads import (
     Amount,
     Gate,
     Geometry,
+    Head,
     HeadScores,
     HeadSet,
     about_rank,
     resolve_heads,
     save_scores,
 )
-from headscope.heads.draws import Draw, draw_heads
 from headscope.heads.store import Origin
-from headscope.measure.intervals import bootstrap_score
-from headscope.measure.statistics import counted_mean
-from headscope.measure.trial import Group, Trial
 from headscope.pocket.facts import TEMPLATE
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.soft_gate import (
-    Changed,
-    Difference,
     GatedHead,
     Look,
-    Measured,
-    Measures,
     PairCounts,
     Seed,
+    SoftGateDetails,
     SoftGateResult,
     Training,
 )
@@ -60,7 +59,6 @@ from headscope.runs import Run, configuration, encode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Bars,
-    Cell,
     HeadSets,
     Lines,
     Section,
@@ -69,7 +67,7 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import confidence, count, percent, signed
+from headscope.shown.words import count, sentence_of
 from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
@@ -82,29 +80,13 @@ if TYPE_CHECKING:
 
 COMMAND = "find soft-gate"
 OUTPUTS = "outputs"
-#: Conditions in words.
-WORDS = {
-    "untouched": "original",
-    "trained": "selected heads trained",
-    "random": "random heads trained",
-    "random-layer-matched": "random heads trained, same layers",
-    "removed": "selected heads removed",
-    "random-removed": "random heads removed",
-}
 #: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
-MEASURES = ("accuracy", "normalized", "nll")
-#: Differences that are told, the second subtracted from the first.
-COMPARED = (
-    ("trained", "untouched"),
-    ("random", "untouched"),
-    ("random-layer-matched", "untouched"),
-    ("removed", "untouched"),
-    ("random-removed", "untouched"),
-    ("trained", "random"),
-    ("trained", "random-layer-matched"),
-    ("removed", "random-removed"),
-)
-MeasuredValues = Mapping[str, Mapping[str, NDArray[np.float64]]]
+MEASURES = {
+    "accuracy": Statistic("questions answered", unit=SHARE, digits=1),
+    "normalized": Statistic("answered, SQuAD match", unit=SHARE, digits=1),
+    "nll": Statistic("loss of the answer", "lower", "nats a token", 4),
+}
+Values = Mapping[Condition, Mapping[str, Floats]]
 #: Every measure of every question, by condition.
 STATISTICS = "statistics.safetensors"
 
@@ -142,15 +124,13 @@ class FindSoftGate(Settings):
     # Trainings with the seeds `seed`, `seed` + 1, …, which decide random heads, pairs and order.
     seeds: Annotated[int, Option("How often to train, each time with another seed.", min=1)] = 5
     seed: options.Seed = 0
-    layer_matched: Annotated[
-        bool,
-        Option(
-            "Also draw as many random heads of the same layers.",
-            flag="--layer-matched/--no-layer-matched",
-        ),
-    ] = True
+    controls: options.Controls = DEFAULT
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        name_controls(self)
+        super().__post_init__()
 
 
 def default_heads(geometry: Geometry) -> Amount:
@@ -177,7 +157,8 @@ def find_soft_gate(
     usual = default_heads(lm.geometry)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)
-    sets = _sets(heads, config)
+    selected = Condition(SELECTED, k=len(heads), gate=None, heads=tuple(map(str, heads)))
+    sets = _sets(selected, heads, config)
     seeds = range(config.seed, config.seed + config.seeds)
 
     def asked(questions: Sequence[Question], path: str) -> list[AskedQuestion]:
@@ -192,25 +173,35 @@ def find_soft_gate(
     }
 
     def compute(run: Run) -> SoftGateResult:
-        made: dict[str, TrainedGates] = {}
         pairs = [
             [asked(part, sides.path) for part in sides.draw(config.questions, seed)]
             for seed in seeds
         ]
-        for number, (seed, drawn) in enumerate(zip(seeds, pairs, strict=True)):
-            learned, stopped = ([pair.sample for pair in part] for part in drawn)
-            for kind, draws in sets.items():
-                name, steps = f"{kind}-{number}", steps_of(progress, f"{kind}, seed {seed}")
-                made[name] = train_soft_gate(
-                    lm, draws[number].heads, learned, stopped, training, seed, run, name, steps
-                )
-        gates = _conditions(lm.geometry, heads, sets, made)
+        made: dict[Condition, TrainedGates] = {}
+        for number, (seed, parts) in enumerate(zip(seeds, pairs, strict=True)):
+            learned, stopped = ([pair.sample for pair in part] for part in parts)
+            for condition in sets:
+                if condition.draw == number:
+                    made[condition] = train_soft_gate(
+                        lm,
+                        condition.in_model(lm.geometry),
+                        learned,
+                        stopped,
+                        training,
+                        seed,
+                        run,
+                        _name(condition),
+                        steps_of(progress, f"{condition.kind}, seed {seed}"),
+                    )
+        removed = [selected, *(each for each in sets if each.kind == "random")]
+        gates = {Condition(): Gate.identity(lm.geometry)}
+        gates |= {each: trained.gate for each, trained in made.items()}
+        gates |= {replace(each, gate=0.0): each.in_model(lm.geometry).removed() for each in removed}
         answers = _answers(lm, run, gates, tested, training, progress)
         values = _values(answers)
-        accuracy, differences = effects(
-            values, [question.question.group for question in tested], config.seed
-        )
-        gate_seed, scores = _write_gates(run, heads, made, seeds, training)
+        table = effects(values, [question.question.group for question in tested], config.seed)
+        own = [each for each in made if each.kind == SELECTED]
+        gate_seed, scores = _write_gates(run, heads, [made[each] for each in own], seeds, training)
         _write_answers(run, answers, values, tested)
         contexts = {pair.question.context for parts in pairs for part in parts for pair in part}
         digests = sorted(sentence_digest(context) for context in contexts if context)
@@ -218,16 +209,24 @@ def find_soft_gate(
         taught = {id(pair.question): pair for parts in pairs for pair in parts[0]}
         digest = sides.digests["questions"]
         test_digest = sides.digests.get("test questions", digest)
-        return SoftGateResult(
-            heads=ScoredHead.all_of(scores),
-            selected=len(heads),
+        details = SoftGateDetails(
             **about_rank(heads),
-            seeds=tuple(_seed(made, sets, number, seed) for number, seed in enumerate(seeds)),
-            accuracy=accuracy,
-            differences=differences,
+            seeds=tuple(
+                Seed(
+                    seed=seed,
+                    trained=_training(made[own[number]], own[number]),
+                    controls={
+                        each.kind: _training(trained, each)
+                        for each, trained in made.items()
+                        if each.draw == number and each.kind != SELECTED
+                    },
+                )
+                for number, seed in enumerate(seeds)
+            ),
+            by_seed={
+                name: tuple(float(values[each][name].mean()) for each in own) for name in MEASURES
+            },
             gate_seed=gate_seed,
-            examples=len(taught),
-            tokens=sum(len(pair.sample.ids) - pair.sample.start for pair in taught.values()),
             pairs=PairCounts(
                 len(pairs[0][0]),
                 len(pairs[0][1]),
@@ -236,12 +235,21 @@ def find_soft_gate(
                 sides.shared,
                 sum(pair.cut for pair in (*taught.values(), *tested)),
             ),
+            template=template.text,
+            leakage=leakage,
+        )
+        return SoftGateResult(
+            heads=ScoredHead.all_of(scores),
+            verdict=verdict(table, "accuracy", option="--seeds"),
+            cautions=tuple(few_sets(table, config.seeds)),
+            evidence=table,
+            details=details,
+            examples=len(taught),
+            tokens=sum(len(pair.sample.ids) - pair.sample.start for pair in taught.values()),
             data={
                 "questions": {"path": sides.path, "digest": digest},
                 "test questions": {"path": sides.test_path, "digest": test_digest},
             },
-            template=template.text,
-            leakage=leakage,
         )
 
     data, seed = sides.digests, config.seed
@@ -259,72 +267,60 @@ def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
     return template, replace(config.training, chat=config.training.chat or False)
 
 
-def _sets(heads: HeadSet, config: FindSoftGate) -> dict[str, list[Draw]]:
-    """For each kind of trained heads those of every seed.
+def _sets(selected: Condition, heads: HeadSet, config: FindSoftGate) -> list[Condition]:
+    """The heads that are trained: the selected ones with every seed, and as many random sets.
 
     Where fewer random sets exist than seeds, they are trained again under the other seeds.
     """
-    n, seed = config.seeds, config.seed
-    sets = {"trained": [Draw(heads, 0)], "random": draw_heads(heads, n, seed)}
-    if config.layer_matched:
-        sets["random-layer-matched"] = draw_heads(heads, n, seed, layer_matched=True)
-    return {kind: list(islice(cycle(drawn), n)) for kind, drawn in sets.items()}
+    n = config.seeds
+    sets = {SELECTED: [selected]}
+    for condition in drawn(selected, heads, config.controls, n, config.seed):
+        sets.setdefault(condition.kind, []).append(condition)
+    return [
+        replace(condition, draw=number)
+        for own in sets.values()
+        for number, condition in enumerate(islice(cycle(own), n))
+    ]
 
 
-def _conditions(
-    geometry: Geometry,
-    heads: HeadSet,
-    sets: Mapping[str, Sequence[Draw]],
-    made: Mapping[str, TrainedGates],
-) -> dict[str, Gate]:
-    """The gate of every condition by name; names end in the number of a seed, if there are some."""
-    gates = {"untouched-0": Gate.identity(geometry), "removed-0": heads.removed()}
-    for number, draw in enumerate(sets["random"]):
-        gates[f"random-removed-{number}"] = draw.heads.removed()
-    return gates | {name: trained.gate for name, trained in made.items()}
+def _name(condition: Condition, number: bool = True) -> str:
+    """A condition in names of files, with the number of its seed: `same-layers-0`, `removed`."""
+    removed = "removed" if condition.gate == 0 else ""
+    parts = [condition.kind, removed, str(condition.draw) if number else ""]
+    return "-".join(part for part in parts if part and part != "None").replace(" ", "-")
 
 
 def _answers(
     lm: LanguageModel,
     run: Run,
-    gates: Mapping[str, Gate],
+    gates: Mapping[Condition, Gate],
     tested: Sequence[AskedQuestion],
     training: SoftGate,
     progress: Progress | None,
-) -> dict[str, Answers]:
+) -> dict[Condition, Answers]:
     """The answers under every gate; a condition that was answered before is read again."""
     kept = run.read_part(OUTPUTS)
-    made: dict[str, Answers] = {}
-    for done, (name, gate) in enumerate(gates.items()):
+    made: dict[Condition, Answers] = {}
+    for done, (condition, gate) in enumerate(gates.items()):
         if progress:
             progress("answers", done, len(gates))
+        name = _name(condition)
         if name in kept:
             losses = np.array(kept[name]["losses"], dtype=np.float64)
-            made[name] = scored(kept[name]["texts"], losses, tested)
+            made[condition] = scored(kept[name]["texts"], losses, tested)
         else:
-            made[name] = answer(lm, tested, gate, training)
-            record = {"texts": made[name].texts, "losses": made[name].losses}
+            made[condition] = answer(lm, tested, gate, training)
+            record = {"texts": made[condition].texts, "losses": made[condition].losses}
             run.append_part(OUTPUTS, name, record)
     if progress:
         progress("answers", len(gates), len(gates))
     return made
 
 
-def _seed(
-    made: Mapping[str, TrainedGates], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
-) -> Seed:
-    """What became of one seed's heads, by kind."""
-    trainings: dict[str, Any] = {
-        kind.replace("-", "_"): _training(made[f"{kind}-{number}"], drawn[number])
-        for kind, drawn in sets.items()
-    }
-    return Seed(seed=seed, **trainings)
-
-
 def _write_gates(
     run: Run,
     heads: HeadSet,
-    made: Mapping[str, TrainedGates],
+    made: Sequence[TrainedGates],
     seeds: Sequence[int],
     training: SoftGate,
 ) -> tuple[int, HeadScores]:
@@ -336,7 +332,7 @@ def _write_gates(
     """
     settings = {name: getattr(training, name) for name in ("learning_rate", "epochs")}
     origin = Origin("soft-gate", run.signature, configuration(settings), run.provenance)
-    trained = {seed: made[f"trained-{number}"] for number, seed in enumerate(seeds)}
+    trained = dict(zip(seeds, made, strict=True))
     best = max(trained, key=lambda seed: (_gain(trained[seed]), -seed))
     places = {seed: run.path / "seeds" / str(seed) / "gate" for seed in seeds}
     for seed, place in ((best, run.path / "gate"), *places.items()):
@@ -362,12 +358,12 @@ def _write_gates(
 
 def _write_answers(
     run: Run,
-    answers: Mapping[str, Answers],
-    values: MeasuredValues,
+    answers: Mapping[Condition, Answers],
+    values: Values,
     tested: Sequence[AskedQuestion],
 ) -> None:
-    """Write what was said to every question under every gate, and its measures."""
-    for name, answered in answers.items():
+    """Write what was said to every question under every gate, and its measures by seed."""
+    for condition, answered in answers.items():
         rows = (
             {
                 "id": question.question.id,
@@ -379,69 +375,43 @@ def _write_answers(
             }
             for at, question in enumerate(tested)
         )
-        run.write_jsonl(f"outputs/{name}.jsonl", rows)
-    numbers = {
-        f"{measure}.{condition}": values[condition][measure]
-        for condition in values
-        for measure in MEASURES
-    }
-    run.write_tensors(STATISTICS, numbers)
+        run.write_jsonl(f"outputs/{_name(condition)}.jsonl", rows)
+    numbers: dict[str, list[Floats]] = {}
+    for condition, measured in values.items():
+        for measure, own in measured.items():
+            numbers.setdefault(f"{measure}.{_name(condition, False)}", []).append(own)
+    run.write_tensors(STATISTICS, {name: np.stack(own) for name, own in numbers.items()})
 
 
-def _values(answers: Mapping[str, Answers]) -> MeasuredValues:
-    """The measures of each condition, float64 (seeds, questions); names of answers end in a seed's
-    number."""
-    kinds: dict[str, list[Answers]] = {}
-    for name, answered in answers.items():
-        kinds.setdefault(name.rpartition("-")[0], []).append(answered)
+def _values(answers: Mapping[Condition, Answers]) -> dict[Condition, dict[str, Floats]]:
+    """The measures of each condition, float64 (questions,)."""
     fields = dict(zip(MEASURES, ("right", "normalized", "losses"), strict=True))
     return {
-        kind: {
-            measure: np.array([getattr(answered, name) for answered in made], dtype=np.float64)
+        condition: {
+            measure: np.array(getattr(answered, name), dtype=np.float64)
             for measure, name in fields.items()
         }
-        for kind, made in kinds.items()
+        for condition, answered in answers.items()
     }
 
 
-def effects(
-    values: MeasuredValues, groups: Sequence[str], seed: int
-) -> tuple[dict[str, Measures], tuple[Difference, ...]]:
-    """The measures of each condition, and the differences of `COMPARED`.
+def effects(values: Values, groups: Sequence[str], seed: int = 0) -> Evidence:
+    """The table of answers: of the selected heads' trainings the mean over seeds.
 
-    Means over seeds with their intervals over questions, and what each seed gave. Differences are
-    the first condition minus the second, question by question, seed by seed.
+    Questions of one group, which are on one context, are one example. A training with random heads
+    is one draw; trained gates are said to help, removal to harm.
     """
-    places = {name: at for at, name in enumerate(values)}
-    pairs = [pair for pair in COMPARED if set(pair) <= set(values)]
-    conditions: dict[str, dict[str, Any]] = {name: {} for name in values}
-    differences: dict[tuple[str, str], dict[str, Any]] = {pair: {} for pair in pairs}
-    for measure in MEASURES:
-        measured = [of[measure] for of in values.values()]
-        sums = [group_sums(each.mean(axis=0), groups) for each in measured]
-        trial = Trial([Group(sums, seed=seed)])
-        for name, each, own in zip(values, measured, sums, strict=True):
-            low, high = bootstrap_score(own, counted_mean, seed=seed)
-            by_seed = each.mean(axis=1)
-            conditions[name][measure] = Measured(
-                mean=float(by_seed.mean()), low=float(low), high=float(high), **_by_seed(by_seed)
-            )
-        for a, b in pairs:
-            difference = trial.difference(places[a], [places[b]])
-            by_seed = values[a][measure].mean(axis=1) - values[b][measure].mean(axis=1)
-            differences[a, b][measure] = Changed(**vars(difference), **_by_seed(by_seed))
-    return (
-        {name: Measures(**each) for name, each in conditions.items()},
-        tuple(Difference(condition=a, minus=b, **differences[a, b]) for a, b in pairs),
-    )
-
-
-def _by_seed(values: NDArray[np.float64]) -> dict[str, Any]:
-    """What every seed gave, as fields."""
-    return {
-        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
-        "by_seed": tuple(values.tolist()),
+    trained = [each for each in values if each.kind == SELECTED and each.gate is None]
+    rows = {each: own for each, own in values.items() if each not in trained}
+    means = {name: np.mean([values[each][name] for each in trained], axis=0) for name in MEASURES}
+    original, *others = rows
+    rows = {original: rows[original], replace(trained[0], draw=None): means} | {
+        each: rows[each] for each in others
     }
+    counts = {name: [group_sums(own[name], groups) for own in rows.values()] for name in MEASURES}
+    return evidence(
+        list(rows), {"questions": counts}, MEASURES, seed, helps=lambda each: each.gate is None
+    )
 
 
 def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -453,10 +423,10 @@ def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArr
     return sums
 
 
-def _training(trained: TrainedGates, draw: Draw) -> Training:
+def _training(trained: TrainedGates, condition: Condition) -> Training:
+    heads = map(Head.parse, condition.heads)
     return Training(
-        heads=tuple(GatedHead(head.layer, head.head, trained.gate[head]) for head in draw.heads),
-        filled_up=draw.filled_up,
+        heads=tuple(GatedHead(head.layer, head.head, trained.gate[head]) for head in heads),
         steps=len(trained.losses),
         best_step=trained.step,
         stopped_early=trained.stopped,
@@ -471,26 +441,23 @@ def _gain(trained: TrainedGates) -> float:
 
 
 def _show(result: SoftGateResult, run: Path) -> Shown:
-    pairs, seeds = result.pairs, len(result.seeds)
-    filled = max(
-        each.random_layer_matched.filled_up if each.random_layer_matched else 0
-        for each in result.seeds
-    )
-    cautions = leakage_caution(result.leakage, "questions")
-    if filled:
-        cautions.append(
-            f"Up to {filled} of the random heads of the same layers had to come from other layers."
-        )
-    gated = HeadSets("Gated heads", {"gated": named_places(result.gates)})
+    evidence, details, main = result.evidence, result.details, result.evidence.main
+    pairs, seeds = details.pairs, len(details.seeds)
+    gated = HeadSets("Gated heads", {"gated": named_places(details.gates)})
+    above = sum(own > other for own, other in _by_seed(result, "random"))
+    lead = f"With the trained gates of {count(main.k, 'head')}"
+    finding = [sentence_of(result.verdict), *said(evidence, "accuracy", main, "context", lead)]
+    if "random" in evidence.controls:
+        finding.append(f"It is more than with random heads in {above} of {count(seeds, 'seed')}.")
     return Shown(
         "Soft gates",
         f"Does {result.model_name} answer more questions with the trained gates of "
-        f"{count(len(result.gates), 'head')}, and more than with those of random heads?",
-        _finding(result),
+        f"{count(main.k, 'head')}, and more than with those of random heads?",
+        finding,
         f"Intervals are over {count(pairs.test, 'question')}, not over seeds; there "
         f"{'is' if seeds == 1 else 'are'} {count(seeds, 'seed')}.",
         "--seeds 5" if seeds < 5 else "",
-        cautions,
+        [*leakage_caution(details.leakage, "questions"), *result.cautions],
         [
             *model_facts(result.model_name, len(result.heads)),
             ("pairs learned from", str(pairs.train)),
@@ -501,63 +468,33 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
         [
             Section(
                 "Questions answered",
-                [_answered(result)],
+                [
+                    bars(evidence, "accuracy", main, "Share of questions answered",
+                         "Single draws are seeds: other pairs, order and random heads"),
+                    levels_table(evidence, list(MEASURES), "Questions answered",
+                                 _left_out(pairs)),
+                ],
                 "A question is answered if one of its answers is, letter for letter, in the first "
                 "tokens that the model writes.",
                 brief=True,
             ),
-            Section("Differences", [_differences(result.differences)], brief=True),
-            Section("Answers by condition", [_answer_bars(result)]),
-            Section("Gates", [_gates(result), gated]),
-            Section("Training", [_losses(result), _trainings(result)]),
+            Section(
+                "Differences",
+                [table_of_tests(evidence, list(MEASURES), "contexts")],
+                "Selected: the mean over seeds. A training with random heads is one draw.",
+                brief=True,
+            ),
+            Section("Gates", [_gates(details), gated]),
+            Section("Training", [_losses(details), _trainings(result)]),
         ],
-    )
+    )  # fmt: skip
 
 
-def _finding(result: SoftGateResult) -> list[str]:
-    right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
-    sentences = [
-        f"With the trained gates the model answers {right['trained']} of the held-out questions; "
-        f"original: {right['untouched']}; random heads trained alike: {right['random']} (means "
-        f"over {count(len(result.seeds), 'seed')}).",
-    ]
-    changes = {(each.condition, each.minus): each for each in result.differences}
-    if (against := changes.get(("trained", "random"))) is not None:
-        change, loss = against.accuracy, against.nll
-        verdict = (
-            "more than random heads"
-            if change.low > 0
-            else "less than random heads"
-            if change.high < 0
-            else "not significantly different from random heads"
-        )
-        sentences.append(
-            f"Selected minus random: {signed(100 * change.value)}\u00a0pp ("
-            f"{confidence(100 * change.low, 100 * change.high, 1)}), above zero in "
-            f"{sum(value > 0 for value in change.by_seed)} of "
-            f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
-            f"{signed(loss.value, 3)} nats a token ({confidence(loss.low, loss.high, 3)})."
-        )
-    return sentences
-
-
-def _answered(result: SoftGateResult) -> Table:
-    return table_of(
-        "Questions answered, means over seeds",
-        _in_words(result.accuracy),
-        {
-            "answered": lambda row: Cell.of(row.accuracy, 1, "%", 100),
-            "SD over seeds": lambda row: replace(Cell.share(row.accuracy.sd), unit=""),
-            "answered, SQuAD match": lambda row: Cell.of(row.normalized, 1, "%", 100),
-            "loss, nats a token": lambda row: Cell.of(row.nll),
-        },
-        _left_out(result.pairs),
-    )
-
-
-def _in_words(measures: Mapping[str, Measures]) -> list[tuple[str, Measures]]:
-    """The conditions there are, in words."""
-    return [(words, measures[name]) for name, words in WORDS.items() if name in measures]
+def _by_seed(result: SoftGateResult, control: str) -> list[tuple[float, float]]:
+    """The shares answered with the selected heads of every seed, and with its random ones."""
+    evidence = result.evidence
+    drawn = evidence.draws("accuracy", evidence.main, control).each
+    return list(zip(result.details.by_seed["accuracy"], drawn, strict=False))
 
 
 def _left_out(pairs: PairCounts) -> str:
@@ -574,51 +511,10 @@ def _left_out(pairs: PairCounts) -> str:
     return "; ".join(parts)
 
 
-def _differences(differences: tuple[Difference, ...]) -> Table:
-    return table_of(
-        "Differences, means over seeds",
-        (
-            (f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}", each)
-            for each in differences
-            if each.condition in WORDS and each.minus in WORDS
-        ),
-        {
-            "answered": lambda row: Cell.of(row.accuracy, 1, "pp", 100),
-            "seeds above 0": lambda row: (
-                f"{sum(value > 0 for value in row.accuracy.by_seed)} of {len(row.accuracy.by_seed)}"
-            ),
-            "loss, nats a token": lambda row: Cell.of(row.nll, 4),
-        },
-        "Paired by question; questions on one context are drawn together",
-    )
-
-
-def _answer_bars(result: SoftGateResult) -> Bars:
-    shown = {words: measures.accuracy for words, measures in _in_words(result.accuracy)}
-    return Bars(
-        "Share of questions answered",
-        ("held-out questions",),
-        tuple(shown),
-        (tuple(100 * each.mean for each in shown.values()),),
-        "%",
-        (tuple(100 * each.low for each in shown.values()),),
-        (tuple(100 * each.high for each in shown.values()),),
-        note="Single draws are seeds: other pairs, order and random heads",
-        draws=(
-            tuple(
-                tuple(100 * value for value in each.by_seed) if len(each.by_seed) > 1 else ()
-                for each in shown.values()
-            ),
-        ),
-        start=0.0,
-        end=100.0,
-    )
-
-
-def _gates(result: SoftGateResult) -> Bars:
-    means = {name: sum(gates) / len(gates) for name, gates in result.gates.items()}
+def _gates(details: SoftGateDetails) -> Bars:
+    means = {name: sum(gates) / len(gates) for name, gates in details.gates.items()}
     ranked = sorted(means, key=lambda name: -means[name])
-    drawn = [result.gates[name] if len(result.seeds) > 1 else () for name in ranked]
+    drawn = [details.gates[name] if len(details.seeds) > 1 else () for name in ranked]
     return Bars(
         "Trained gates, largest first",
         tuple(ranked),
@@ -627,45 +523,47 @@ def _gates(result: SoftGateResult) -> Bars:
         "gate",
         digits=2,
         note="1: the head as in the original model; 0: removed. Single draws are seeds. The run's "
-        f"gate/ is that of seed {result.gate_seed}, whose loss on its stopping pairs fell most",
+        f"gate/ is that of seed {details.gate_seed}, whose loss on its stopping pairs fell most",
         draws=tuple((each,) for each in drawn),
         end=max([1.0, *means.values(), *(value for each in drawn for value in each)]),
     )
 
 
-def _losses(result: SoftGateResult) -> Lines:
+def _losses(details: SoftGateDetails) -> Lines:
     series = tuple(
         Series(
             f"seed {seed.seed}",
             tuple((float(look.step), look.nll) for look in seed.trained.checks),
         )
-        for seed in result.seeds
+        for seed in details.seeds
     )
     note = "Every seed holds out other pairs. The gates with the lowest loss are kept"
     return Lines("Loss on the stopping pairs", series, "step", "nats a token", note=note)
 
 
 def _trainings(result: SoftGateResult) -> Table:
-    trainings = (
-        (f"seed {seed.seed}, {words}", training)
-        for seed in result.seeds
-        for words, training in (
-            ("selected", seed.trained),
-            ("random", seed.random),
-            ("random, same layers", seed.random_layer_matched),
-        )
-        if training is not None
-    )
+    """What became of every training, and what the model answers with its gates."""
+    evidence, details = result.evidence, result.details
+    rows = []
+    for number, seed in enumerate(details.seeds):
+        shares = {SELECTED: details.by_seed["accuracy"][number]}
+        for control in seed.controls:
+            drawn = evidence.draws("accuracy", evidence.main, control).each
+            shares[control] = drawn[number]
+        rows += [
+            (f"seed {seed.seed}, {kind}", (shares[kind], training))
+            for kind, training in {SELECTED: seed.trained, **seed.controls}.items()
+        ]
     return table_of(
         "Trainings",
-        trainings,
+        rows,
         {
-            "steps": lambda row: row.steps,
-            "gates of step": lambda row: row.best_step,
-            "stopped early": lambda row: "yes" if row.stopped_early else "no",
-            "from elsewhere": lambda row: row.filled_up,
+            "answered": lambda row: MEASURES["accuracy"].cell(row[0]),
+            "steps": lambda row: row[1].steps,
+            "gates of step": lambda row: row[1].best_step,
+            "stopped early": lambda row: "yes" if row[1].stopped_early else "no",
             "heads (gates)": lambda row: " ".join(
-                f"{head.name}\u00a0({head.gate:.2f})" for head in row.heads
+                f"{head.name}\u00a0({head.gate:.2f})" for head in row[1].heads
             ),
         },
     )

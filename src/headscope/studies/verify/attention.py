@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from headscope.evidence.blocks import (
     said,
     table_of_tests,
 )
-from headscope.evidence.controls import name_controls
 from headscope.evidence.rows import WHOLE, Condition
-from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.attention import (
     AttendedTask,
@@ -34,7 +32,7 @@ from headscope.results.attention import (
 )
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
-from headscope.settings import UNSIGNED, Nested, Settings
+from headscope.settings import UNSIGNED
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import (
     arrow,
@@ -47,11 +45,11 @@ from headscope.shown.words import (
 )
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
+from headscope.studies.models import run_with_model
 from headscope.studies.shows import few_parts, leakage_caution, model_facts
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import digest_of, masks_by_task
+from headscope.studies.tasks import read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
 from headscope.verify.looking import (
     STATISTICS,
     Placed,
@@ -75,26 +73,14 @@ INSTRUCTED = f"{OWN}, instructed"
 
 
 @dataclass(frozen=True)
-class VerifyAttention(Settings):
+class VerifyAttention(MasksOnTasks):
     """Measure the last token's attention on the right word, for heads inside and outside a mask.
 
     For tasks whose inputs are words such as "a, b, c" and whose output is one of them.
     """
 
-    masks: options.Masks = field(metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    tasks: TaskChoice = field(default_factory=TaskChoice)
-    # Random masks of the same size under which attention is measured, too.
-    draws: options.Draws = 5
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     controls: options.MaskControls = ("shuffled",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name_controls(self)
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
 
 def verify_attention(

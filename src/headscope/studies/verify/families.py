@@ -11,23 +11,22 @@ from typing import Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import bars, parts_table, said, uncertainty, verdict
-from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.controls import DEFAULT
 from headscope.evidence.rows import Condition, Evidence
-from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import Option
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
 from headscope.shown.words import count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
+from headscope.studies.models import run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import digest_of, named_place
+from headscope.studies.tasks import read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.mask import MasksOnTasks, digest_of, named_place
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -49,14 +48,14 @@ COMMAND = "verify families"
 
 
 @dataclass(frozen=True)
-class VerifyFamilies(Settings):
+class VerifyFamilies(MasksOnTasks):
     """Do instructed tasks without the heads that several masks share, and without those in none.
 
     Heads in every mask, in every mask of tasks with one language, and in none; each compared with
     as many random heads.
     """
 
-    masks: options.Masks = field(metadata=UNSIGNED)
+    controls: options.Controls = DEFAULT
     family: Annotated[
         tuple[str, ...],
         Option(
@@ -64,20 +63,8 @@ class VerifyFamilies(Settings):
             metavar="NAME=TASK,TASK",
         ),
     ] = ()
-    tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    # Random heads of each kind.
-    draws: options.Draws = 5
     write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False
-    seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
-    allow_overlap: options.AllowOverlap = False
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    controls: options.Controls = DEFAULT
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name_controls(self)
 
 
 def verify_families(

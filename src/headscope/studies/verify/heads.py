@@ -81,6 +81,7 @@ class VerifyHeads(Settings):
                 "answer_only",
                 "draws",
                 "controls",
+                "loss_draws",
                 "ablate",
                 "threshold",
                 "max_new_tokens",

@@ -53,16 +53,34 @@ COMMAND = "verify mask"
 
 
 @dataclass(frozen=True)
-class VerifyMask(Settings):
+class MasksOnTasks(Settings):
+    """Masks, the tasks and the model that they are tested on, and random masks beside them."""
+
+    masks: options.Masks = field(metadata=UNSIGNED)
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    # Random masks of each kind.
+    draws: options.Draws = 5
+    controls: options.MaskControls = SHUFFLES
+    seed: options.Seed = 0
+    allow_overlap: options.AllowOverlap = False
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_controls(self)
+
+
+@dataclass(frozen=True)
+class VerifyMask(MasksOnTasks):
     """Test a mask: the original model, instructed, masked, and under random and foreign masks.
 
     On held-out examples: the loss of the right outputs, and the outputs. With --shots every prompt
     begins with as many examples.
     """
 
-    masks: options.Masks = field(metadata=UNSIGNED)
-    tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    # None where a paper compares other masks alone.
+    draws: Annotated[int, Option("Draws of random heads.", min=1, checked=False)] = 5
     foreign: Annotated[
         tuple[str, ...],
         Option(
@@ -73,17 +91,7 @@ class VerifyMask(Settings):
     hybrid: Annotated[
         str | None, Option("A mask found on several tasks at once.", metavar="RUN")
     ] = field(default=None, metadata=UNSIGNED)
-    # Shuffled masks, free and layer-matched each; none where a paper compares other masks alone.
-    draws: Annotated[int, Option("Draws of random heads.", min=1, checked=False)] = 5
-    seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
-    allow_overlap: options.AllowOverlap = False
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    controls: options.MaskControls = SHUFFLES
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name_controls(self)
 
 
 def verify_mask(

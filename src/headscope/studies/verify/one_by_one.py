@@ -19,12 +19,13 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.errors import InputError
+from headscope.evidence.blocks import verdict
+from headscope.evidence.rows import SELECTED, Condition
 from headscope.executors import Execution
 from headscope.heads import Amount, Head, HeadSet, about_rank, named_scores, resolve_heads
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress, further
-from headscope.results.common import Checked
-from headscope.results.one_by_one import Change, OneByOneResult
+from headscope.results.one_by_one import Change, OneByOneDetails, OneByOneResult
 from headscope.runs import Run, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
 from headscope.studies.baseline import check_tasks, check_translations
@@ -34,7 +35,7 @@ from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_cha
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
-from headscope.studies.verify.one_by_one_show import show
+from headscope.studies.verify.one_by_one_show import cautions, compared_by, show
 from headscope.studies.verify.reference import reference_number, translations_or_documents
 from headscope.studies.verify.walks import (
     about_cut,
@@ -48,11 +49,14 @@ from headscope.studies.verify.walks import (
     walk_all,
 )
 from headscope.verify.successive import (
+    HELPING,
     Order,
     Seen,
     Step,
     Subject,
     Walk,
+    compared,
+    compared_step,
     describe,
     prepare,
     rank_changes,
@@ -213,13 +217,17 @@ def verify_one_by_one(
             pair: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
             for pair, pairs in directions.items()
         }
-        return replace(
-            _make(lm, config, base, subjects, run, replacement, progress),
+        made = _make(lm, config, base, subjects, run, replacement, progress)
+        details = replace(
+            made.details,
             data=chosen.data() if chosen else read,
             leakage=leakage,
-            checked=None if works is None else Checked(**works),
             reference_text=reference.facts,
         )
+        if works is None:
+            return replace(made, details=details)
+        details = replace(details, baseline_check=works["baseline_check"])
+        return replace(made, baseline_works=works["baseline_works"], details=details)
 
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult, config=config
@@ -380,7 +388,14 @@ def _make(
     left = iter(walks)
     groups = {name: [Seen(seen, next(left)) for seen in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
-    return OneByOneResult(
+    kept = resolve_heads(config.heads, None, lm.geometry) if masked else None
+    mask = None if kept is None else about_cut(kept, order)
+    step = compared_step(order, lm.geometry, mask.cut_step if mask else None)
+    selected = Condition(
+        SELECTED, "", step, config.gate, config.ablate, heads=tuple(map(str, order[:step]))
+    )
+    table = compared(groups, selected, random, others, config.order in HELPING, config.seed)
+    details = OneByOneDetails(
         **{**vars(describe(lm, groups, order)), **about_rank(base)},
         ablate=config.ablate,
         order=config.order,
@@ -392,10 +407,16 @@ def _make(
         # Of a task the reference prompt of the first example stands for all.
         reference=config.reference or everyone[0].subject.reference_prompt,
         layers_shared=share,
-        mask=about_cut(resolve_heads(config.heads, None, lm.geometry), order) if masked else None,
+        mask=mask,
         target_first=first_steps(walks),
         random_orders=tuple(map(about_random, random, others)),
         example=first_example(everyone[0], walks[0], order),
+    )
+    return OneByOneResult(
+        verdict=verdict(table, compared_by(details), option="--random-orders"),
+        cautions=tuple(cautions(details)),
+        evidence=table,
+        details=details,
     )
 
 

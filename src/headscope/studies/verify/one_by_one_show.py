@@ -8,7 +8,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.results.one_by_one import ExampleText, OneByOneResult, RandomOrder, State
+from headscope.evidence.blocks import levels_table, said, table_of_tests
+from headscope.results.one_by_one import (
+    ExampleText,
+    OneByOneDetails,
+    OneByOneResult,
+    RandomOrder,
+    State,
+)
 from headscope.shown.blocks import (
     Block,
     Cell,
@@ -22,7 +29,7 @@ from headscope.shown.blocks import (
     Text,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, number, percent
+from headscope.shown.words import count, enumeration, fixed, number, percent, sentence_of
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
 
 #: Points of a line and columns of a map; more are left out evenly.
@@ -45,17 +52,26 @@ Item = TypeVar("Item")
 
 def show(result: OneByOneResult, run: Path) -> Shown:
     """Steps at which something changes, lines by step, texts, and layers."""
-    single = result.sentences == 1
-    random = len(result.random_orders)
-    order = {"in this order": named_places(result.heads)}
+    details, evidence = result.details, result.evidence
+    single = details.sentences == 1
+    random = len(details.random_orders)
+    order = {"in this order": named_places(details.heads)}
+    names = [compared_by(details), *evidence.statistics]
+    measures = list(dict.fromkeys(names))
+    title = f"Order and random orders after {count(evidence.main.k, 'step')}"
+    tables = [
+        levels_table(evidence, measures, title),
+        table_of_tests(evidence, measures, "prompts"),
+    ]
     sections = [
-        Section("Steps", [_steps(result)], brief=True),
-        Section("When behaviour changes", _switch(result)),
-        Section("Ranks of next tokens", [_ranks(result)]),
-        Section("Texts", _texts(result)),
-        Section("One prompt", _example(result)),
-        Section("Similarity by layer", [_layers(result)]),
-        Section("Heads", [HeadSets("Order of removal", order)] if result.heads else []),
+        Section("Steps", [_steps(details)], brief=True),
+        Section("This order and random orders", tables if random else [], brief=True),
+        Section("When behaviour changes", _switch(details)),
+        Section("Ranks of next tokens", [_ranks(details)]),
+        Section("Texts", _texts(details)),
+        Section("One prompt", _example(details)),
+        Section("Similarity by layer", [_layers(details)]),
+        Section("Heads", [HeadSets("Order of removal", order)] if details.heads else []),
     ]
     return Shown(
         "Heads one by one",
@@ -63,44 +79,45 @@ def show(result: OneByOneResult, run: Path) -> Shown:
         _finding(result),
         "One prompt: the numbers are exact for it and have no interval for others."
         if single
-        else f"Means over {result.sentences} prompts, without intervals; single prompts may differ "
-        f"widely. {count(random, 'random order') if random else 'No random order'} of all heads.",
+        else f"{count(details.sentences, 'prompt')}; single ones may differ widely. "
+        f"{count(random, 'random order') if random else 'No random order'} of all heads.",
         "" if single or random >= ORDERED else f"--random-orders {ORDERED}",
-        _cautions(result),
+        result.cautions,
         [
             *model_facts(result.model_name),
-            ("prompts", str(result.sentences)),
-            ("heads removed", str(len(result.steps))),
-            ("order", ORDERS.get(result.order, result.order)),
-            ("gate", "" if result.gate == 0 else number(result.gate)),
-            *ablation_facts(result),
+            ("prompts", str(details.sentences)),
+            ("heads removed", str(len(details.steps))),
+            ("order", ORDERS.get(details.order, details.order)),
+            ("gate", "" if details.gate == 0 else number(details.gate)),
+            *ablation_facts(details),
         ],
         [section for section in sections if section.blocks],
     )
 
 
 def _finding(result: OneByOneResult) -> list[str]:
-    first, last = result.baseline, result.states[-1]
-    best = min(result.states, key=lambda row: row.target_rank)
+    details = result.details
+    first, last = details.baseline, details.states[-1]
+    best = min(details.states, key=lambda row: row.target_rank)
     token = "" if first.target_token is None else f" \u201c{_plain(first.target_token)}\u201d"
-    what = f"The rank of the target's first token{token}" if result.sentences == 1 else (
-        f"The mean rank of the targets' first tokens over {result.sentences} prompts"
+    what = f"The rank of the target's first token{token}" if details.sentences == 1 else (
+        f"The mean rank of the targets' first tokens over {details.sentences} prompts"
     )  # fmt: skip
     words = [
         f"{what} is {number(first.target_rank)} in the original model and "
-        f"{number(last.target_rank)} after {count(len(result.steps), 'step')}; "
+        f"{number(last.target_rank)} after {count(len(details.steps), 'step')}; "
         + (
             "no step improves it."
             if best.at == 0
             else f"it is best, {number(best.target_rank)}, after step {best.at} (head {best.last})."
         )
     ]
-    if ranks := [order.target_rank[-1] for order in result.random_orders]:
-        words[0] = words[0].rstrip(".") + (
-            f"; after as many heads in {count(len(ranks), 'random order')} it is "
-            f"{number(fmean(ranks))} on average."
-        )
-    words += _mask(result)
+    if details.random_orders:
+        main = result.evidence.main
+        lead = f"After {count(main.k, 'step')}"
+        compared = said(result.evidence, compared_by(details), main, "prompt", lead)
+        words = [sentence_of(result.verdict), *compared, *words]
+    words += _mask(details)
     if first.chrf is not None and last.chrf is not None:
         words.append(
             f"chrF++ of the texts against the targets goes from {fixed(first.chrf, 1)} to "
@@ -109,15 +126,15 @@ def _finding(result: OneByOneResult) -> list[str]:
     return words
 
 
-def _mask(result: OneByOneResult) -> list[str]:
+def _mask(details: OneByOneDetails) -> list[str]:
     """Where the cut of a learned mask lies, and what the model is about to write there."""
-    mask, first = result.mask, result.target_first
+    mask, first = details.mask, details.target_first
     if mask is None:
         return []
     words = f"The mask keeps {count(mask.kept, 'head')} and drops {mask.removed}."
     if mask.cut_step is None or first is None:
         return [f"{words} This order does not pass through the mask itself."]
-    drawn = [order.target_first[mask.cut_step] for order in result.random_orders]
+    drawn = [order.target_first[mask.cut_step] for order in details.random_orders]
     random = f", {percent(fmean(drawn))} in random orders" if drawn else ""
     return [
         f"{words} After step {mask.cut_step} exactly its heads are left: the target's first token "
@@ -126,21 +143,27 @@ def _mask(result: OneByOneResult) -> list[str]:
     ]
 
 
-def _cautions(result: OneByOneResult) -> list[str]:
-    cautions = [] if result.leakage is None else leakage_caution(result.leakage, "examples")
-    if result.order in ("pass", "alone"):
-        cautions.append(
+def compared_by(details: OneByOneDetails) -> str:
+    """The statistic that decides whether an order does more than random ones."""
+    return "target_rank" if details.mask is None else "target_first"
+
+
+def cautions(details: OneByOneDetails) -> list[str]:
+    """What weakens the finding."""
+    found = [] if details.leakage is None else leakage_caution(details.leakage, "examples")
+    if details.order in ("pass", "alone"):
+        found.append(
             "The order was chosen by the ranks on these same prompts; on others its effect will be "
             "smaller."
         )
-    return cautions
+    return found
 
 
-def _steps(result: OneByOneResult) -> Table:
+def _steps(details: OneByOneDetails) -> Table:
     """The original model, and the steps at which something changes; always the last."""
-    last, changed = result.states[0], [result.states[0]]
-    for state in result.states[1:]:
-        if _differs(state, last) or state is result.states[-1]:
+    last, changed = details.states[0], [details.states[0]]
+    for state in details.states[1:]:
+        if _differs(state, last) or state is details.states[-1]:
             changed.append(state)
             last = state
     shown = [*changed[: ROWS - 1], *changed[ROWS - 1 :][-1:]]
@@ -149,16 +172,16 @@ def _steps(result: OneByOneResult) -> Table:
         "target's rank": lambda state: _rank(state.target_rank),
         "rank of the original first token": lambda state: _rank(state.top5_ranks[0]),
     }
-    if result.sentences > 1:
+    if details.sentences > 1:
         columns["median"] = lambda state: _rank(state.target_rank_median)
-    if result.baseline.texts_changed is not None:
+    if details.baseline.texts_changed is not None:
         columns["texts changed"] = lambda state: state.texts_changed
         columns["chrF++"] = lambda state: Cell(state.chrf, digits=1)
-    if result.sentences == 1 and any(state.text is not None for state in shown):
+    if details.sentences == 1 and any(state.text is not None for state in shown):
         columns["text"] = lambda state: _text(state.text)
-    whole = len(shown) == len(result.states)
+    whole = len(shown) == len(details.states)
     title = "Heads removed" if whole else (
-        f"Where something changes: {len(shown) - 1} of {count(len(result.steps), 'step')}"
+        f"Where something changes: {len(shown) - 1} of {count(len(details.steps), 'step')}"
     )  # fmt: skip
     note = "Rank 1: the token that the model would write next"
     note += "" if whole else ". All steps are in steps.jsonl of the run"
@@ -180,10 +203,10 @@ def _text(text: str | None) -> str | None:
     return None if text is None else text.strip() or "(nothing)"
 
 
-def _switch(result: OneByOneResult) -> list[Block]:
+def _switch(details: OneByOneDetails) -> list[Block]:
     """The share of prompts whose target comes first, and the similarity of the last layer."""
-    first = result.target_first
-    if first is None or (result.mask is None and not result.random_orders):
+    first = details.target_first
+    if first is None or (details.mask is None and not details.random_orders):
         return []
     middle = "never" if first.median is None else number(first.median)
     shares = Lines(
@@ -191,25 +214,25 @@ def _switch(result: OneByOneResult) -> list[Block]:
         (
             *_series(
                 [100 * share for share in first.share],
-                result,
+                details,
                 lambda order: [100 * share for share in order.target_first],
             ),
-            *_cut(result, 0.0, 100.0),
+            *_cut(details, 0.0, 100.0),
         ),
         "heads removed",
         "prompts, %",
-        note=f"The first such step, median over {count(result.sentences, 'prompt')}: {middle}",
+        note=f"The first such step, median over {count(details.sentences, 'prompt')}: {middle}",
         band=BAND,
     )
-    last = [state.similarity[-1] for state in result.states]
-    series = _series(last, result, lambda order: order.last_similarity)
+    last = [state.similarity[-1] for state in details.states]
+    series = _series(last, details, lambda order: order.last_similarity)
     ends = [y for line in series for _, y in line.points]
     similar = Lines(
         "The last layer's output",
-        (*series, *_cut(result, min(0.0, *ends), max(ends))),
+        (*series, *_cut(details, min(0.0, *ends), max(ends))),
         "heads removed",
         "cosine",
-        note=f"Cosine with that of the original model{_reference(result)} at the last input token",
+        note=f"Cosine with that of the original model{_reference(details)} at the last input token",
         band=BAND,
     )
     return [shares, similar]
@@ -217,14 +240,14 @@ def _switch(result: OneByOneResult) -> list[Block]:
 
 def _series(
     own: Sequence[float],
-    result: OneByOneResult,
+    details: OneByOneDetails,
     pick: Callable[[RandomOrder], Sequence[float]],
     name: str = "this order",
 ) -> list[Series]:
     """This order, and random ones by their mean with the range as a band."""
     lines = [Series(name, tuple(_points(own)))]
-    if result.random_orders:
-        by_step = list(zip(*map(pick, result.random_orders), strict=True))
+    if details.random_orders:
+        by_step = list(zip(*map(pick, details.random_orders), strict=True))
         mean = _points([fmean(values) for values in by_step])
         ends = [(min(by_step[round(x)]), max(by_step[round(x)])) for x, _ in mean]
         low, high = zip(*ends, strict=True)
@@ -244,37 +267,36 @@ def _thinned(items: Sequence[Item]) -> list[Item]:
                                         for at in range(POINTS)})]  # fmt: skip
 
 
-def _cut(result: OneByOneResult, low: float, high: float) -> list[Series]:
+def _cut(details: OneByOneDetails, low: float, high: float) -> list[Series]:
     """An upright line where exactly the mask's heads are left, if there is such a step."""
-    if result.mask is None or result.mask.cut_step is None:
+    if details.mask is None or details.mask.cut_step is None:
         return []
-    at = float(result.mask.cut_step)
+    at = float(details.mask.cut_step)
     return [Series("the mask's own heads are left", ((at, low), (at, high)))]
 
 
-def _ranks(result: OneByOneResult) -> Lines:
-    tokens = result.baseline.top5_tokens or ("",) * len(result.baseline.top5_ranks)
-    token = "" if result.baseline.target_token is None else _plain(result.baseline.target_token)
+def _ranks(details: OneByOneDetails) -> Lines:
+    tokens = details.baseline.top5_tokens or ("",) * len(details.baseline.top5_ranks)
+    token = "" if details.baseline.target_token is None else _plain(details.baseline.target_token)
     series = _series(
-        [state.target_rank for state in result.states],
-        result,
+        [state.target_rank for state in details.states],
+        details,
         lambda order: order.target_rank,
         f"target {token}".strip(),
     )
     for place, each in enumerate(tokens):
-        points = _points([state.top5_ranks[place] for state in result.states])
+        points = _points([state.top5_ranks[place] for state in details.states])
         name = f"originally rank {place + 1} {_plain(each) if each else ''}".strip()
         series.append(Series(name, tuple(points)))
     worst = max(y for line in series for _, y in line.points)
     note = "The target's first token, and the five likeliest tokens of the original model"
-    if result.sentences > 1:
-        note += (
-            f". Means of ranks over {result.sentences} prompts, which a few prompts can raise a lot"
-        )
+    if details.sentences > 1:
+        prompts = f"{details.sentences} prompts"
+        note += f". Means of ranks over {prompts}, which a few prompts can raise a lot"
     return Lines(
         "Rank among all tokens that could come next",
-        (*series, *_cut(result, 1.0, worst)),
-        "heads removed" if result.gate == 0 else "heads changed",
+        (*series, *_cut(details, 1.0, worst)),
+        "heads removed" if details.gate == 0 else "heads changed",
         "rank",
         note=note,
         logarithmic_y=True,
@@ -282,28 +304,30 @@ def _ranks(result: OneByOneResult) -> Lines:
     )
 
 
-def _texts(result: OneByOneResult) -> list[Block]:
+def _texts(details: OneByOneDetails) -> list[Block]:
     """chrF++ by step; of one prompt its texts stand in the table of steps."""
-    points = [(state.at, state.chrf) for state in result.states if state.chrf is not None]
-    if result.sentences == 1 or not points:
+    points = [(state.at, state.chrf) for state in details.states if state.chrf is not None]
+    if details.sentences == 1 or not points:
         return []
     line = Series("chrF++", tuple((float(x), y) for x, y in _thinned(points)))
     return [
         Lines(
             "chrF++ of the texts against the targets",
             (line,),
-            "heads removed" if result.gate == 0 else "heads changed",
+            "heads removed" if details.gate == 0 else "heads changed",
             "chrF++",
-            note=f"Greedy continuations of {count(result.sentences, 'prompt')}"
-            + (f", mean over {enumeration(list(result.directions))}" if result.directions else ""),
+            note=f"Greedy continuations of {count(details.sentences, 'prompt')}"
+            + (
+                f", mean over {enumeration(list(details.directions))}" if details.directions else ""
+            ),
         )
     ]
 
 
-def _example(result: OneByOneResult) -> list[Block]:
+def _example(details: OneByOneDetails) -> list[Block]:
     """One prompt in full, and its texts where they change."""
-    example = result.example
-    if example is None or result.sentences == 1 or not example.texts:
+    example = details.example
+    if example is None or details.sentences == 1 or not example.texts:
         return []
     rows = [(str(text.step), text) for text in example.texts[:ROWS]]
     left = len(example.texts) - len(rows)
@@ -319,9 +343,9 @@ def _example(result: OneByOneResult) -> list[Block]:
     ]
 
 
-def _layers(result: OneByOneResult) -> Heatmap:
-    states = _thinned(result.states)
-    layers = range(len(result.baseline.similarity))
+def _layers(details: OneByOneDetails) -> Heatmap:
+    states, steps = _thinned(details.states), len(details.states)
+    layers = range(len(details.baseline.similarity))
     return Heatmap(
         "Similarity of each layer's output to the reference",
         tuple(str(layer) for layer in reversed(layers)),
@@ -333,8 +357,9 @@ def _layers(result: OneByOneResult) -> Heatmap:
         "step",
         low=0.0,
         high=1.0,
-        note=f"Hidden state at the last input token, against the original model{_reference(result)}"
-        + (f"; {len(states)} of {len(result.states)} steps" if states != [*result.states] else ""),
+        note=f"Hidden state at the last input token, against the original model"
+        f"{_reference(details)}"
+        + (f"; {len(states)} of {len(details.states)} steps" if len(states) < steps else ""),
     )  # fmt: skip
 
 
@@ -342,8 +367,8 @@ def _finite(values: Iterable[float]) -> list[float | None]:
     return [value if isfinite(value) else None for value in values]
 
 
-def _reference(result: OneByOneResult) -> str:
-    return " under the reference prompt" if result.reference else ""
+def _reference(details: OneByOneDetails) -> str:
+    return " under the reference prompt" if details.reference else ""
 
 
 def _plain(token: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -22,10 +22,20 @@ from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
 from headscope.progress import Progress
-from headscope.results.language_texts import LanguageSet, TextDetails, TextWithoutHeads
+from headscope.results.language_texts import LanguageSet, OwnText, TextDetails, TextWithoutHeads
 from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Block, Cell, HeadSets, Heatmap, Section, Shown, Table, table_of
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    Content,
+    HeadSets,
+    Heatmap,
+    Section,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import count, enumeration, signed
 from headscope.studies.comparison import clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -268,8 +278,8 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
         ),
         Section(
             "Most important heads and texts",
-            [block for group in rest
-             for block in (_heatmap(found, group), *_own(found, details, group))],
+            [*(_heatmap(found, group) for group in rest),
+             *(table for group in rest for table in _own(found, details, group))],
         ),
         Section("Heads and texts, minus random heads", _random(found, maps)),
         Section("Loss and perplexity", [level_rows(view, details.data)]),
@@ -372,6 +382,11 @@ def _own(found: Evidence, details: TextDetails, conditions: Sequence[Condition])
     by_id = {each.id: each for each in conditions}
     cells = matrix(found, conditions)
     rows = [(own.language, own) for own in details.own if own.condition in by_id]
+    controls = dict.fromkeys(name for _, own in rows for name in own.p_draws)
+
+    def rank(control: str) -> Callable[[OwnText], Content]:
+        return lambda own: own.p_draws.get(control)
+
     table = table_of(
         f"Own text against that of other languages, k = {conditions[0].k}",
         rows,
@@ -380,10 +395,7 @@ def _own(found: Evidence, details: TextDetails, conditions: Sequence[Condition])
             "other text that rises most": lambda own: own.other,
             "its change": lambda own: cells[by_id[own.condition].of][own.other].value,
             "own \u2212 other": lambda own: Cell.of(own.difference),
-            **{
-                f"p over draws, {control}": lambda own, control=control: own.p_draws.get(control)
-                for control in dict.fromkeys(name for _, own in rows for name in own.p_draws)
-            },
+            **{f"p over draws, {control}": rank(control) for control in controls},
         },
         "The other text is selected anew in every bootstrap draw. An interval below zero: "
         "another language needs these heads more",

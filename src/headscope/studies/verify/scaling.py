@@ -9,28 +9,25 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
 from headscope.evidence.blocks import dose_lines, levels_table, said, uncertainty
-from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
-from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
 from headscope.runs import Run
-from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import Section, Shown
 from headscope.shown.words import arrow, count, enumeration, percent, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import apart, check_task_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
+from headscope.studies.models import run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import digest_of, masks_by_task
+from headscope.studies.tasks import TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -68,16 +65,14 @@ Records = Mapping[Condition, MaskRecord]
 
 
 @dataclass(frozen=True)
-class VerifyScaling(Settings):
+class VerifyScaling(MasksOnTasks):
     """Scale the heads outside a mask and do the instructed task.
 
     The best strength is selected by the loss on some held-out examples; outputs are measured on
     others and compared with the original model, the mask alone, and random masks.
     """
 
-    masks: options.Masks = field(metadata=UNSIGNED)
-    tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
     check_data: Annotated[
         str | None,
         Option(
@@ -97,21 +92,11 @@ class VerifyScaling(Settings):
             metavar="A",
         ),
     ] = GRID
-    # Shuffled masks.
-    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
-    seed: options.Seed = 0
     asking: Annotated[Asking, Nested(make=partial(Asking, paragraphs=True))] = field(
         default_factory=lambda: Asking(paragraphs=True)
     )
-    allow_overlap: options.AllowOverlap = False
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     # How many draws of the first control are tried at every α; None: all.
     grid_draws: int | None = field(default=None, metadata=GIVEN)
-    controls: options.MaskControls = SHUFFLES
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name_controls(self)
 
 
 def verify_scaling(

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import exp
 
 import numpy as np
 
 from headscope.estimates import Estimate
-from headscope.evidence.rows import ORIGINAL, Condition, Evidence, Level, Statistic
+from headscope.evidence.rows import ORIGINAL, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import HeadSet
 from headscope.measure.statistics import counted, p_draws
@@ -55,15 +56,18 @@ def text_evidence(
         }
     found = evidence(planned, parts, STATISTICS, seed, ("nll",), STATISTICS, progress=progress)
     perplexities = tuple(
-        replace(row, statistic="perplexity", change=None, **_exponential(row))
+        replace(
+            row,
+            statistic="perplexity",
+            change=None,
+            value=exp(row.value),
+            low=exp(row.low),
+            high=exp(row.high),
+        )
         for row in found.levels
         if row.statistic == "nll"
     )
     return replace(found, statistics=STATISTICS, levels=(*found.levels, *perplexities))
-
-
-def _exponential(level: Level) -> dict[str, float]:
-    return {end: float(np.exp(getattr(level, end))) for end in ("value", "low", "high")}
 
 
 def own_view(found: Evidence) -> Evidence:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscope.answers import answer_of
 from headscope.data.tasks import Task
-from headscope.evidence.rows import SHARE, Condition, Evidence, Statistic
+from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
 from headscope.measure.statistics import counted, counted_mean
@@ -162,22 +162,27 @@ def of_tasks(
         name: [None if each is None else frozenset(each.heads) for each in own]
         for name, own in places.items()
     }
-    conditions = [shared_by([*role.values()]) for role in roles.values()]
+    conditions = [
+        # Random masks stand in for the masks of their `of`, which a task may lack them for.
+        shared_by([*role.values()], [*roles.get((SELECTED, of, None, gate), role).values()])
+        for (_, of, _, gate), role in roles.items()
+    ]
     return evidence(conditions, parts, statistics, sets=sets, **more)
 
 
-def shared_by(conditions: Sequence[Condition]) -> Condition:
-    """A condition of several tasks: without the heads, number and gate in which they differ."""
-    first = conditions[0]
+def shared_by(own: Sequence[Condition], selected: Sequence[Condition]) -> Condition:
+    """A condition of several tasks: without the heads in which they differ, nor the number and the
+    gate in which the selected ones do."""
 
-    def alike(name: str) -> bool:
-        return len({getattr(each, name) for each in conditions}) == 1
+    def alike(name: str, among: Sequence[Condition]) -> bool:
+        return len({getattr(each, name) for each in among}) == 1
 
+    first = own[0]
     return replace(
         first,
-        k=first.k if alike("k") else 0,
-        gate=first.gate if alike("gate") else None,
-        heads=first.heads if alike("heads") else (),
+        k=first.k if alike("k", selected) else 0,
+        gate=first.gate if alike("gate", selected) else None,
+        heads=first.heads if alike("heads", own) else (),
     )
 
 

@@ -1,0 +1,313 @@
+"""What a GPU does with headscope: its tests, memory that does not suffice, speed; JSON by part.
+
+    python bench/gpu.py --out FOLDER                                       # one GPU of 80 GB
+    python bench/gpu.py --out FOLDER --device cpu --shape 128k-words --dtype float32 --quick
+
+`tests` runs `tests/test_gpu.py`. `memory` does work in one batch that does not fit into 16 GiB
+beside the weights, so that it is halved, and compares what comes out with small batches. Every
+other part is a job of `peers.py` at this shape with random weights, by headscope and by plain
+transformers; packages take part where --venvs has them and they read the model, else the part says
+why not. A part takes --minutes at most (repeats end early) and is written when it ends; one whose
+file is there is left as it is, so the same command goes on where it was interrupted.
+
+`roofline_seconds` is the time of the work's operations at the rate of this card's fastest large
+matrix product, for steps of generation at least the time to read weights and cache at the rate of a
+large copy; `share_of_roofline` is that over the measured seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import torch
+from machine import machine, tell
+from peaks_models import SHAPES
+from peaks_ways import Settings, random_rows
+from peers import JOBS, ROOT, SIZES, Model, Peers, Sizes, cases, documents, made_model, measured
+from rate_ways import matrix_peak
+from timing import CLOCKS, moment, say, wait
+
+from headscope.find.capture import capture_reference
+from headscope.find.gate_gradients import gate_gradients
+from headscope.lm.generation import GenerateConfig
+from headscope.lm.losses import token_losses
+from headscope.lm.model import LanguageModel
+from headscope.lm.prompting import Answered
+from headscope.studies.costs.estimate import Machine, Rate, Work, estimate_seconds, peak_memory
+from headscope.studies.costs.measuring import measure_machine
+from headscope.studies.costs.shapes import shape_of
+
+PARTS = ("tests", "memory", *JOBS)
+#: Rows and their tokens in `memory`: read for losses and peaks, for gradients, and as prompts.
+MEMORY = {
+    "gpu": {"read": (160, 1024), "differentiated": (16, 1024), "written": (256, 512)},
+    "quick": {"read": (8, 16), "differentiated": (4, 16), "written": (6, 16)},
+}
+MEASURES = ("losses", "peaks", "gradients", "texts")
+#: New tokens of a text; bytes beside the weights that `memory` may use; rounds that shall end with
+#: the same bytes.
+NEW, ABOVE, ROUNDS = 4, 16 << 30, 3
+
+
+def roofline(lm: LanguageModel, clock: Callable[[], float]) -> Machine:
+    """This device as its fastest large matrix product and its fastest large copy."""
+    rate = Rate(matrix_peak(lm, clock)["operations_per_second"])
+    numbers = torch.empty(1 << (30 if lm.device.type == "cuda" else 24), device=lm.device)
+    copied = torch.empty_like(numbers)
+    seconds = []
+    for _ in range(5):
+        wait(lm)
+        began = clock()
+        copied.copy_(numbers)
+        wait(lm)
+        seconds.append(clock() - began)
+    return Machine("here", rate, rate, rate, 2 * numbers.nbytes / min(seconds), 0.0, overlaps=True)
+
+
+def tests() -> dict[str, Any]:
+    """The tests that need a GPU, by their outcome; without one all are left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "tests/test_gpu.py",
+            f"--junitxml={report}",
+        ]
+        done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr)
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    kinds = {
+        kind: [one.get("name") for one in cases if one.find(kind) is not None]
+        for kind in ("failure", "error", "skipped")
+    }
+    return {
+        "exit_code": done.returncode,
+        "run": len(cases),
+        "passed": len(cases) - sum(map(len, kinds.values())),
+        **kinds,
+        "seconds": {one.get("name"): float(one.get("time", 0)) for one in cases},
+    }
+
+
+def memory(lm: LanguageModel, sizes: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """Work in one batch, whatever its size, against work in batches of 8,192 tokens: seconds,
+    bytes, allocations that failed, and how far the outcomes are equal."""
+    read = random_rows(lm, *sizes["read"])
+    prompts = [lm.tokenizer.decode(text.ids) for text in documents(lm, *sizes["written"])]
+    differentiated = random_rows(lm, *sizes["differentiated"])
+    texts = [Answered(tuple(row), 1, f"row {at}") for at, row in enumerate(differentiated)]
+    places = [np.arange(len(row) - 8, len(row), dtype=np.intp) for row in read]
+
+    def losses(tokens: int, rows: Sequence[list[int]] = read) -> Any:
+        return np.concatenate(token_losses(lm, rows, batch_tokens=tokens))
+
+    def peaks(tokens: int) -> Any:
+        found = capture_reference(lm, read, places, None, Settings("predict", tokens))
+        return np.stack([one.peaks for one in found])
+
+    def gradients(tokens: int) -> Any:
+        return np.stack(gate_gradients(lm, texts, batch_tokens=tokens).products)
+
+    def outputs(tokens: int) -> Any:
+        made = lm.generate(prompts, GenerateConfig(NEW, tokens, stop_at_newline=False))
+        return np.array([[*one.output_ids, *[-1] * (NEW - len(one.output_ids))] for one in made])
+
+    found: dict[str, Any] = {"weight_bytes": held(lm), "limit_bytes": limit(lm, held(lm) + ABOVE)}
+    for name, work, kind, done in zip(
+        MEASURES,
+        (losses, peaks, gradients, outputs),
+        ("read", "read", "differentiated", "written"),
+        ("forward", "forward", "backward", "generated"),
+        strict=True,
+    ):
+        rows, length = sizes[kind]
+        small, usual = bytes_of(lm, partial(work, 8192))
+        large, huge = bytes_of(lm, partial(work, 1 << 40))
+        batch = Work(**{done: 1.0}, length=length, rows=min(rows, max(1, 8192 // length)))
+        found[name] = {
+            "rows": rows,
+            "tokens": length,
+            "batches": usual | {"predicted_bytes": peak_memory(batch, shape_of(lm)).total},
+            "one_batch": huge,
+            "equal_share": float((small == large).mean()),
+            "relative_difference": float(
+                np.linalg.norm(np.float64(small) - large) / np.linalg.norm(np.float64(small))
+            ),
+        }
+        say(f"memory: {name}: {found[name]}")
+    again = [bytes_of(lm, partial(losses, 8192, read[:16]))[1] for _ in range(ROUNDS)]
+    return found | {"held_after_rounds": [told["held_bytes"] for told in again]}
+
+
+def limit(lm: LanguageModel, most: int) -> int | None:
+    """Let this process have so many bytes of the GPU at most; None where there is no GPU."""
+    if lm.device.type != "cuda":
+        return None
+    whole = torch.cuda.get_device_properties(lm.device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, most / whole), lm.device)
+    return min(whole, most)
+
+
+def held(lm: LanguageModel) -> int:
+    """Bytes of the device's tensors."""
+    return torch.cuda.memory_allocated() if lm.device.type == "cuda" else 0
+
+
+def bytes_of(lm: LanguageModel, work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """What some work made, and its seconds, bytes and allocations that failed."""
+    on_gpu = lm.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["num_ooms"] if on_gpu else 0
+    wait(lm)
+    began = time.perf_counter()
+    made = work()
+    wait(lm)
+    told = {"seconds": time.perf_counter() - began, "held_bytes": held(lm)}
+    if on_gpu:
+        told |= {
+            "peak_bytes": torch.cuda.max_memory_allocated(),
+            "failed_allocations": torch.cuda.memory_stats()["num_ooms"] - before,
+        }
+    return made, told
+
+
+def job(
+    model: Model, peers: Peers, name: str, sizes: Sizes, peak: Machine, given: argparse.Namespace
+) -> dict[str, Any]:
+    """A job of `peers.py`, with tokens a second and the share of the roofline of each way."""
+    clock, shape = clock_of(given.device), shape_of(model.lm)
+    rows: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
+    until = time.perf_counter() + 60 * given.minutes
+    for case, missing in cases(model, peers, [name], sizes):
+        for row in measured(case, given.repeats, clock, until):
+            work = Work(**row["cost"]["work"])
+            least = estimate_seconds(work, shape, peak, row["cost"]["logits"])
+            seconds = {way: took[clock] for way, took in row["seconds"].items()}
+            row |= {
+                "tokens_per_second": {way: work.tokens / took for way, took in seconds.items()},
+                "roofline_seconds": least,
+                "share_of_roofline": {way: least / took for way, took in seconds.items()},
+            }
+            rows.append(row)
+        left_out |= missing
+    return {"clock": clock, "rows": rows, "left_out": left_out}
+
+
+def clock_of(device: str) -> str:
+    return "process" if device == "cpu" else "wall"
+
+
+def parts(
+    names: Sequence[str], given: argparse.Namespace, scratch: Path
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each part found; the model is made once, for all that need it."""
+    if "tests" in names:
+        yield "tests", tests()
+    rest = [name for name in PARTS[1:] if name in names]
+    if not rest:
+        return
+    began = time.perf_counter()
+    lm, folder = made_model(given.shape, given.device, given.dtype, scratch)
+    model = Model(given.shape, lm, folder, "en-de", (), 0)
+    about = {
+        "layers": lm.geometry.layers,
+        "heads": lm.geometry.total,
+        "parameters": lm.parameters,
+        "seconds_to_make": time.perf_counter() - began,
+    }
+    peak = roofline(lm, CLOCKS[clock_of(given.device)])
+    about |= {
+        "operations_a_second": peak.forward.operations,
+        "bytes_a_second": peak.bandwidth,
+        "measured_machine": asdict(measure_machine(lm)),
+    }
+    size = "quick" if given.quick else "gpu"
+    peers = Peers(given.venvs, scratch)
+    try:
+        for name in rest:
+            say(f"{name} begins")
+            if name == "memory":
+                found = memory(lm, MEMORY[size])
+                limit(lm, 1 << 60)
+            else:
+                found = job(model, peers, name, SIZES[size], peak, given)
+            yield name, {"model": about, **found}
+    finally:
+        peers.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the JSON of each part")
+    parser.add_argument("--only", choices=PARTS, action="append", help="these parts alone")
+    parser.add_argument("--shape", choices=list(SHAPES), default="8b")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=9.0, help="a part takes at most")
+    parser.add_argument("--venvs", type=Path, help="folder for the environments of packages")
+    parser.add_argument("--quick", action="store_true", help="only see that everything runs")
+    given = parser.parse_args()
+    missing = [part for part in given.only or PARTS if not file_of(given.out, part).is_file()]
+    about = {
+        "bench": "gpu",
+        "machine": machine(given.device),
+        **{key: getattr(given, key) for key in ("shape", "dtype", "quick")},
+    }
+    given.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        started, began = moment(), time.perf_counter()
+        for part, found in parts(missing, given, Path(scratch)):
+            seconds = time.perf_counter() - began
+            whole = {**about, "part": part, "started": started, "seconds": seconds, **found}
+            # Named when it is whole, since a file that is there is not made again.
+            unfinished = given.out / f"{part}.unfinished"
+            unfinished.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+            unfinished.rename(file_of(given.out, part))
+            started, began = moment(), time.perf_counter()
+    tell({part: summary(given.out, part) for part in PARTS}, None)
+
+
+def file_of(folder: Path, part: str) -> Path:
+    return folder / f"{part}.json"
+
+
+def summary(folder: Path, part: str) -> Any:
+    """What a part found, in a few numbers; None: it has not run."""
+    if not file_of(folder, part).is_file():
+        return None
+    found = json.loads(file_of(folder, part).read_text(encoding="utf-8"))
+    if "rows" not in found:
+        keys = ("passed", "failure", "error", "skipped", *MEASURES)
+        return {key: found[key] for key in keys if key in found}
+    return [
+        {
+            "against": row["against"],
+            "ratio": row["ratio"]["median"],
+            "equal": row["outcome"]["equal"],
+            "tokens_per_second": row["tokens_per_second"][row["headscope"]],
+            "share_of_roofline": row["share_of_roofline"][row["headscope"]],
+        }
+        for row in found["rows"]
+    ]
+
+
+if __name__ == "__main__":
+    main()
