@@ -95,14 +95,24 @@ def line(start: str) -> str:
     return found.replace("\u2212", "-")
 
 
-def means(rows: dict[str, Any], statistic: str, part: str = "") -> dict[str, float]:
-    """Of a stored table a statistic by kind of condition: the mean of the draws of a control."""
-    kinds = {each["id"]: each["kind"] for each in rows["conditions"]}
-    values: dict[str, list[float]] = {}
+def levels(
+    rows: dict[str, Any], statistic: str = "chrf", part: str = ""
+) -> dict[str, list[list[float]]]:
+    """Of a stored table a statistic by kind of condition: of every number of heads and gate, in
+    order, its values, of a control those of all draws."""
+    held = {each["id"]: each for each in rows["conditions"]}
+    values: dict[str, dict[tuple[int, float], list[float]]] = {}
     for row in rows["levels"]:
         if (row["part"], row["statistic"]) == (part, statistic):
-            values.setdefault(kinds[row["condition"]], []).append(row["value"])
-    return {kind: fmean(of) for kind, of in values.items()}
+            own = held[row["condition"]]
+            cases = values.setdefault(own["kind"], {})
+            cases.setdefault((own["k"], own["gate"]), []).append(row["value"])
+    return {kind: list(cases.values()) for kind, cases in values.items()}
+
+
+def means(rows: dict[str, Any], statistic: str = "chrf", part: str = "") -> dict[str, list[float]]:
+    """The same as means over draws."""
+    return {k: [fmean(case) for case in of] for k, of in levels(rows, statistic, part).items()}
 
 
 def percent(value: float) -> str:
@@ -112,6 +122,7 @@ def percent(value: float) -> str:
 def given() -> dict[str, Any]:
     """What the lines of `FIGURES` are made of: stored results, and means over parts of them."""
     removal = stored("removal-pocket")["runs"]
+    default = removal["default"]
     survey = stored("demo-pocket")["survey"]
     shared = {(one["a"], one["b"]): one for one in survey["pairs"]}
     matrices = [one["matrices"][0] for one in stored("languages-pocket")["runs"].values()]
@@ -123,10 +134,13 @@ def given() -> dict[str, Any]:
         "pocket": stored("pocket"),
         "workers": stored("workers"),
         "demo": stored("demo-pocket")["atlas"],
-        "default": removal["default"],
+        "default": means(default),
+        "bleu": means(default, "bleu"),
+        "ends": {kind: (min(of[0]), max(of[0])) for kind, of in levels(default).items()},
+        "change": next(row["change"] for row in default["levels"] if row["change"]),
         "eleven": removal["eleven conditions, 200 sentences"],
-        "gates": removal["doses over gates"],
-        "doses": removal["doses over k"]["curves"],
+        "gates": means(removal["doses over gates"]),
+        "doses": means(removal["doses over k"]),
         "final": stored("formation-pocket")["checkpoints"][-1],
         "plural": {one["kind"]: one["accuracy"] for one in tested["plural-en"]["conditions"]},
         "methods": shared["lahis", "first-order"],
@@ -136,7 +150,7 @@ def given() -> dict[str, Any]:
             name: means(stored("tasks-pocket"), task["metric"], name)
             for name, task in stored("tasks-pocket")["tasks"].items()
         },
-        "removed": means(stored("demo-pocket")["atlas"], "chrf"),
+        "removed": means(stored("demo-pocket")["atlas"]),
         "speedup": stored("one_by_one")["with_texts"]["speedup"],
         "own": [fmean(one["own"] for one in m["own"].values()) for m in matrices],
         "others": [
@@ -177,20 +191,20 @@ FIGURES = [
      each("{demo[counts][@]:.3g}", "token_alignment", "low_activity", "inactive")),
     ("best: ", ",".join(f"{{demo[best][{at}]}}" for at in range(10))),
     ("With the 14 selected heads removed, chrF++ falls from 96",
-     each("{removed[@]:.1f}", "original", "selected")),
-    ("400 sentences); it is", "{removed[random]:.1f}"),
+     each("{removed[@][0]:.1f}", "original", "selected")),
+    ("400 sentences); it is", "{removed[random][0]:.1f}"),
     ("original                                94",
-     each("{default[baseline][@]:.1f}", "chrf", "bleu")),
-    ("14 selected, removed                    1", "{default[top][0][chrf]:.1f} … "
-     + each("{default[top][0][change][chrf][@]:.1f}", "value", "low", "high")),
+     each("{@[original][0]:.1f}", "default", "bleu")),
+    ("14 selected, removed                    1", "{default[selected][0]:.1f} … "
+     + each("{change[@]:.1f}", "value", "low", "high")),
     ("14 random, removed (10)                 7",
-     each("{default[curves][0][random_@]:.1f}", "mean", "low", "high")),
+     "{default[random][0]:.1f} … " + each("{ends[random][@]:.1f}", 0, 1)),
     ("14 random, same layers, removed (10)    8",
-     each("{default[curves][0][random_layer_matched_@]:.1f}", "mean", "low", "high")),
-    ("| chrF++ (200", each("{gates[curves][@][top]:.1f}", 0, 1)
-     + " … {gates[baseline][chrf]:.1f} … " + each("{gates[curves][@][top]:.1f}", 2, 3, 4, 5)),
-    ("| the best |", each("{doses[@][top]:.1f}", *range(4))),
-    ("| random, mean", each("{doses[@][random_mean]:.1f}", *range(4))),
+     "{default[same layers][0]:.1f} … " + each("{ends[same layers][@]:.1f}", 0, 1)),
+    ("| chrF++ (200", each("{gates[selected][@]:.1f}", 0, 1)
+     + " … {gates[original][0]:.1f} … " + each("{gates[selected][@]:.1f}", 2, 3, 4, 5)),
+    ("| the best |", each("{doses[selected][@]:.1f}", *range(4))),
+    ("| random, mean", each("{doses[random][@]:.1f}", *range(4))),
     ("final   ", "{final[token_alignment]:.1%} … {final[above_chance][token_alignment]:.1%} … "
      + each("{final[@]:.2f}", "chrf", "chrf_low", "chrf_high")),
     ("Without its instruction", each("{plural[@]:.0%}", "as-is", "instructed", "masked")),
@@ -202,11 +216,11 @@ FIGURES = [
      + each("{pocket[translation, @ prompt][mean chrF++]:.1f}", "labelled", "say")),
     ("| its word tasks", each("{pocket[word tasks, accuracy][@][accuracy]:.2f}", "translate",
                               "plural", "past", "first_letter", "capital", "antonym")),
-    ("| removal on the bundled", "{default[baseline][chrf]:.1f} … "
-     + each("{default[curves][0][@]:.1f}", "top", "random_mean", "random_layer_matched_mean")),
+    ("| removal on the bundled",
+     each("{default[@][0]:.1f}", "original", "selected", "random", "same layers")),
     ("| the same, eleven", "{eleven[seconds]:.0f} s"),
     ("| tasks without", each(
-        "{tasks[@][original]:.0%}, {tasks[@][selected]:.0%}, {tasks[@][same layers]:.0%}",
+        "{tasks[@][original][0]:.0%}, {tasks[@][selected][0]:.0%}, {tasks[@][same layers][0]:.0%}",
         *(f"pocket_{name}" for name in ("translate_sentences", "repeat_sentences", "capitals")))),
     ("| heads removed one by one", each("{speedup[@]:.1f}", "median", "min", "max")),
     ("| LAHIS, bundled model", each("{own[@]:.3f}, {others[@]:.3f}, {random[@]:.3f}", 0, 1, 2)),
