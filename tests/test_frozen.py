@@ -40,6 +40,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from headscope.estimates import Draws
 from headscope.measure.intervals import bootstrap_score, wilson_interval
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted_mean, overlap, p_draws
@@ -171,18 +172,19 @@ class Computed:
         trial = self.trial({**row, "condition": np.ravel(at)[0]})
         found: dict[str, Any] = {"difference": vars(trial.difference(at, others))}
         if isinstance(at, int):
-            against = trial.against(
-                at, others, row["side"], swaps=row.get("p_examples") is not None
+            against = trial.against(at, others, row["side"])
+            draws, changes = (
+                Draws.of(scores[list(others)])
+                for scores in (trial.scores, trial.scores - trial.scores[0])
             )
             found |= {
                 "p_examples": against.p_examples,
                 "p_draws": against.p_draws,
                 "draws": against.distinct,
                 "least_p": against.least_p,
-                "mean_of_draws": against.draws.mean,
-                "range_of_draws": [against.draws.low, against.draws.high],
+                "mean_of_draws": draws.mean,
+                "range_of_draws": [draws.low, draws.high],
             }
-            changes = trial.changes(others)
             found["changes_of_draws"] = [changes.mean, changes.low, changes.high]
         return {key: value for key, value in found.items() if key in row}
 

@@ -104,7 +104,6 @@ class Against:
         distinct: how many of the draws are different sets. Draws repeat in runs from before, and
             a set drawn again proves nothing more.
         least_p: the lowest that `p_draws` can be.
-        draws: the scores of the draws; not written with the rest.
     """
 
     difference: Estimate
@@ -112,7 +111,6 @@ class Against:
     p_draws: float | None
     distinct: int
     least_p: float | None = None
-    draws: Draws = field(default=Draws(), metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True)

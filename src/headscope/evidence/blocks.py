@@ -62,40 +62,48 @@ def verdict(
 ) -> str:
     """Whether the selected heads do more than random ones, over all parts (or in one).
 
-    `option` is what gives more draws.
-
     A difference from random heads of any layer alone may be one of depth, and is said to be.
+    `option` is what gives more draws.
     """
     tests = evidence.against(statistic, condition or evidence.main, part)
     random, matched = beside_random(tests)
     if random is None:
-        return f"{OPEN}: no random heads were drawn"
+        return f"{OPEN}: no heads were drawn that rank beside the selected ones"
+    words = evidence.controls[random.control].words if random.control not in FREE else ""
     free = holds(random)
     if free is None:
         return f"{OPEN}: {remedy(random, option)}"
+    if words:
+        return f"{'more' if free else 'not more'} than {words}"
     if not free:
         return NO_MORE
-    if matched is None or holds(matched):
-        return MORE
+    if matched is None:
+        return f"{MORE} at any depth"
     if holds(matched) is None:
         return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched, option)}"
-    return f"{MORE} at any depth, not more than those of the same layers"
+    if not holds(matched):
+        return f"{MORE} at any depth, not more than those of the same layers"
+    return MORE
 
 
 def beside_random(
     tests: Mapping[str, Tested],
 ) -> tuple[Tested | None, Tested | None]:
-    """Of tests by control those beside random sets of any heads, and of the same layers."""
+    """Of tests by control those beside random sets of any heads, and of the same layers.
+
+    The first is another that has a p over draws, where no sets of any heads were drawn.
+    """
     free, matched = (
         next((tests[name] for name in names if name in tests), None) for names in (FREE, MATCHED)
     )
-    return free, matched
+    ranked = (test for test in tests.values() if test.least_p is not None)
+    return free or next(ranked, None), matched
 
 
 def remedy(test: Tested, option: str = "--draws") -> str:
     """What would decide a test over too few draws."""
-    more = test.draws < WANTED
-    return f"{option} {WANTED}" if more else "a model with more heads"
+    sets = count(test.draws, "different set")
+    return f"{option} {WANTED}, or more heads where these have only {sets}"
 
 
 def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
@@ -116,11 +124,16 @@ def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
 
 def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     """What it means that fewer different random sets exist than were asked for."""
-    least: dict[str, int] = {}
+    # Some statistics are measured under fewer draws than others, by choice.
+    most: dict[tuple[str, ...], int] = {}
     for test in evidence.tests:
         if test.least_p is not None:
-            least[test.control] = min(test.draws, least.get(test.control, test.draws))
-    fewer = {control: draws for control, draws in least.items() if draws < wanted}
+            case = test.control, test.part, test.condition
+            most[case] = max(test.draws, most.get(case, 0))
+    fewer: dict[str, int] = {}
+    for (control, *_), draws in most.items():
+        if draws < wanted:
+            fewer[control] = min(draws, fewer.get(control, draws))
     if not fewer:
         return []
     words = [f"{draws} {evidence.controls[control].words}" for control, draws in fewer.items()]
@@ -138,10 +151,28 @@ def uncertainty(
     help."""
     test, _ = beside_random(evidence.against(statistic, condition))
     if test is None:
-        return f"Intervals are over {examples}; there are no random heads.", ""
-    least = f"p over draws is at least {p_value(1 / (1 + test.draws))}"
-    words = f"Intervals are over {examples}; {count(test.draws, 'random draw')}: {least}."
-    return words, remedy(test) if test.draws < FEW else ""
+        return f"Intervals are over {examples}; there is no p over draws.", ""
+    return f"Intervals are over {examples}; {draws_words(test.draws)}.", draws_remedy(test.draws)
+
+
+def draws_words(draws: int) -> str:
+    """How many different sets there are, and the least p over draws that they allow."""
+    return f"{count(draws, 'random draw')}: p over draws is at least {p_value(1 / (1 + draws))}"
+
+
+def draws_remedy(draws: int) -> str:
+    """The option for more draws, where these are few."""
+    return f"--draws {WANTED}" if draws < FEW else ""
+
+
+def clear(gaps: Sequence[Estimate], one: str, several: str | None = None) -> str:
+    """`3 of 4 tasks (95 % CI excludes zero in 2)`: the gaps above zero."""
+    beyond_zero = sum(gap.value > 0 for gap in gaps)
+    surely = sum(gap.low > 0 for gap in gaps)
+    return (
+        f"{beyond_zero} of {count(len(gaps), one, several)} "
+        f"(95\u00a0% CI excludes zero in {surely})"
+    )
 
 
 def compared(test: Tested, statistic: Statistic, examples: str) -> str:
@@ -179,7 +210,8 @@ def said(
     if change.bounded:
         gap += f", {confidence(change.low, change.high, own.digits)}"
     gap += f"; {count(now.examples, examples)}"
-    before, after = own.number(base), own.number(now)
+    # Over the parts where the condition was measured, which the original model may exceed.
+    before, after = own.number(now.value - now.change.value), own.number(now)
     moved = f"{'falls' if change.value < 0 else 'rises'} from {before} to {after}"
     moved = f"stays at {after}" if before == after else moved
     if own.unit not in ("", SHARE):
@@ -208,6 +240,8 @@ def levels_table(
     """Statistics under every condition, the first with its change; random draws as their mean."""
     names = [name for name in names if evidence.level(name, None, part) is not None]
     own = [evidence.statistics[name] for name in names]
+    if not names:
+        return Table(title, (), ())
 
     def row(words: str, scores: Sequence[Scored], change: Cell, ends: Cell) -> Row:
         cells = [each.cell(score) for each, score in zip(own, scores, strict=True)]
@@ -231,7 +265,7 @@ def levels_table(
             if evidence.reference(condition, control):
                 continue
             if draws[0].each and base[0] is not None:
-                step, ends = Estimate(draws[0].mean - base[0].value), own[0].shown(draws[0].mean)
+                step = Estimate(draws[0].mean - base[0].value)
                 ends = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
                 words = f"{condition.named(control)} ({len(draws[0].each)})"
                 cells = [drawn.mean for drawn in draws]
@@ -463,8 +497,9 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
             for each in chosen:
                 at, now = float(getattr(each, axis)), evidence.level(statistic, each, part)
                 change = now.change if now and now.change else Estimate()
-                ends = base.value + change.low, base.value + change.high
-                lines[SELECTED].append(point(at, now.value if now else base.value, *ends))
+                level = now.value if now else base.value
+                ends = (level - change.value + end for end in (change.low, change.high))
+                lines[SELECTED].append(point(at, level, *ends))
                 for control in evidence.controls:
                     draws: Draws = evidence.draws(statistic, each, control, part)
                     if draws.each and evidence.reference(each, control) is None:

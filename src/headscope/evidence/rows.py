@@ -62,7 +62,7 @@ class Condition:
     heads: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        gate = "gated" if self.gate is None else f"\u00d7{self.gate:g}" if self.gate else ""
+        gate = "gated" if self.gate is None else f"\u00d7{self.gate:.12g}" if self.gate else ""
         gate = "" if self.gate == 1 and not self.k else gate
         other = "" if self.replacement == "zero" else self.replacement
         parts = [self.of, str(self.k or ""), gate, other] if self.kind != ORIGINAL else [self.of]
@@ -104,7 +104,7 @@ class Condition:
         other = REPLACED_BY.get(self.replacement, "")
         if self.gate == 0:
             return f"replaced by {other}" if other else "removed"
-        return f"at {self.gate:g} \u00d7 strength" + (f", the rest {other}" if other else "")
+        return f"at {self.gate:.12g} \u00d7 strength" + (f", the rest {other}" if other else "")
 
     def named(self, kind: str = SELECTED) -> str:
         """`12 selected, removed`."""

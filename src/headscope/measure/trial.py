@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.estimates import CONSTANT, Against, Draws, Estimate, Floats
+from headscope.estimates import CONSTANT, Against, Estimate, Floats
 from headscope.measure.intervals import FromStatistics, resampled_scores, wilson_interval
 from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
@@ -97,10 +97,6 @@ class Trial:
         """The scores in 1,000 resamples of the examples within groups, (draws, C)."""
         return np.asarray(np.mean([group.estimates for group in self.groups], axis=0))
 
-    def among(self, at: int) -> Trial:
-        """The groups in which a condition has a score."""
-        return Trial([group for group in self.groups if not np.isnan(group.scores[at])])
-
     def level(self, at: int) -> Estimate:
         """The score of a condition.
 
@@ -159,10 +155,6 @@ class Trial:
             reach[len(mine)] = reach.get(len(mine), 0.0) + share
         return float(np.sqrt(sum(part**2 for part in reach.values())))
 
-    def changes(self, draws: Sequence[int]) -> Draws:
-        """The scores of draws minus that of the original model."""
-        return Draws.of(self.scores[list(draws)] - self.scores[0])
-
     def distinct(self, draws: Sequence[int]) -> list[int]:
         """Of draws the first of each set."""
         first: dict[tuple[Hashable, ...], int] = {}
@@ -200,22 +192,15 @@ class Trial:
             return None
         return p_draws(scores[at], scores[self.distinct(draws)])
 
-    def against(
-        self, at: int, draws: Sequence[int], side: Side = "lower", swaps: bool = True
-    ) -> Against:
-        """A condition beside random draws.
-
-        `side` is where the claim says that its score lies. Without `swaps` there is no p over
-        examples.
-        """
+    def against(self, at: int, draws: Sequence[int], side: Side = "lower") -> Against:
+        """A condition beside random draws; `side` is where the claim says that its score lies."""
         distinct = len(self.distinct(draws))
         return Against(
             self.difference(at, draws),
-            self.p_examples(at, draws, side) if swaps else None,
+            self.p_examples(at, draws, side),
             self.p_draws(at, draws, side),
             distinct,
             least_p(distinct),
-            Draws.of(self.scores[list(draws)]),
         )
 
 

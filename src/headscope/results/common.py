@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import nan
 from typing import Any
 
 from headscope.estimates import Baseline
@@ -145,14 +144,6 @@ class Ablation(Record):
 
     ablate: str = "zero"
     reference_text: ReferenceText | None = None
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Of a 95 % interval over examples; NaN where one is not finite."""
-
-    low: float = nan
-    high: float = nan
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +19,6 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 #: What drawing an entry of another shape or size than expected ends in.
 _MISSHAPEN = (TypeError, ValueError, AttributeError, ArithmeticError, IndexError, StopIteration)
-
-
-def finite(value: Any) -> float:
-    """A number that must be one; ValueError for infinities and what is no number."""
-    number = float(value)
-    if not isfinite(number):
-        raise ValueError(f"{value} is no number")
-    return number
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from headscope.data.words import CHARACTERS
 from headscope.estimates import Estimate
-from headscope.evidence.rows import ORIGINAL, REPLACED_BY, SELECTED
+from headscope.evidence.blocks import Bar, bars_of
+from headscope.evidence.rows import ORIGINAL, REPLACED_BY, SELECTED, SHARE, Statistic
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -37,7 +38,6 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import arrow, between, count, enumeration, fixed, percent, sentence_of
-from headscope.studies.comparison import Bar, Scale, bars_of
 from headscope.studies.shows import named_places
 
 MEANING: dict[Kind, str] = {
@@ -193,10 +193,10 @@ def _bars(result: FailuresResult) -> Bars:
         share, ends = result.shares[kind], (nan, nan)
         if total:
             ends = wilson_interval(result.counts[kind], total)
-        groups[kind] = {"rules": (None if share is None else Estimate(share, *ends), ())}
+        groups[kind] = {"rules": Bar(None if share is None else Estimate(share, *ends))}
         if judge is not None:
-            groups[kind][f"judge {judge.model}"] = judge.shares[kind], ()
-    return bars_of("Kinds of failure", groups, Scale("share of cases"))
+            groups[kind][f"judge {judge.model}"] = Bar(judge.shares[kind])
+    return bars_of(Statistic("share of cases", unit=SHARE, digits=1), groups, "Kinds of failure")
 
 
 def _directions(result: FailuresResult) -> list[Block]:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import few_sets, parts_table, verdict, verdicts
+from headscope.evidence.blocks import (
+    clear,
+    draws_remedy,
+    draws_words,
+    few_sets,
+    parts_table,
+    verdict,
+    verdicts,
+)
 from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
@@ -24,7 +32,6 @@ from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import confidence, enumeration, signed
-from headscope.studies.comparison import clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels

@@ -15,7 +15,17 @@ from safetensors.numpy import load_file
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, few_sets, parts_table, said, verdict, verdicts
+from headscope.evidence.blocks import (
+    bars,
+    clear,
+    draws_remedy,
+    draws_words,
+    few_sets,
+    parts_table,
+    said,
+    verdict,
+    verdicts,
+)
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.executors import Execution
 from headscope.heads import Amount, Rank, about_rank, count_of
@@ -37,7 +47,6 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, signed
-from headscope.studies.comparison import clear, draws_remedy, draws_words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, named_places

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, few_sets, parts_table, said, verdict, verdicts
+from headscope.evidence.blocks import (
+    bars,
+    draws_remedy,
+    draws_words,
+    few_sets,
+    parts_table,
+    said,
+    verdict,
+    verdicts,
+)
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
@@ -18,7 +27,6 @@ from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
 from headscope.shown.words import count, enumeration
-from headscope.studies.comparison import draws_remedy, draws_words
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.verify.languages.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
