@@ -16,6 +16,7 @@ from headscope.heads import Head, HeadScores
 from headscope.lm import losses
 from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
 from headscope.studies.models import ModelChoice
+from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
 
@@ -53,6 +54,7 @@ def run(model: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_heads_of_a_role_are_removed_beside_random_ones(run: Path) -> None:
+    assert write_report(run).exists()  # what was written is read again
     result = json.loads((run / "result.json").read_text("utf-8"))
     scores = HeadScores.from_pretrained(run / "scores")
     assert result["details"]["held_out"] == 8

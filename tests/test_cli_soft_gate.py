@@ -21,6 +21,7 @@ from headscope.lm import losses
 from headscope.studies.find.soft_gate import FindSoftGate, effects, find_soft_gate
 from headscope.studies.models import ModelChoice
 from headscope.studies.questions import QuestionsChoice
+from headscope.studies.report import write_report
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -72,6 +73,7 @@ def run(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
+    assert write_report(run).exists()
     result = json.loads((run / "result.json").read_text("utf-8"))
     gates = [Gate.from_pretrained(run / "seeds" / str(seed) / "gate") for seed in (0, 1)]
     assert Gate.from_pretrained(run / "gate") == gates[result["details"]["gate_seed"]]

@@ -189,8 +189,8 @@ def test_another_quantity_is_never_compared(
     walk: dict[str, Any] = {"heads": ["0.0", "0.1"], "sentences": 1, "mask": {"cut_step": 1}}
     walk["target_first"] = {"first_steps": [1], "share": [0.0, 1.0, 1.0]}
     monkeypatch.setattr(Setting, "shown", lambda setting, step: None)
-    put(llama, "walk", walk)
-    put(llama, "walk-influential", walk)
+    put(llama, "walk", {"details": walk})
+    put(llama, "walk-influential", {"details": walk})
     for experiment in ("figure-2", "figure-4", "figure-8", "figure-9"):
         assert "one prompt of its own" in why(llama, experiment), experiment
         assert "other examples" not in why(llama, experiment), "no word task was walked"

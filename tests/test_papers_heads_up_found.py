@@ -337,13 +337,14 @@ def test_figure_4_is_judged_by_all_tests(
 
 def walk(firsts: list[int | None], share: list[float]) -> dict[str, Any]:
     """A walk over 3 heads; the mask keeps all but the first."""
-    return {
+    details = {
         "heads": ["5.6", "5.4", "1.3"],
         "sentences": 2,
         "mask": {"kept": 95, "removed": 1, "cut_step": 1},
         "target_first": {"first_steps": firsts, "share": share},
         "random_orders": [{"target_first": [0, 0.5, 0, 0]}],
     }
+    return {"details": details}
 
 
 def test_figure_2_by_hand(pocket: Setting) -> None:

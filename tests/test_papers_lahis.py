@@ -13,8 +13,9 @@ import pytest
 
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.evidence import rows as rows_of
 from headscope.evidence.controls import CONTROLS
-from headscope.evidence.rows import SELECTED, Condition, Evidence, Level, Statistic, Tested
+from headscope.evidence.rows import SELECTED, Condition, Evidence, Level, Statistic
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Geometry, Head, HeadSet, read_scores
 from headscope.papers.claims import claims_of
@@ -455,7 +456,7 @@ def table(statistics: dict[str, Statistic], *rows: Row) -> Evidence:
             Level(**vars(around(row.random, row.half)), condition=draw.id, change=change, **about),
         ]
         tests += [
-            Tested(
+            rows_of.Tested(  # pytest would collect the name
                 part=row.part, condition=selected.id, statistic=row.statistic, control=control,
                 difference=around(row.value - row.random, row.half), p_examples=row.p_examples,
                 p_draws=p, draws=row.draws, least_p=1 / (1 + row.draws), side=row.side,

@@ -18,6 +18,7 @@ from headscope.results.common import (
     Leakage,
     Ranking,
 )
+from headscope.results.language_texts import LanguageSet
 from headscope.runs import Record
 
 #: How many outputs are in which language, by part and condition.
@@ -39,16 +40,6 @@ class WritingDetails(Ablation):
     not_measured: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class HeadsOfLanguage(Record):
-    """Of `wanted` heads specific to a language `available` exist; `full` are as many by score."""
-
-    wanted: int
-    available: int
-    specific: tuple[str, ...]
-    full: tuple[str, ...] | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class OffTargetDetails(WritingDetails, Ranking):
     """`ask` is `translate` (with the `template`) or `continue`; languages without known heads are
@@ -57,7 +48,7 @@ class OffTargetDetails(WritingDetails, Ranking):
     ask: str
     template: str | None = None
     chat: bool = False
-    heads: Mapping[str, HeadsOfLanguage]
+    heads: Mapping[str, LanguageSet]
     without_heads: tuple[str, ...]
     leakage: Leakage | None = None
     baseline_check: BaselineCheck | None = None
@@ -65,9 +56,9 @@ class OffTargetDetails(WritingDetails, Ranking):
     written: Written
 
     @property
-    def too_few(self) -> dict[str, HeadsOfLanguage]:
+    def too_few(self) -> dict[str, LanguageSet]:
         """The languages with fewer specific heads than requested."""
-        return {code: own for code, own in self.heads.items() if own.available < own.wanted}
+        return {code: own for code, own in self.heads.items() if own.available < own.k}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +86,6 @@ class Summaries(ComparedResult):
     """What is written with heads that all languages share times a gate."""
 
     details: SummariesDetails
-
-
-@dataclass(frozen=True)
-class SpecificHeads(Record):
-    """The heads of a language that are changed, of `available` ones."""
-
-    available: int
-    heads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -143,13 +126,13 @@ class TransferDetails(WritingDetails):
     up: float
     down: float
     chat: bool = False
-    heads: Mapping[str, SpecificHeads]
+    heads: Mapping[str, LanguageSet]
     lens: LensExample
 
     @property
     def without_heads(self) -> list[str]:
         """The languages that no head is specific to."""
-        return [code for code, own in self.heads.items() if not own.heads]
+        return [code for code, own in self.heads.items() if not own.chosen]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -357,8 +357,10 @@ class Seen:
 
 #: What is compared with random orders, of every prompt.
 MEASURES = {
-    "target_first": Statistic("prompts whose target comes first", unit=SHARE, digits=1),
-    "target_rank": Statistic("rank of the target's first token", "lower", digits=1),
+    "target_first": Statistic(
+        "the share of prompts whose target comes first", unit=SHARE, digits=1
+    ),
+    "target_rank": Statistic("the rank of the target's first token", "lower", digits=1),
     "similarity": Statistic("cosine of the last layer's output", bounds=(-1.0, 1.0)),
 }
 #: Orders that are said to make the target likelier.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,7 +106,7 @@ PUSHES = {
     "remove": ("remove", "pushed shut (G\u2212)"),
 }
 PART, FITTED = "held out", "fitted gates"
-MEASURES = {"nll": Statistic("loss of the answers", "lower", "nats a token", bounds=(0.0, inf))}
+MEASURES = {"nll": Statistic("the loss of the answers", "lower", "nats a token")}
 PREDICTED = (
     "Predicted: a higher loss without facilitating heads, a lower one without interfering ones, no "
     "change without irrelevant ones"

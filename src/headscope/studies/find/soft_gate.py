@@ -82,9 +82,9 @@ COMMAND = "find soft-gate"
 OUTPUTS = "outputs"
 #: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
 MEASURES = {
-    "accuracy": Statistic("questions answered", unit=SHARE, digits=1),
+    "accuracy": Statistic("the share of questions answered", unit=SHARE, digits=1),
     "normalized": Statistic("answered, SQuAD match", unit=SHARE, digits=1),
-    "nll": Statistic("loss of the answer", "lower", "nats a token", 4),
+    "nll": Statistic("the loss of the answer", "lower", "nats a token", 4),
 }
 Values = Mapping[Condition, Mapping[str, Floats]]
 #: Every measure of every question, by condition.

@@ -26,7 +26,7 @@ from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Checked
-from headscope.results.writing import HeadsOfLanguage, OffTarget, OffTargetDetails
+from headscope.results.writing import OffTarget, OffTargetDetails
 from headscope.runs import encode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, table_of
@@ -220,15 +220,7 @@ def verify_off_target(
             chat=chat,
             draws=config.draws,
             seed=config.seed,
-            heads={
-                code: HeadsOfLanguage(
-                    heads.wanted,
-                    heads.available,
-                    tuple(map(str, heads.chosen)),
-                    None if heads.full is None else tuple(map(str, heads.full)),
-                )
-                for code, heads in heads_of.items()
-            },
+            heads={code: heads.row for code, heads in heads_of.items()},
             heads_of=own_heads(groups, found),
             without_heads=tuple(code for code in by_code if code not in heads_of),
             data={
@@ -339,7 +331,7 @@ def _cautions(details: OffTargetDetails, found: Evidence) -> list[str]:
             "so removal can show little."
         )
     if details.too_few:
-        few = [f"{code} {own.available} of {own.wanted}" for code, own in details.too_few.items()]
+        few = [f"{code} {own.available} of {own.k}" for code, own in details.too_few.items()]
         cautions.append(f"Fewer specific heads exist than were asked for: {enumeration(few)}.")
     if details.without_heads:
         cautions.append(f"Without known heads and left out: {enumeration(details.without_heads)}.")
@@ -353,7 +345,7 @@ def _show(result: OffTarget, run: Path) -> Shown:
     sets = {
         f"{code}, {words}": named_places(heads)
         for code, own in details.heads.items()
-        for words, heads in (("specific", own.specific), ("most important", own.full))
+        for words, heads in (("specific", own.chosen), ("most important", own.full))
         if heads
     }
     method = (

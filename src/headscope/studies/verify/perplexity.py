@@ -129,16 +129,7 @@ def verify_perplexity(
     ranking = about_rank(*(heads for sets in sized for heads in (sets.chosen, sets.full)))
     documents, left_out = read_rows(lm, files)
     planned = plan(sized, removal)
-    sets = tuple(
-        LanguageSet(
-            language=heads.language,
-            k=heads.wanted,
-            available=heads.available,
-            chosen=tuple(map(str, heads.chosen)),
-            full=None if heads.full is None else tuple(map(str, heads.full)),
-        )
-        for heads in sized
-    )
+    sets = tuple(heads.row for heads in sized)
     settings = {
         "settings": config,
         "sets": [encode(each) for each in sets],
@@ -307,35 +298,17 @@ def _finding(result: TextWithoutHeads, main: Sequence[tuple[str, Condition]]) ->
         return said(found, "nll", condition, "document", part=part)
     rows = [row.change for part, each in main if (row := found.level("nll", each, part))]
     changes = [change.value for change in rows if change is not None]
-    random = []
-    for control in found.controls:
-        known = [
-            row.change.value
-            for part, each in main
-            for draw in found.of_control(each, control)
-            if (row := found.level("nll", draw, part)) and row.change
-        ]
-        random += [f"{control} {signed(fmean(known), 3)}"] if known else []
     what = "most important" if main[0][1].of.endswith(FULL) else "specific"
-    what = what if details.ranked else "selected"
+    heads = count(main[0][1].k, f"{what if details.ranked else 'selected'} head")
     answer = (
-        f"Without {count(main[0][1].k, f'{what} head')}, the loss of a "
-        f"language's text changes by {signed(fmean(changes), 3)} nats a token (mean of "
-        f"{len(changes)} languages, {signed(min(changes), 3)} to {signed(max(changes), 3)})"
-        f"{'; ' if random else ''}{', '.join(random)}."
+        f"Without {heads}, the loss of a language's text changes by {signed(fmean(changes), 3)} "
+        f"nats a token (mean of {len(changes)} languages, {signed(min(changes), 3)} to "
+        f"{signed(max(changes), 3)})."
     )
-    larger = {
-        f"with {about.words}": [
-            test.difference for part, each in main
-            if (test := found.against("nll", each, part).get(control))
-        ]
-        for control, about in found.controls.items()
-    }  # fmt: skip
     ids = {each.id for _, each in main}
     own = [each.difference for each in details.own if each.condition in ids]
-    larger["for text of any other language"] = own
-    counts = [f"{words} in {clear(gaps, 'language')}" for words, gaps in larger.items() if gaps]
-    return [answer, *([f"The change is larger than {'; '.join(counts)}."] if counts else [])]
+    most = f"It changes more than any other language's text in {clear(own, 'language')}."
+    return [answer, *([most] if own else [])]
 
 
 def _heatmap(found: Evidence, conditions: Sequence[Condition], control: str = "") -> Heatmap:

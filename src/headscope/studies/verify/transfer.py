@@ -15,7 +15,7 @@ from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, name_controls
 from headscope.heads import HeadSet
 from headscope.progress import Progress
-from headscope.results.writing import LensExample, SpecificHeads, Transfer, TransferDetails
+from headscope.results.writing import LensExample, Transfer, TransferDetails
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Block,
@@ -213,10 +213,7 @@ def verify_transfer(
             chat=chat,
             draws=config.draws,
             seed=config.seed,
-            heads={
-                code: SpecificHeads(part.available, tuple(map(str, part.chosen)))
-                for code, part in heads.items()
-            },
+            heads={code: part.row for code, part in heads.items()},
             heads_of=own_heads(groups, found),
             data={
                 pair: {"path": file.path, "digest": file.digest, "prompts": len(file.prompts)}
@@ -314,7 +311,7 @@ def _show(result: Transfer, run: Path) -> Shown:
         "against that of B's; equal ranks count half. Ranks can show an effect that the text does "
         "not. Expected are more answers that follow A, and fewer of all others."
     )
-    sets = {code: named_places(own.heads) for code, own in result.details.heads.items()}
+    sets = {code: named_places(own.chosen) for code, own in result.details.heads.items()}
     heads = HeadSets("Heads of each language", sets)
     found = result.evidence
     names = {each.id: in_words(each) for each in found.selected}

@@ -222,14 +222,18 @@ def writing_shown(
     )
 
 
+def _begun(words: str) -> str:
+    """Words at the beginning of a line; names such as chrF++ stay as they are."""
+    return f"{words[:1].upper()}{words[1:]}" if words.split()[0].islower() else words
+
+
 def _tables(found: Evidence, statistic: str) -> list[Table]:
     """A statistic by part, a table for each condition of selected heads."""
     if statistic not in found.statistics:
         return []
-    words = found.statistics[statistic].title
-    title = f"{words[:1].upper()}{words[1:]}, {{}}"
+    title = _begun(found.statistics[statistic].title)
     return [
-        parts_table(found, statistic, each, title.format(in_words(each)), "prompts")
+        parts_table(found, statistic, each, f"{title}, {in_words(each)}", "prompts")
         for each in found.selected
     ]
 
@@ -241,7 +245,7 @@ def _said(found: Evidence, statistic: str) -> list[str]:
     many = []
     if len(rows) > FEW:
         scores = [f"{own.number(level)} with {in_words(each)}" for each, level in rows]
-        many = [f"{own.words.capitalize()}: {own.number(base)} originally, {enumeration(scores)}."]
+        many = [f"{_begun(own.words)}: {own.number(base)} originally, {enumeration(scores)}."]
         rows = [min(rows, key=lambda row: row[1].value)]
     return [
         *many,

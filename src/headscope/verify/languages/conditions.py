@@ -37,6 +37,7 @@ from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
+from headscope.results.language_texts import LanguageSet
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Settings
 
@@ -314,6 +315,17 @@ class LanguageHeads:
     chosen: HeadSet
     full: HeadSet | None
     available: int
+
+    @property
+    def row(self) -> LanguageSet:
+        """As results hold it."""
+        return LanguageSet(
+            language=self.language,
+            k=self.wanted,
+            available=self.available,
+            chosen=tuple(map(str, self.chosen)),
+            full=None if self.full is None else tuple(map(str, self.full)),
+        )
 
 
 def language_heads(
