@@ -193,13 +193,13 @@ FIGURES = [
     ("With the 14 selected heads removed, chrF++ falls from 96",
      each("{removed[@][0]:.1f}", "original", "selected")),
     ("400 sentences); it is", "{removed[random][0]:.1f}"),
-    ("original                                94",
+    ("original                        94",
      each("{@[original][0]:.1f}", "default", "bleu")),
-    ("14 selected, removed                    1", "{default[selected][0]:.1f} … "
+    ("14 selected, removed            1", "{default[selected][0]:.1f} … "
      + each("{change[@]:.1f}", "value", "low", "high")),
-    ("14 random, removed (10)                 7",
+    ("14 random, removed (10)         8",
      "{default[random][0]:.1f} … " + each("{ends[random][@]:.1f}", 0, 1)),
-    ("14 random, same layers, removed (10)    8",
+    ("14 same layers, removed (10)    6",
      "{default[same layers][0]:.1f} … " + each("{ends[same layers][@]:.1f}", 0, 1)),
     ("| chrF++ (200", each("{gates[selected][@]:.1f}", 0, 1)
      + " … {gates[original][0]:.1f} … " + each("{gates[selected][@]:.1f}", 2, 3, 4, 5)),

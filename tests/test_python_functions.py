@@ -177,7 +177,7 @@ def test_data_and_heads_in_memory_stand_for_files(
                                  allow_overlap=True)
         for heads in (found.scores, found)
     )  # fmt: skip
-    assert by_set.conditions[0].heads == by_result.conditions[0].heads
+    assert by_set.evidence.main.heads == by_result.evidence.main.heads
     listed: list[Any] = ["5.1,4.3", ["5.1", (4, 3)], ((5, 1), "4.3")]
     named = [
         headscope.use.adapt(lm, heads=heads, prompt=["a"], compare=False, progress=False)
