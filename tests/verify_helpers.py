@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from headscope.evidence.rows import WHOLE
+
 NOUNS = (("dog", "Hund"), ("cat", "Kater"), ("bird", "Vogel"), ("fish", "Fisch"))
 
 
@@ -29,9 +31,10 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def scores(result: Any, part: str | None = None) -> dict[str, dict[str, float]]:
     """The values of a result's levels by condition, then statistic, in a part (None: in all)."""
     evidence = result.evidence
+    whole = WHOLE if WHOLE in evidence.parts else evidence.parts[0]
     found: dict[str, dict[str, float]] = {}
     for row in evidence.levels:
-        if row.part == (evidence.whole if part is None else part):
+        if row.part == (whole if part is None else part):
             found.setdefault(row.condition, {})[row.statistic] = row.value
     return found
 

@@ -298,10 +298,17 @@ class Evidence:
         """The parts, the mean over several first."""
         return tuple(dict.fromkeys(row.part for row in self.levels))
 
-    @property
-    def whole(self) -> str:
-        """The mean over all parts, or the only one."""
-        return next(iter(self.parts), WHOLE)
+    @cached_property
+    def _wholes(self) -> dict[str, str]:
+        """By statistic its mean over all parts, or the only part where it was measured."""
+        of: dict[str, set[str]] = {}
+        for row in self.levels:
+            of.setdefault(row.statistic, set()).add(row.part)
+        return {name: next(iter(parts)) for name, parts in of.items() if len(parts) == 1}
+
+    def _place(self, part: str | None, condition: str, statistic: str) -> tuple[str, str, str]:
+        whole = self._wholes.get(statistic, WHOLE)
+        return whole if part is None else part, condition, statistic
 
     @property
     def single(self) -> tuple[str, ...]:
@@ -313,14 +320,13 @@ class Evidence:
     ) -> Level | None:
         """A statistic under a condition (None: the original model) in a part (None: in all)."""
         own = self.original if condition is None else condition
-        return self._levels.get((self.whole if part is None else part, own.id, statistic))
+        return self._levels.get(self._place(part, own.id, statistic))
 
     def against(
         self, statistic: str, condition: Condition, part: str | None = None
     ) -> Mapping[str, Tested]:
         """The tests of selected heads by control."""
-        key = (self.whole if part is None else part, condition.id, statistic)
-        return self._tests.get(key, {})
+        return self._tests.get(self._place(part, condition.id, statistic), {})
 
     @property
     def original(self) -> Condition:

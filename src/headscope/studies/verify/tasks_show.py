@@ -8,18 +8,16 @@ from pathlib import Path
 
 from headscope.evidence.blocks import (
     LEVEL,
-    MORE,
-    OPEN,
     bars,
     draws_table,
     few_sets,
     holds,
     named_part,
     parts_table,
-    remedy,
     said,
     table_of_tests,
     verdict,
+    verdicts,
 )
 from headscope.evidence.rows import Evidence
 from headscope.results.tasks import TasksResult
@@ -96,11 +94,10 @@ def concluded(result: TasksResult) -> TasksResult:
     if len(tasks) == 1 or (len(names) == 1 and evidence.level(next(iter(names)))):
         words = verdict(evidence, next(iter(names)))
     else:
-        hurt, tested = _hurt(evidence, result, "random")
-        words = f"{MORE} in {len(hurt)} of {count(len(tested), 'task')}"
-        tests = [evidence.against(tasks[name].metric, evidence.main, name) for name in tested]
-        if left := [own["random"] for own in tests if holds(own["random"]) is None]:
-            words += f"; {OPEN} in {len(left)}: {remedy(left[0])}"
+        _, tested = _hurt(evidence, result, "random")
+        words = verdicts(
+            {name: verdict(evidence, tasks[name].metric, part=name) for name in tested}
+        )
     return replace(result, verdict=words, cautions=tuple(_cautions(result)))
 
 

@@ -160,6 +160,8 @@ def writing_verdict(found: Evidence, statistic: str) -> str:
     if statistic not in found.statistics:
         return f"cannot tell: {TEXT_MEASURES[statistic].statistic.words} was not measured"
     known = [each for each in found.selected if found.level(statistic, each)]
+    if found.selected and not known:
+        return f"cannot tell: {found.statistics[statistic].words} is not known of every language"
     words = {in_words(each): verdict(found, statistic, each) for each in known}
     return verdicts(words, "with")
 
