@@ -52,9 +52,9 @@ def test_a_stopped_run_goes_on_where_it_was(
     done = command(*asked(folder, out), "--limit", "2", "--json")
     assert len(calls) == 4 + 8 - 3
     first, second = json.loads(whole.out), json.loads(done.out)
-    assert first["tasks"] == second["tasks"]
+    assert first["levels"] == second["levels"] and first["tests"] == second["tests"]
     again = command(*asked(folder, out), "--limit", "2", "--json")
-    assert json.loads(again.out)["tasks"] == first["tasks"] and len(calls) == 9
+    assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 9
 
 
 def test_the_place_of_a_task_file_does_not_matter_and_its_content_does(
@@ -76,11 +76,10 @@ def test_the_place_of_a_task_file_does_not_matter_and_its_content_does(
 def test_mean_ablation_and_doses_run(command: Command, folder: Path, tmp_path: Path) -> None:
     more = ("--limit", "2", "--ablate", "mean", "--gate", "0", "--gate", "2", "--json")
     result = json.loads(command(*asked(folder, tmp_path / "run"), *more).out)
-    rows = result["tasks"][CHOICE]["conditions"]
-    assert [(row["kind"], row["gate"]) for row in rows if row["kind"] == "top"] == [
-        ("top", 0.0),
-        ("top", 2.0),
-    ]
+    rows = [row for row in result["conditions"] if row["kind"] == "selected"]
+    assert [(row["gate"], row["replacement"]) for row in rows] == [(0.0, "mean"), (2.0, "mean")]
+    measured = {row["condition"] for row in result["levels"] if row["part"] == CHOICE}
+    assert measured == {row["id"] for row in result["conditions"]}
 
 
 def test_the_list_names_every_group(command: Command) -> None:
@@ -156,5 +155,6 @@ def test_one_choice_alone_has_no_accuracy_above_chance(command: Command, tmp_pat
         "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert said.code == 0, said.err
-    told = json.loads(said.out)["tasks"]["own"]
-    assert told["chance"] == 1 and "above_chance" not in told["conditions"][0]
+    told = json.loads(said.out)
+    assert told["details"]["tasks"]["own"]["chance"] == 1
+    assert {row["statistic"] for row in told["levels"]} == {"acc"}

@@ -30,7 +30,11 @@ WANTED = 99
 MANY = 7
 #: Draws that allow a p of 0.05.
 FEW = 19
-MORE, NO_MORE, OPEN = "more than random heads", "not more than random heads", "cannot tell"
+MORE, NO_MORE, OPEN = (
+    "more than random heads",
+    "not shown to do more than random heads",
+    "cannot tell",
+)
 
 
 # ---- verdict -----------------------------------------------------------------------------------
@@ -72,17 +76,19 @@ def verdict(
     words = evidence.controls[random.control].words if random.control not in FREE else ""
     free = holds(random)
     if free is None:
-        return f"{OPEN}: {remedy(random, option)}"
+        return f"{OPEN}: {remedy(evidence, random, option)}"
     if words:
-        return f"{'more' if free else 'not more'} than {words}"
+        return f"{'more' if free else 'not shown to do more'} than {words}"
     if not free:
         return NO_MORE
     if matched is None:
         return f"{MORE} at any depth"
     if holds(matched) is None:
-        return f"{MORE}; against those of the same layers {OPEN}: {remedy(matched, option)}"
+        return (
+            f"{MORE}; against those of the same layers {OPEN}: {remedy(evidence, matched, option)}"
+        )
     if not holds(matched):
-        return f"{MORE} at any depth, not more than those of the same layers"
+        return f"{MORE} at any depth, not shown to do more than those of the same layers"
     return MORE
 
 
@@ -100,10 +106,12 @@ def beside_random(
     return free or next(ranked, None), matched
 
 
-def remedy(test: Tested, option: str = "--draws") -> str:
-    """What would decide a test over too few draws."""
-    sets = count(test.draws, "different set")
-    return f"{option} {WANTED}, or more heads where these have only {sets}"
+def remedy(evidence: Evidence, test: Tested, option: str = "--draws") -> str:
+    """What would decide a test over too few draws; more heads, where another control had more."""
+    known = [own.draws for own in evidence.tests if own.statistic == test.statistic]
+    if test.draws < max(known):
+        return f"more heads, which have only {count(test.draws, 'different set')} here"
+    return f"{option} {WANTED}"
 
 
 def verdicts(words: Mapping[str, str], joint: str = "in") -> str:

@@ -8,7 +8,7 @@ from headscope.evidence.rows import Control
 from headscope.heads.draws import draw_sets
 
 OUTSIDE = Control(
-    "random heads that are not selected",
+    "random heads that are neither selected nor related",
     "",
     lambda heads, draws, seed, basis: draw_sets(
         heads, draws, seed, "outside", basis.avoid, basis.watch

@@ -14,12 +14,11 @@ from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    WANTED,
     Bar,
     bars_of,
     compared,
+    draws_remedy,
     few_sets,
-    remedy,
     table_of_tests,
     verdict,
 )
@@ -253,7 +252,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
         _finding(result),
         f"{count(len(result.heads), 'selected head')}, {count(details.tokens, 'step')}, one "
         "prompt.",
-        remedy(random) if random and random.draws < WANTED else "",
+        draws_remedy(random.draws) if random else "",
         result.cautions,
         [
             *model_facts(result.model_name),

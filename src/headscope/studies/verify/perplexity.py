@@ -311,7 +311,7 @@ def _finding(result: TextWithoutHeads, main: Sequence[tuple[str, Condition]]) ->
     heads = count(main[0][1].k, f"{what if details.ranked else 'selected'} head")
     answer = (
         f"Without {heads}, the loss of a language's text changes by {signed(fmean(changes), 3)} "
-        f"nats a token (mean of {len(changes)} languages, {signed(min(changes), 3)} to "
+        f"nats a token (mean of {len(changes)} languages, range {signed(min(changes), 3)} to "
         f"{signed(max(changes), 3)})."
     )
     ids = {each.id for _, each in main}
