@@ -47,7 +47,7 @@ def test_translations_work_and_copies_do_not() -> None:
     assert right.counts["gain"]["low"] > 0
     copied = translates(SOURCES, TARGETS, SOURCES, NEVER, "de")
     assert not copied.works
-    assert copied.counts["gain"] == {"value": 0, "low": 0, "high": 0}
+    assert copied.counts["gain"] == {"value": 0, "low": None, "high": None}
     assert copied.counts["off_target"] == 16
     assert len(copied.reasons) == 2
     assert copied.shown[0].output in SOURCES
@@ -75,7 +75,7 @@ def test_too_few_to_tell_is_not_cannot() -> None:
     assert wrong.works is False and not any("too few" in reason for reason in wrong.reasons)
     # Worse than the copies for certain, on two.
     worse = translates(TARGETS[:2], TARGETS[:2], ["x", "y"], [False] * 2, "de")
-    assert worse.counts["gain"]["high"] < 0 and worse.works is False
+    assert worse.counts["gain"]["value"] < 0 and worse.works is False
     # Two or three do not say that it works either: their interval is too narrow to be above zero.
     for number, works in ((2, None), (3, None), (4, True)):
         texts = SOURCES[:number], TARGETS[:number], TARGETS[:number]
@@ -239,7 +239,7 @@ def test_a_run_says_that_the_model_does_not_translate(
     with pytest.warns(Caution):
         shown = atlas(Atlas(model, data, SCORE, draws=1, check=2, k=2), tmp_path / "atlas")
     assert shown.baseline_works is False
-    assert shown.baseline_check.judged["en-de"].examples == 2
+    assert shown.details.baseline_check.judged["en-de"].examples == 2
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(

@@ -34,7 +34,8 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
     second = command(*common, "--prompt", PROMPT, "--heads", one, "--k", 1, "--out", two, "--json")
     told = json.loads(second.out)
     stored = json.loads((one / "result.json").read_text())
-    assert told["generated"] and told["prompt"] == stored["prompt"] == PROMPT
+    assert told["details"]["generated"]
+    assert told["details"]["prompt"] == stored["details"]["prompt"] == PROMPT
     assert [head["score"] for head in told["heads"]] == [stored["heads"][0]["score"]]
     last = json.loads(
         command(
@@ -42,7 +43,7 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
             "--out", tmp_path / "three", "--json",
         ).out
     )  # fmt: skip
-    assert (last["tokens"], last["answer"], last["control"]) == (1, "", {})
+    assert (last["details"]["tokens"], last["details"]["answer"], last["tests"]) == (1, "", [])
     assert last["heads"][0]["words"][0]["token"] is None
     # The last token of the prompt predicts the first of the answer.
     steps = load_file(one / "steps.safetensors")["mass"]
@@ -98,4 +99,5 @@ def test_a_byte_order_mark_is_no_part_of_a_prompt(
     )  # fmt: skip
     assert said.code == 0, said.err
     told = json.loads(said.out)
-    assert told["prompt"] == "cat and dog" and told["words"][0]["spans"] == [[0, 3]]
+    own = told["details"]
+    assert own["prompt"] == "cat and dog" and own["words"][0]["spans"] == [[0, 3]]

@@ -50,11 +50,11 @@ def test_a_stopped_run_goes_on_where_it_was(
     calls.clear()
     calls.extend([()] * 4)  # no longer stops, and counts on
     done = command(*asked(folder, out), "--limit", "2", "--json")
-    assert len(calls) == 4 + 8 - 3
+    assert len(calls) == 4 + 12 - 3
     first, second = json.loads(whole.out), json.loads(done.out)
     assert first["levels"] == second["levels"] and first["tests"] == second["tests"]
     again = command(*asked(folder, out), "--limit", "2", "--json")
-    assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 9
+    assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 13
 
 
 def test_the_place_of_a_task_file_does_not_matter_and_its_content_does(

@@ -89,8 +89,8 @@ def test_minutes_choose_the_steps_once(
     said: list[str] = []
     out = tmp_path / "run"
 
-    def stopped(_: str, done: int, total: int) -> None:
-        if done == 2:
+    def stopped(title: str, done: int, total: int) -> None:
+        if title == "training" and done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

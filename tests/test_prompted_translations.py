@@ -33,6 +33,7 @@ from headscope.studies.models import ModelChoice, given_model
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
+from verify_helpers import scores
 
 CHATML = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}</s>\n"
@@ -172,7 +173,7 @@ def test_key_words_are_found_behind_the_chat_template(
     rows = [json.loads(row) for row in (tmp_path / "run" / "tokens.jsonl").open()]
     ids = as_a_turn(lm, prompt) if chat else lm.encode(prompt)
     assert len([row for row in rows if row["part"] == "prompt"]) == len(ids)
-    told = json.loads(said.out)
+    told = json.loads(said.out)["details"]
     (place,) = told["words"][0]["spans"]
     assert told["prompt"][slice(*place)] == "camp" and prompt in told["prompt"]
 
@@ -402,7 +403,7 @@ def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
     shown = verify_removal(
         VerifyRemoval(str(found.run), ("2",), model, test, removal), tmp_path / "verified"
     )
-    assert shown.leakage.overlap == 0
+    assert shown.details.leakage.overlap == 0
     (baseline, *_) = (tmp_path / "verified" / "outputs.jsonl").read_text().splitlines()
     directions = read_directions(test, str(folder), "test", seed=0)
     prompt = translation_prompts(directions["en-de"], removal.template, ChatWriter(lm.tokenizer))[0]
@@ -441,8 +442,9 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
                 "0.0", (), ModelChoice(**named), PairsChoice(("en-de",), (str(data),)), removal
             )
             made[name] = verify_removal(config, tmp_path / name)
-    assert made["answers"].chrf == pytest.approx(100)
-    assert made["whole"].chrf is not None and made["whole"].chrf < 90
+    chrf = {name: scores(own)["original"]["chrf"] for name, own in made.items()}
+    assert chrf["answers"] == pytest.approx(100)
+    assert chrf["whole"] < 90
     rows = [
         json.loads(line)
         for line in (tmp_path / "answers" / "outputs.jsonl").read_text("utf-8").splitlines()
@@ -452,5 +454,5 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
     assert "whole" not in (tmp_path / "whole" / "outputs.jsonl").read_text("utf-8")
     assert {True, "after preamble"} == set(seen)
     assert made["answers"].signature != made["whole"].signature
-    assert made["whole"].baseline_check.judged["en-de"].counts["preamble"] == 3
-    assert "preamble" not in made["answers"].baseline_check.judged["en-de"].counts
+    assert made["whole"].details.baseline_check.judged["en-de"].counts["preamble"] == 3
+    assert "preamble" not in made["answers"].details.baseline_check.judged["en-de"].counts

@@ -69,21 +69,25 @@ def head_table() -> HeadTable:
 def sentence(at: int, text: str = "", words: str = "Mira opened the door") -> Sentence:
     source, reference = f"{words}{text}", f"Mira \u00f6ffnete die T\u00fcr {at}{text}"
     after = "Mira die" if at % 2 else reference
-    outputs = {"baseline": reference, "top": after, "random": reference}
+    outputs = {"original": reference, "selected": after, "random": reference}
     spans = ((0, 4), (5, 11), (12, 15), (16, 20))
     other = ((0, 4), (5, 12), (13, 16), (17, 20))
     links = ((0, 0), (1, 1), (2, 2), (3, 3))
     linked = {} if words != "Mira opened the door" else {
-        name: LinkedWords(spans, other, links) for name in ("reference", "baseline", "random")
+        name: LinkedWords(spans, other, links) for name in ("reference", "original", "random")
     }  # fmt: skip
-    chrf = {"baseline": 100.0, "top": float(at), "random": 90.0}
+    chrf = {"original": 100.0, "selected": float(at), "random": 90.0}
     direction = "en-de" if at % 2 else "de-en"
     return Sentence(direction, f"{at}{text}", source, reference, outputs, chrf, linked)
 
 
 def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) -> Path:
     """The page of a run that shows blocks of every kind; `text` stands in all of its texts."""
-    labels = {"baseline": f"Original{text}", "top": "Selected removed", "random": "Random removed"}
+    labels = {
+        "original": f"Original{text}",
+        "selected": "Selected removed",
+        "random": "Random removed",
+    }
     shown = sentences or tuple(sentence(at, text) for at in range(50))
     draws = (((), (3.0, 5.0, 9.0)),)
     bars = Bars(f"Bars{text}", (f"k = 3{text}",), ("selected", "random"), ((4.0, 5.0),), "chrF++",
@@ -349,8 +353,8 @@ def test_sentences_are_saved_as_they_are_chosen(browser: Any, report: Path, tmp_
                       "Selected removed", "Random removed"]  # fmt: skip
     shown = [sentence(at) for at in range(0, 50, 2)]
     assert rows == [
-        ["de \u2192 en", one.id, "100", f"{one.chrf['top']:.0f}", one.source, one.reference,
-         *(one.outputs[name] for name in ("baseline", "top", "random"))]
+        ["de \u2192 en", one.id, "100", f"{one.chrf['selected']:.0f}", one.source, one.reference,
+         *(one.outputs[name] for name in ("original", "selected", "random"))]
         for one in shown
     ]  # fmt: skip
 

@@ -107,7 +107,7 @@ def test_one_file_finds_and_verifies(
     find_translation(FindTranslation(model, replace(choice, split="find"), SCORE), found)
     few = Removal(draws=1, max_new_tokens=2, ablate=("zero", "mean"))
     tested = VerifyRemoval(str(found), ("2",), model, replace(choice, split="verify"), removal=few)
-    assert verify_removal(tested, tmp_path / "verify").leakage.overlap == 0
+    assert verify_removal(tested, tmp_path / "verify").details.leakage.overlap == 0
     with pytest.raises(InputError, match="--split verify"):
         verify_removal(replace(tested, pairs=choice), tmp_path / "whole")
 

@@ -124,11 +124,13 @@ def translates(
 
 def _above_zero(gain: Estimate, examples: int) -> bool | None:
     """Whether a difference lies above zero; None where so few examples do not tell."""
-    if examples < FEW and gain.high > 0:
+    # What is the same in all examples has no interval.
+    low, high = (gain.low, gain.high) if gain.bounded else (gain.value, gain.value)
+    if examples < FEW and high > 0:
         return None
-    if gain.low > 0:
+    if low > 0:
         return True
-    return False if gain.high <= 0 or examples >= ENOUGH else None
+    return False if high <= 0 or examples >= ENOUGH else None
 
 
 def _not_most(number: int, total: int, most: float) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import isnan
 from typing import Any
 
 from headscope.estimates import Estimate
@@ -75,7 +76,7 @@ def of_interval(
 def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float | None]:
     """Of an interval, turned so that what is claimed lies above zero; None where it has none."""
     ends = [interval.get(end) for end in ("low", "high")]
-    known = sorted(sign * float(end) for end in ends if end is not None)
+    known = sorted(sign * float(end) for end in ends if end is not None and not isnan(end))
     return (known[0], known[1]) if len(known) == 2 else (None, None)
 
 
