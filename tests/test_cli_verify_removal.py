@@ -72,7 +72,6 @@ def test_heads_of_a_run_know_what_they_were_found_on(
         (("--heads", "7.0"), "there is no head 7.0 in a model of 2 layers × 4 heads"),
         (("--heads", "1.0", "--k", "9"), "k = 9 asks for more heads than the 8"),
         (("--heads", "1.0", "--k", "2"), "this set has only 1"),
-        (("--heads", "0.0,0.1,0.2,0.3,1.0"), "leaves 3 for a control"),
         (("--heads", "1.0", "--gate", "nan"), "the gate nan is not a finite number"),
         (("--heads", "1.0", "--gate", "1e308"), "the gate 1e+308 is not a finite number"),
         (("--heads", ""), "no heads are named"),

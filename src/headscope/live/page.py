@@ -174,7 +174,7 @@ def _heads(about: Mapping[str, Any]) -> Html:
         if about["sets"] else None,
         _row(None, _button("undo", "Undo"), _button("redo", "Redo"),
              tag("span", class_="note selected-count")),
-        _row(None, _choice("Random control", "control", controls), _button("draw", "Next draw"),
+        _row(None, _choice("Random control", "drawn-from", controls), _button("draw", "Next draw"),
              tag("span", class_="note drawn-count", role="status")),
     )  # fmt: skip
 

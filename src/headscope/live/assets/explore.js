@@ -256,7 +256,7 @@ export function mount(root, transport, about) {
     find(".selected-count").textContent = `${count(changed().length, "head")} selected`;
     find(".undo").disabled = !past.length;
     find(".redo").disabled = !future.length;
-    find(".control").value = state.control;
+    find(".drawn-from").value = state.control;
     find(".drawn-count").textContent = `draw ${state.draw + 1} \u00b7 ${count(state.seen, "draw")} seen`;
     showPinned();
   }
@@ -368,7 +368,7 @@ export function mount(root, transport, about) {
   all(".given-set").forEach((button, at) => on(button, "click", () => {
     setGates(names.map((name) => about.sets[at].gates[name] ?? 1));
   }));
-  on(find(".control"), "change", () => see({ control: find(".control").value }));
+  on(find(".drawn-from"), "change", () => see({ control: find(".drawn-from").value }));
   // A drag is one step of undo.
   on(find(".slider"), "input", () => {
     dragging = setGate(state.current, find(".slider").valueAsNumber, !dragging) || dragging;
