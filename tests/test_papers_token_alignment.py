@@ -889,6 +889,9 @@ def test_heads_of_the_same_layers_decide_too() -> None:
     # Too few sets of these layers, or none drawn: open, and what would decide it.
     few = of_two(free, replace(free, control="same layers", p_draws=0.1, least_p=0.1, draws=9))
     assert few.holds is None and "9 different sets" in few.decides
+    # Few sets because few were asked for are no lack of heads.
+    asked = replace(free, p_draws=0.25, least_p=0.25, draws=3)
+    assert "heads a layer" not in of_two(asked, replace(asked, control="same layers")).decides
     alone = of_tests("A", {"random": free}, "f")
     assert alone.holds is None and "same layers" in alone.decides
     assert of_tests("A", {}, "f").holds is None

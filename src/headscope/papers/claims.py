@@ -50,7 +50,7 @@ def of_tests(
     tested = f"its interval against {beyond}, random sets, and those of the same layers (Holm)"
     if same is None or same.p_draws is None:
         needed.append("random sets of the same layers")
-    elif (same.least_p or 0.0) > LEVEL:
+    elif (same.least_p or 0.0) > LEVEL and same.draws < free.draws:
         sets = f"{same.draws} different set{'' if same.draws == 1 else 's'}"
         needed.append(f"more heads a layer: these layers have only {sets}")
     elif not needed and same.p_draws > LEVEL:
@@ -108,7 +108,11 @@ def judged(claims: Iterable[Claim]) -> list[Claim]:
     for claim in known:
         p = None if claim.p is None else next(corrected)
         if claim.holds is not False and p is not None and p > LEVEL:
-            more = "" if SETS in claim.decides else f"{SETS}: p over draws is {p:.2g} after Holm"
+            more = (
+                ""
+                if "random sets" in claim.decides
+                else f"{SETS}: p over draws is {p:.2g} after Holm"
+            )
             claim = replace(
                 claim, holds=None, decides="; ".join(filter(None, (claim.decides, more)))
             )
