@@ -19,6 +19,7 @@ from headscope.data.documents import DocumentSource, read_documents, read_summar
 from headscope.data.formats import FORMATS, Format, begun, formats_read
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.data.questions import read_needles, read_questions
+from headscope.data.tables import arrow_rows
 from headscope.data.tasks import read_task
 from headscope.data.transfer import read_prompts as read_transfer
 from headscope.data.words import read_concepts
@@ -269,13 +270,40 @@ def test_plain_text_may_be_compressed_in_every_way(ending: str, tmp_path: Path) 
     assert [one.text for one in found.documents] == expected
 
 
+def test_values_that_python_cannot_hold_are_refused_and_want_of_memory_is_not() -> None:
+    import pyarrow as arrow
+
+    late, zone = arrow.timestamp("us"), arrow.timestamp("s", tz="Mars/One")
+    values = {
+        "late": arrow.array([2**62], late),
+        "zone": arrow.array([1], zone),
+        "text": arrow.array([b"\xff"], arrow.binary()).view(arrow.string()),
+    }
+    for value in values.values():
+        with pytest.raises(InputError, match="the data holds a value"):
+            arrow_rows(arrow.table({"a": value}), "the data")
+
+    class Failing:
+        def __init__(self, error: Exception) -> None:
+            self.error = error
+
+        def to_pylist(self) -> None:
+            raise self.error
+
+    for error in (arrow.ArrowNotImplementedError("x"), arrow.ArrowTypeError("x")):
+        with pytest.raises(InputError, match="the data holds a value"):
+            arrow_rows(Failing(error), "the data")
+    with pytest.raises(MemoryError):
+        arrow_rows(Failing(arrow.lib.ArrowMemoryError("x")), "the data")
+
+
 def test_what_is_not_read_is_told_what_is(tmp_path: Path) -> None:
     assert all(form.name in formats_read() for form in FORMATS)
     for data in ("a.zip", "a.html", "a.xlsx"):
         (tmp_path / data).write_bytes(b"PK\x03\x04")
         for read in (read_questions, read_task, read_prompts, read_needles):
             with pytest.raises(InputError) as error:
-                read(tmp_path / data)  # type: ignore[operator]
+                read(tmp_path / data)
             assert formats_read() in str(error.value)
     with pytest.raises(InputError) as error:
         find_files([str(tmp_path / "a.xlsx")])

@@ -108,6 +108,7 @@ def test_the_pages_own_origin_is_answered(server: Served) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.2"])
+# Other systems answer at 127.0.0.1 alone until somebody adds 127.0.0.2 as root.
 @pytest.mark.skipif(sys.platform != "linux", reason="has one loopback address alone")
 def test_the_printed_address_is_served_at_other_addresses_too(tmp_path: Path, host: str) -> None:
     with explored(tmp_path, "--host", host) as served:

@@ -203,8 +203,13 @@ def arrow_rows(table: Any, place: str) -> list[dict[str, Any]]:
     """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
-    # What pyarrow raises over values that it cannot convert, by their types.
-    except (ValueError, OverflowError, NotImplementedError, TypeError, KeyError) as error:
+    except (
+        ValueError,  # text that is not UTF-8, and ArrowInvalid
+        OverflowError,  # a time that Python's datetime cannot hold
+        KeyError,  # a time zone that nobody knows
+        NotImplementedError,  # ArrowNotImplementedError, of a type without a value in Python
+        TypeError,  # ArrowTypeError; ArrowException itself would take in ArrowMemoryError
+    ) as error:
         raise InputError(
             f"{place} holds a value that cannot be read: {first_line(error)}; leave its column "
             "out, or write it as text"

@@ -178,8 +178,12 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
                 complete(config, file, name, lambda: _tensors(file))
     except InputError:
         raise
-    except (*_UNREADABLE, ArithmeticError, NotImplementedError, StrictDataclassError) as error:
-        # transformers raises NotImplementedError for architectures it has no mapping of.
+    except (
+        *_UNREADABLE,  # entries that are absent or of another type
+        ArithmeticError,  # widths that it divides by, and that are 0
+        NotImplementedError,  # architectures that it has no mapping of
+        StrictDataclassError,  # values that its configuration refuses
+    ) as error:
         reason = " ".join(str(error).split()) or first_line(error)
         raise InputError(
             f"{name}: this version of transformers cannot read a GGUF file of the architecture "

@@ -362,10 +362,11 @@ def _changes(result: Steering) -> list[Table]:
         for part, own in result.details.p_change.items()
         for condition, ps in own.items()
     ]
-    columns: dict[str, Callable[[Mapping[str, float | None]], Cell]] = {
-        own.words: lambda ps, name=name: p_cell(ps.get(name))  # type: ignore[misc]
-        for name, own in found.statistics.items()
-    }
+
+    def column(name: str) -> Callable[[Mapping[str, float | None]], Cell]:
+        return lambda ps: p_cell(ps.get(name))
+
+    columns = {own.words: column(name) for name, own in found.statistics.items()}
     note = "Two-sided, paired by prompts; random heads play no part"
     return [table_of("p of the change", rows, columns, note)] if rows else []
 

@@ -215,10 +215,12 @@ def level_rows(found: Evidence, data: Mapping[str, Mapping[str, Any]]) -> Table:
         "documents": lambda row: data[row[0]]["examples"],
         "tokens": lambda row: data[row[0]]["tokens"],
     }
-    for name, own in found.statistics.items():
-        columns[own.title] = lambda row, name=name, own=own: own.cell(  # type: ignore[misc]
-            found.level(name, row[1], row[0])
-        )
+
+    def column(name: str) -> Callable[[tuple[str, Condition]], Content]:
+        own = found.statistics[name]
+        return lambda row: own.cell(found.level(name, row[1], row[0]))
+
+    columns |= {own.title: column(name) for name, own in found.statistics.items()}
     note = (
         "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
         "over documents of exp of each one's mean NLL, which a few short documents can dominate. "
