@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -51,12 +52,13 @@ def print_result(study: Study, result: Any, as_json: bool) -> None:
     if study.show is None:
         text = study.text(result)
     elif not as_json:
-        from headscope.report.terminal import text_of
+        from headscope.report.terminal import WIDTH, text_of
         from headscope.studies.study import shown_of
 
         shown = shown_of(study, result, Path(result.run or "."))
         report = getattr(result, "report", None) or result.unknown.get("report")
-        text = text_of(shown, result.run, report if isinstance(report, str) else None)
+        width = shutil.get_terminal_size((WIDTH, 0)).columns
+        text = text_of(shown, result.run, report if isinstance(report, str) else None, width)
     emit(result, as_json, "" if as_json else text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isnan
 from typing import NamedTuple
 
@@ -19,7 +19,18 @@ from headscope.evidence.rows import (
     Statistic,
     Tested,
 )
-from headscope.shown.blocks import Bars, Cell, Lines, Row, Series, Table, p_cell
+from headscope.shown.blocks import (
+    Bars,
+    Cell,
+    Forest,
+    Gap,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Table,
+    p_cell,
+)
 from headscope.shown.words import arrow, between, confidence, count, enumeration, p_value, signed
 
 #: What p over draws may be at most.
@@ -196,15 +207,14 @@ def compared(test: Tested, statistic: Statistic, examples: str) -> str:
     return f"{signed(gap.value, statistic.digits)}{points} ({'; '.join(words)})"
 
 
-def said(
+def moved(
     evidence: Evidence,
     statistic: str,
     condition: Condition,
-    examples: str = "example",
     lead: str = "",
     part: str | None = None,
 ) -> list[str]:
-    """Selected heads, the original model and random heads in sentences, and what the tests say."""
+    """Where selected heads take a statistic from and to, in a sentence; nothing if not measured."""
     own, now, base = (
         evidence.statistics[statistic],
         evidence.level(statistic, condition, part),
@@ -212,33 +222,13 @@ def said(
     )
     if now is None or base is None or now.change is None:
         return []
-    change = own.shown(now.change)
-    points = own.points and f"\u00a0{own.points}"
-    gap = f"{signed(change.value, own.digits)}{points}"
-    if change.bounded:
-        gap += f", {confidence(change.low, change.high, own.digits)}"
-    gap += f"; {count(now.examples, examples)}"
     # Over the parts where the condition was measured, which the original model may exceed.
     before, after = own.number(now.value - now.change.value), own.number(now)
-    moved = f"{'falls' if change.value < 0 else 'rises'} from {before} to {after}"
-    moved = f"stays at {after}" if before == after else moved
+    words = f"{'falls' if now.change.value < 0 else 'rises'} from {before} to {after}"
+    words = f"stays at {after}" if before == after else words
     if own.unit not in ("", SHARE):
-        moved += f" {own.unit}"
-    tests = evidence.against(statistic, condition, part)
-    means = [
-        f"{own.number(evidence.draws(statistic, condition, control, part).mean)} with "
-        f"{'as many ' if evidence.controls[control].words.startswith('random') else ''}"
-        f"{evidence.controls[control].words}"
-        for control in tests
-    ]
-    random = f"it is {enumeration(means)}" if means else "there are no random heads to compare with"
-    lead = lead or f"With {condition.named()}"
-    lines = [f"{lead}, {own.words} {moved} ({gap}); {random}."]
-    if tests:
-        words = [f"\u2212 {control}: {compared(test, own, examples + 's')}"
-                 for control, test in tests.items()]  # fmt: skip
-        lines.append(f"Selected {'; '.join(words)}.")
-    return lines
+        words += f" {own.unit}"
+    return [f"{lead or f'With {condition.named()}'}, {own.words} {words}."]
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -391,7 +381,80 @@ def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) 
     return Table("Random draws", columns, tuple(rows))
 
 
+def tables(
+    evidence: Evidence,
+    names: Sequence[str],
+    condition: Condition,
+    examples: str = "examples",
+    note: str = "",
+) -> Section:
+    """All numbers of some statistics: by part, under every condition, tests and single draws."""
+    own = [name for name in names if evidence.level(name) is not None]
+    each = [
+        parts_table(evidence, name, condition, evidence.statistics[name].words, examples)
+        for name in own
+        if len(evidence.single) > 1
+    ]
+    levels = levels_table(evidence, own, "Under every condition", note)
+    tests = table_of_tests(evidence, own, examples)
+    draws = draws_table(evidence, own, condition)
+    blocks = [*each, levels, *(table for table in (tests, draws) if table.rows)]
+    return Section("Values and tests", blocks)
+
+
 # ---- figures -----------------------------------------------------------------------------------
+def forest(
+    evidence: Evidence,
+    rows: Iterable[tuple[str, str, Condition, str | None]],
+    title: str,
+    note: str = "",
+) -> Forest | None:
+    """Selected heads minus every control, by name, statistic, condition and part of a row; None
+    where nothing was tested. The statistics have one unit.
+
+    Of what was given instead of drawn there is no p.
+    """
+    drawn, statistic = [], None
+    for name, measured, condition, part in rows:
+        own = evidence.statistics[measured]
+        level = evidence.level(measured, condition, part)
+        gaps = []
+        for control, test in evidence.against(measured, condition, part).items():
+            if level is None or not test.difference.known:
+                continue
+            gap = own.shown(test.difference)
+            low, high = (gap.low, gap.high) if gap.bounded else (None, None)
+            draws = evidence.draws(measured, condition, control, part).each
+            strokes = (
+                ()
+                if evidence.reference(condition, control)
+                else tuple(own.factor * (level.value - draw) for draw in draws)
+            )
+            gaps.append(Gap(control, gap.value, low, high, strokes, test.p_draws))
+        if gaps:
+            statistic = statistic or own
+            drawn.append((name, tuple(gaps)))
+    if statistic is None:
+        return None
+    unit = statistic.points or statistic.unit
+    sides = ("selected worse", "selected better")
+    return Forest(
+        title,
+        tuple(drawn),
+        f"Difference in {unit}" if unit else "Difference",
+        sides if statistic.better == "higher" else sides[::-1],
+        statistic.digits,
+        note,
+    )
+
+
+def by_part(
+    evidence: Evidence, statistic: str, condition: Condition
+) -> list[tuple[str, str, Condition, str | None]]:
+    """The rows of a forest for every part, the mean over them first."""
+    return [(named_part(evidence, part), statistic, condition, part) for part in evidence.parts]
+
+
 class Bar(NamedTuple):
     """A score, and the single draws that it is the mean of."""
 

@@ -11,6 +11,7 @@ from headscope.report.drawing.charts import marks_of
 from headscope.report.drawing.maps import ends_of
 from headscope.shown.blocks import (
     Bars,
+    Forest,
     HeadMap,
     HeadMaps,
     HeadTable,
@@ -37,7 +38,7 @@ COLOURS = {
 }
 RAMP = ("#eaf2f3", "#abdce1", "#68bace", "#2e8fba", "#205f9f", "#1f4080", "#1a2261")
 DIVERGING = ("#1f4080", "#68bace", "#fdfdfc", "#f0a377", "#c2410c")
-Drawable = Heatmap | Lines | Bars | HeadMaps | HeadTable | Histograms
+Drawable = Heatmap | Lines | Bars | Forest | HeadMaps | HeadTable | Histograms
 
 
 def figure_of(shown: Shown, title: str = "") -> Any:
@@ -45,12 +46,7 @@ def figure_of(shown: Shown, title: str = "") -> Any:
 
     `InputError` if there is none.
     """
-    blocks = {
-        block.title: block
-        for section in reversed(shown.sections)
-        for block in reversed(section.blocks)
-        if isinstance(block, Drawable)
-    }
+    blocks = {block.title: block for block in reversed(shown.blocks) if isinstance(block, Drawable)}
     if not blocks or (title and title not in blocks):
         known = "; ".join(reversed(blocks)) or "none"
         raise InputError(f"there is no figure {title!r}; this run shows: {known}")
@@ -71,6 +67,8 @@ def drawn(block: Drawable) -> Any:
             return _lines(block)
         case Bars():
             return _bars(block)
+        case Forest():
+            return _forest(block)
         case Histograms():
             return _histograms(block)
 
@@ -190,6 +188,29 @@ def _bars(block: Bars) -> Any:
     axis.set_xlim(block.start, block.end)
     axis.set_xlabel(block.y)
     return _titled(_plain(figure, axis, len(block.series) > 1), block.title)
+
+
+def _forest(block: Forest) -> Any:
+    controls = block.controls
+    lanes = len(block.rows) * (len(controls) + 0.5)
+    figure, (axis,) = _panels(1, size=(6.4, 1.4 + 0.22 * lanes))
+    axis.axvline(0, color="#8a939b", lw=1)
+    marks = dict(zip(controls, marks_of(controls), strict=True))
+    named: set[str] = set()
+    for row, (_, gaps) in enumerate(block.rows):
+        for lane, gap in enumerate(gaps):
+            place, colour = row + lane * 0.8 / len(controls), COLOURS[marks[gap.control]]
+            axis.plot(gap.draws, [place] * len(gap.draws), "|", color=colour, ms=7, alpha=0.5)
+            if gap.low is not None and gap.high is not None:
+                axis.hlines(place, gap.low, gap.high, color="#1d2328", lw=1)
+            label = None if gap.control in named else f"selected \u2212 {gap.control}"
+            axis.plot(gap.value, place, "D" if lane == 0 else "s", color=colour, ms=6,
+                      mec="#1d2328", label=label)  # fmt: skip
+            named.add(gap.control)
+    axis.set_yticks(range(len(block.rows)), [name for name, _ in block.rows])
+    axis.invert_yaxis()
+    axis.set_xlabel(block.x)
+    return _titled(_plain(figure, axis, bool(controls)), block.title)
 
 
 def _histograms(block: Histograms) -> Any:

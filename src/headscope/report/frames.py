@@ -14,6 +14,7 @@ from headscope.shown.blocks import (
     Bars,
     Block,
     Cell,
+    Forest,
     HeadMaps,
     HeadSentences,
     HeadSets,
@@ -23,6 +24,7 @@ from headscope.shown.blocks import (
     KeyText,
     Lines,
     NotMeasured,
+    Section,
     Sentences,
     Shown,
     Table,
@@ -71,7 +73,7 @@ def _typed(rows: Iterable[dict[str, Any]], columns: Mapping[str, type]) -> Any:
 def frames_of(shown: Shown) -> Any:
     """Every block of numbers or sentences as a frame, by title; the frame itself if it is one."""
     frames: dict[str, Any] = {}
-    for section in shown.sections:
+    for section in [Section("", [shown.figure] if shown.figure else []), *shown.sections]:
         for block in section.blocks:
             if (rows := list(_rows(block))) or isinstance(block, Table):
                 title = str(getattr(block, "title", ""))
@@ -112,6 +114,11 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
         case Bars():
             fields = {block.y: block.values, "low": block.low, "high": block.high}
             yield from _grid({"group": block.groups, "series": block.series}, fields)
+        case Forest():
+            for name, gaps in block.rows:
+                for gap in gaps:
+                    cells = {"row": name, "control": gap.control, block.x: gap.value}
+                    yield cells | {"low": gap.low, "high": gap.high}
         case Lines():
             for line in block.series:
                 known = {n: v for n, v in (("low", line.low), ("high", line.high)) if v}

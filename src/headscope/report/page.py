@@ -1,4 +1,4 @@
-"""A page: the finding first, then sections of blocks, last where the numbers are from."""
+"""A page: the finding beside its figure, then sections of blocks, last how it was made."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 from headscope.report.drawing.blocks import draw
 from headscope.report.html import Child, Html, embed_json, join, tag
-from headscope.report.parts import COLOURS, bdi, named, section
+from headscope.report.parts import COLOURS, Drawn, bdi, folded, named, section
 from headscope.report.provenance import about_run
-from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.blocks import METHOD, HeadSets, Section, Shown, Table
 from headscope.shown.words import MEAN, arrow, enumeration, unbroken
 
 FLAG = re.compile(r"(--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?)")
@@ -43,33 +43,20 @@ class Page:
 
 
 def page_of(shown: Shown, run: Path, command: str) -> Page:
-    """The page of a run in this folder."""
-    sections = [("summary", "", _finding(shown))]
-    data: dict[str, Any] = {}
-    scripts: list[str] = []
-    parts: list[str] = []
-    following: list[str] = []
+    """The page of a run in this folder: verdict and figure, then sections, last how it was made."""
+    first = draw("figure", shown.figure) if shown.figure else None
+    sections, drawn = [("summary", "", _finding(shown, first))], [first] if first else []
+    following = ["the figure"] if first and first.parts else []
+    if first and first.more:
+        sections.append(("heads", "Every head", section("heads", "Every head", first.more)))
     ordered = _sets_first(shown.sections)
     for name, each in zip(_slugs(each.title for each in ordered), ordered, strict=True):
         blocks = [draw(f"{name}-{at}", block) for at, block in enumerate(each.blocks, 1)]
-        html = section(
-            name,
-            join(tag("span", each.kicker, class_="elements") if each.kicker else None, each.title),
-            tag("p", with_flags(each.lead), class_="found") if each.lead else None,
-            # What has the title of its section does not say it again.
-            [Html(block.html.replace(f"{named(each.title)} ", "", 1)) for block in blocks],
-            [tag("p", with_flags(words), class_="note") for words in each.after],
-            tag("p", each.traced, class_="traced") if each.traced else None,
-            class_="experiment" if each.compact else None,
-        )
-        sections.append((name, each.kicker or each.title, html))
-        for block in blocks:
-            data |= block.data
-            scripts += block.scripts
-            parts += block.parts
+        sections.append((name, each.kicker or each.title, _section(name, each, blocks, first)))
+        drawn += blocks
         if any(block.parts or "sentences" in block.data for block in blocks):
             following.append(each.title)
-    parts = list(dict.fromkeys(parts))
+    parts = list(dict.fromkeys(part for block in drawn for part in block.parts))
     many = len(parts) - (MEAN in parts)
     named_parts = [(part, f"mean of {many}" if part == MEAN else arrow(part)) for part in parts]
     return Page(
@@ -77,10 +64,37 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
         _masthead(shown, command),
         [*sections, ("provenance", "Provenance", about_run(run))],
         named_parts if len(parts) > 1 else (),
-        data,
-        tuple(dict.fromkeys(scripts)),
+        {key: value for block in drawn for key, value in block.data.items()},
+        tuple(dict.fromkeys(script for block in drawn for script in block.scripts)),
         "paper" if any(each.compact for each in shown.sections) else None,
         enumeration(following),
+    )
+
+
+def _section(name: str, each: Section, blocks: Sequence[Drawn], first: Drawn | None) -> Html:
+    """A section; where the page has its figure, tables and the method are folded."""
+    tables = [isinstance(block, Table) for block in each.blocks]
+    folding = first is not None and not each.compact
+    closed = each.title == METHOD or (folding and bool(tables) and all(tables))
+
+    def shown(block: Drawn, title: str, folds: bool) -> Child:
+        # What has the title of its section does not say it again.
+        around = title if folds else each.title
+        html = Html(block.html.replace(f"{named(around)} ", "", 1))
+        return [folded(title, html) if folds else html, block.more]
+
+    return section(
+        name,
+        join(tag("span", each.kicker, class_="elements") if each.kicker else None, each.title),
+        tag("p", with_flags(each.lead), class_="found") if each.lead else None,
+        [
+            shown(block, getattr(own, "title", ""), folding and table and not closed)
+            for block, own, table in zip(blocks, each.blocks, tables, strict=True)
+        ],
+        [tag("p", with_flags(words), class_="note") for words in each.after],
+        tag("p", each.traced, class_="traced") if each.traced else None,
+        class_="experiment" if each.compact else None,
+        closed=closed,
     )
 
 
@@ -92,7 +106,7 @@ def _sets_first(sections: Sequence[Section]) -> list[Section]:
         for each in sections
     ]
     kept = [each for each in others if each.blocks or each.lead or each.after or each.traced]
-    kept.sort(key=lambda each: each.title == "Method")
+    kept.sort(key=lambda each: each.title == METHOD)
     return [Section("Selected heads", sets), *kept] if sets else kept
 
 
@@ -117,26 +131,33 @@ def with_flags(words: str) -> list[Child]:
     return [tag("code", part) if at % 2 else part for at, part in enumerate(parts)]
 
 
-def _finding(shown: Shown) -> Html:
+def _finding(shown: Shown, first: Drawn | None) -> Html:
+    """The verdict and what it rests on, and beside it the figure."""
     answer, *more = shown.finding or ("This run has no finding.",)
-    remedy = [" ", tag("code", shown.remedy)] if shown.remedy else None
+    # A verdict that cannot tell names the remedy itself.
+    new = shown.remedy and shown.remedy not in answer
+    remedy = [" ", tag("code", shown.remedy)] if new else None
     uncertainty = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
     cautions = [tag("li", with_flags(words)) for words in shown.cautions]
-    return tag(
-        "section",
+    warning = tag("strong", "Warning: "), with_flags(shown.warning)
+    words = tag(
+        "div",
         tag("h2", "Finding", id="summary-title", class_="unseen"),
+        tag("p", warning, class_="warning") if shown.warning else None,
         tag("p", with_flags(answer), class_="answer"),
         [tag("p", with_flags(words)) for words in more],
         uncertainty if shown.uncertainty else None,
-        tag("ul", cautions, class_="cautions") if cautions else None,
-        id="summary",
-        aria_labelledby="summary-title",
+        class_="finding",
     )
+    weak = tag("ul", cautions, class_="cautions") if cautions else None
+    parts = tag("div", words, first.html, weak, class_="first") if first else [words, weak]
+    return tag("section", parts, id="summary", aria_labelledby="summary-title")
 
 
 def _slugs(titles: Iterator[str]) -> Iterator[str]:
     """Identifiers made of titles, each once."""
-    taken = {"summary", "provenance", "data", "tip", "direction", "search", "earlier", "later"}
+    taken = {"summary", "figure", "heads", "provenance", "data", "tip", "direction", "search"}
+    taken |= {"earlier", "later"}
     for title in titles:
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "part"
         name, number = slug, 2

@@ -24,13 +24,15 @@ class Drawn:
     """A block as HTML.
 
     `data` is what its scripts read, by the identifier of the block; `scripts` name files among the
-    assets; `parts` are what the page's choice can change in it, such as directions.
+    assets; `parts` are what the page's choice can change in it, such as directions; `more` follows
+    it, below the first screen where the block is the figure of a page.
     """
 
     html: Html
     data: Mapping[str, Any] = field(default_factory=dict)
     scripts: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    more: Html | None = None
 
 
 def bdi(words: str) -> Html | str:
@@ -38,11 +40,22 @@ def bdi(words: str) -> Html | str:
     return words if words.isascii() else tag("bdi", words)
 
 
-def section(identifier: str, title: Child, *children: Child, class_: str | None = None) -> Html:
-    """A part of the page with its heading; `identifier` is what links point to."""
+def section(
+    identifier: str,
+    title: Child,
+    *children: Child,
+    class_: str | None = None,
+    closed: bool = False,
+) -> Html:
+    """A part of the page with its heading; `identifier` is what links point to.
+
+    Of a closed one only the heading is seen before it is unfolded.
+    """
     heading = tag("h2", title, id=f"{identifier}-title")
-    labelled = {"id": identifier, "aria_labelledby": f"{identifier}-title"}
-    return tag("section", heading, *children, class_=class_, **labelled)
+    labelled = {"id": identifier, "aria_labelledby": f"{identifier}-title", "class_": class_}
+    if closed:
+        return tag("section", tag("details", tag("summary", heading), *children), **labelled)
+    return tag("section", heading, *children, **labelled)
 
 
 def named(title: str) -> Html:

@@ -67,6 +67,7 @@ def about_run(path: Path) -> Html:
         _data_table(result.data),
         _grid(facts_list("Software", software), read),
         tag("div", tag("h3", "Configuration"), tag("pre", _json(config), tabindex=0)),
+        closed=True,
     )
 
 

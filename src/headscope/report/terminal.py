@@ -1,4 +1,4 @@
-"""What a run shows as plain text: the finding, and the blocks of its brief sections."""
+"""What a run shows as plain text: the finding, its figure, and the blocks of brief sections."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headscope.shown.blocks import (
     Bars,
     Block,
     Cell,
+    Forest,
     HeadMaps,
     HeadSentences,
     HeadSets,
@@ -30,11 +31,13 @@ from headscope.shown.blocks import (
     Shown,
     Table,
     Text,
+    p_cell,
 )
 from headscope.shown.words import arrow, between, count, fixed, number, unbroken
 
-#: Columns of a line of sentences, and of a table; wider ones are set as several.
-WIDTH, TABLE = 100, 120
+#: Columns of a line where the terminal does not say how many it has; no sentence is longer than the
+#: second, which is hard to read.
+WIDTH, LINE = 100, 100
 #: How columns begin that stand in one table with the column before them.
 TOGETHER = ("p ", "its ", "same layers")
 #: Rows of a table, and heads of a ranking, that a terminal shows.
@@ -44,37 +47,46 @@ EXAMPLES, LONGEST = 2, 160
 LIST = re.compile(r"[0-9.]+ [0-9]")
 
 
-def text_of(shown: Shown, run: str | None = None, report: str | None = None) -> str:
-    """The finding, what it rests on, cautions and brief sections; last where run and report are."""
-    lines = [*_wrapped(shown.finding)]
+def text_of(
+    shown: Shown, run: str | None = None, report: str | None = None, width: int = WIDTH
+) -> str:
+    """The finding, what it rests on, cautions, the figure and brief sections, in `width` columns;
+    last where run and report are."""
+    warning = [f"Warning: {shown.warning}"] if shown.warning else []
+    lines = [*_wrapped([*warning, *shown.finding], width)]
     if shown.uncertainty:
-        lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))])
-    lines += _wrapped(f"Caution: {words}" for words in shown.cautions)
-    for each in shown.sections:
-        for block in each.blocks:
-            if each.brief or isinstance(block, Sentences):
-                lines += ["", *_block(block)]
+        new = "" if any(shown.remedy in words for words in shown.finding) else shown.remedy
+        lines += _wrapped([" ".join(filter(None, [shown.uncertainty, new]))], width)
+    lines += _wrapped((f"Caution: {words}" for words in shown.cautions), width)
+    brief = [
+        block
+        for each in shown.sections
+        for block in each.blocks
+        if each.brief or isinstance(block, Sentences)
+    ]
+    for block in [*([shown.figure] if shown.figure else []), *brief]:
+        lines += ["", *_block(block, width)]
     places = {"run": run, "report": report}
     lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
-def _wrapped(sentences: Iterable[str]) -> list[str]:
+def _wrapped(sentences: Iterable[str], width: int) -> list[str]:
     return [
         _plain(line)
         for words in sentences
         for part in words.split("\n")
-        for line in textwrap.wrap(unbroken(part), WIDTH, break_long_words=False,
+        for line in textwrap.wrap(unbroken(part), min(width, LINE), break_long_words=False,
                                   break_on_hyphens=False)
     ]  # fmt: skip
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: Block, width: int) -> list[str]:
     match block:
         case Table():
-            return [block.title, *_table(block)]
+            return [block.title, *_table(block, width)]
         case HeadTable():
-            return _head_table(block)
+            return _head_table(block, width)
         case HeadSets():
             return [f"{name}: {_heads(heads)}" for name, heads in block.sets.items()]
         case Heatmap():
@@ -84,6 +96,8 @@ def _block(block: Block) -> list[str]:
             ]
             corner = "/".join(filter(None, (block.row_axis, block.column_axis)))
             return [f"{block.title} ({block.scale})", *_aligned([(corner, *block.columns), *rows])]
+        case Forest():
+            return [f"{block.title} ({block.x})", *_table(_as_table(block), width)]
         case Bars():
             return [f"{block.title} ({block.y})", *_bars(block)]
         case Lines():
@@ -126,7 +140,23 @@ def _sentences(block: Sentences) -> list[str]:
     return lines
 
 
-def _table(block: Table, corner: str = "", band: str = "95 % interval") -> list[str]:
+def _as_table(block: Forest) -> Table:
+    """The differences from each control, and p over its draws, as columns."""
+    rows = []
+    for name, gaps in block.rows:
+        own = {gap.control: gap for gap in gaps}
+        pairs = (
+            (Cell.of(gap, block.digits), p_cell(gap.p)) if gap else (Cell(), Cell())
+            for gap in map(own.get, block.controls)
+        )
+        rows.append(Row(name, tuple(cell for pair in pairs for cell in pair)))
+    columns = (
+        words for name in block.controls for words in (f"\u2212 {name}", f"p over draws, {name}")
+    )
+    return Table(block.title, tuple(columns), tuple(rows))
+
+
+def _table(block: Table, width: int, corner: str = "", band: str = "95 % interval") -> list[str]:
     """A line a row; a column of intervals after each column that has any."""
     header, starts = [corner], list[int]()
     for at, column in enumerate(block.columns):
@@ -149,11 +179,11 @@ def _table(block: Table, corner: str = "", band: str = "95 % interval") -> list[
         rows.append(line)
     left = len(block.rows) - ROWS
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
-    tables = _narrow([header, *rows] if any(header) else rows, starts)
+    tables = _narrow([header, *rows] if any(header) else rows, starts, width)
     return [*(line for table in tables for line in _aligned(table)), *more]
 
 
-def _narrow(rows: list[list[str]], starts: Sequence[int]) -> list[list[list[str]]]:
+def _narrow(rows: list[list[str]], starts: Sequence[int], width: int) -> list[list[list[str]]]:
     """Rows as one table or several that are narrow enough, cut before columns of `starts`."""
     widths = [2 + max(cell_len(_plain(row[at])) for row in rows) for at in range(len(rows[0]))]
     tables: list[list[int]] = []
@@ -162,7 +192,7 @@ def _narrow(rows: list[list[str]], starts: Sequence[int]) -> list[list[list[str]
         needed = sum(widths[start:end])
         if not tables or needed > left:
             tables.append([0])
-            left = TABLE + 2 - widths[0]
+            left = width + 2 - widths[0]
         tables[-1] += range(start, end)
         left -= needed
     return [[[row[at] for at in columns] for row in rows] for columns in tables]
@@ -177,7 +207,7 @@ def _cell(cell: Cell) -> str:
     return f"{words} {cell.unit}" if cell.unit else words
 
 
-def _head_table(block: HeadTable) -> list[str]:
+def _head_table(block: HeadTable, width: int) -> list[str]:
     """The first heads of a ranking, of the first part alone."""
     part, values = next(iter(block.parts.items()))
     columns = {key: how for key, how in written(block).items() if key not in ("low", "high")}
@@ -195,7 +225,7 @@ def _head_table(block: HeadTable) -> list[str]:
     name = f", {part}" if len(block.parts) > 1 else ""
     title = f"{block.title}{name}: the first {len(rows)} of {count(len(block.heads), 'head')}"
     table = Table(title, tuple(how.title for how in columns.values()), tuple(rows))
-    return [title, *_table(table, "head", block.band)]
+    return [title, *_table(table, width, "head", block.band)]
 
 
 def _bars(block: Bars) -> list[str]:

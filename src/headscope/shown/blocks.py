@@ -260,6 +260,42 @@ class Bars:
 
 Figure = Heatmap | Lines | Bars
 
+
+@dataclass(frozen=True)
+class Gap:
+    """Selected heads minus a control, with its 95 % interval, and minus each single draw of it.
+
+    `p` is over the draws; None where the control has none.
+    """
+
+    control: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    draws: tuple[float, ...] = ()
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Differences around a line at zero: rows with a name and a gap for each control.
+
+    `x` names the number with its unit; `sides` are words for below and for above zero.
+    """
+
+    title: str
+    rows: tuple[tuple[str, tuple[Gap, ...]], ...]
+    x: str
+    sides: tuple[str, str] = ("", "")
+    digits: int = 1
+    note: str = ""
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The controls, each once."""
+        return tuple(dict.fromkeys(gap.control for _, gaps in self.rows for gap in gaps))
+
+
 #: A head: its layer, and its index among the layer's query heads.
 HeadPlace = tuple[int, int]
 
@@ -315,8 +351,8 @@ class HeadTable:
 
     Attributes:
         heads: every head of the model, layer by layer.
-        columns: what is known of a head. The keys `low` and `high` are the interval of the first
-            column, and `chance` what chance gives of it; other keys mean nothing here.
+        columns: what is known of a head; the first is drawn. The keys `low` and `high` are its
+            interval, and `chance` what chance gives of a `score`; other keys mean nothing here.
         parts: what the numbers are of (a direction, a language, `mean`): `parts[name][key]` has a
             number or None for each head.
         ranked_by: the key of the column that heads are ranked by.
@@ -348,8 +384,14 @@ class HeadTable:
             return [(value or 0.0) > self.threshold for value in numbers[self.ranked_by]]
         if not self.significant:
             return [False] * len(self.heads)
-        ends = zip(numbers.get("low", none), numbers.get("chance", none), strict=True)
+        chance = numbers.get("chance", none) if self.beside_chance else none
+        ends = zip(numbers.get("low", none), chance, strict=True)
         return [low is not None and low > max(chance or 0.0, 0.0) for low, chance in ends]
+
+    @property
+    def beside_chance(self) -> bool:
+        """Whether the first column is to be compared with chance, which is not yet taken off."""
+        return self.columns[0].key == "score"
 
     def ranked(self, part: str | None = None) -> list[int]:
         """Indices of heads, highest first, ties in their order; of a part, or of the first."""
@@ -524,6 +566,7 @@ class NotMeasured:
 Block = (
     Table
     | Figure
+    | Forest
     | HeadMaps
     | HeadTable
     | HeadSets
@@ -560,9 +603,13 @@ class Section:
     compact: bool = False
 
 
+#: The section that says how it was measured, last on a page and folded.
+METHOD = "Method"
+
+
 def method_section(words: str) -> Section:
     """How it was measured, in words alone."""
-    return Section("Method", (), words)
+    return Section(METHOD, (), words)
 
 
 @dataclass(frozen=True)
@@ -572,12 +619,15 @@ class Shown:
     Attributes:
         title: of the study.
         lead: the question, in a sentence.
-        finding: sentences with numbers, n, interval and control; the first is the answer.
+        finding: the answer, and at most a sentence with its numbers; with `uncertainty` not more
+            than 45 words.
         uncertainty: what the finding rests on, in one line, and what makes it small.
         remedy: the option that reduces it, such as `--draws 99`.
         cautions: what makes the finding weak, a sentence each.
         facts: names and words next to the title.
-        sections: all else, in order.
+        sections: all else, in order. On a page with a figure their tables are folded.
+        figure: the one figure that shows the answer, beside it.
+        warning: why nothing here may be worth much, before the answer.
     """
 
     title: str
@@ -588,6 +638,14 @@ class Shown:
     cautions: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     sections: Sequence[Section] = ()
+    figure: Block | None = None
+    warning: str = ""
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """All blocks, the figure first."""
+        own = [] if self.figure is None else [self.figure]
+        return [*own, *(block for section in self.sections for block in section.blocks)]
 
 
 def _check_shape(title: str, values: Values, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 
 from headscope.compare.sets import group_overlaps
-from headscope.evidence.blocks import draws_table
+from headscope.evidence.blocks import tables, uncertainty
 from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation import TranslationScores
-from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown
-from headscope.shown.words import MEAN, count, enumeration, fixed, languages_of, p_value
+from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
+from headscope.shown.words import MEAN, count, enumeration, languages_of
 from headscope.studies.find.translation import (
     alignment_finding,
     classes_table,
@@ -22,7 +21,7 @@ from headscope.studies.find.translation import (
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
-from headscope.studies.verify.removal_show import effect, remedy_of, said_of, uncertainty
+from headscope.studies.verify.removal_show import effect
 
 
 def show_atlas(result: AtlasResult, run: Path) -> Shown:
@@ -34,33 +33,29 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     k = evidence.main.k
     ranked = sorted(result.heads, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
-    classes = classes_table(several or parts, result)
+    removal = effect(evidence, "chrf")
+    missing = NotMeasured("chrF++", "it has not been computed for this run")
     sections = [
-        Section("Classes of heads", [classes, best], brief=True),
-        Section("Every head", [every_head(parts, result, by)]),
+        Section("Heads", [best]),
+        Section("Removal", [removal or missing], brief=True),
+        tables(evidence, ["chrf"], evidence.main, "sentences"),
+        Section("Layers", [layers_map(parts, by, result.threshold)]),
+        Section("Classes of heads", [classes_table(parts, result)]),
         *sentences_section(result.heads, result.run or run),
+        *([_overlap(result.overlap, list(directions))] if result.overlap.pairs else []),
+        Section(
+            "Sentences",
+            [sentences_of(run, evidence, evidence.main, result.details.removed.links)],
+        ),
+        Section(METHOD, [], after=_method(result)),
     ]
-    sections.insert(
-        1, Section("Removal", [*_effect(result), draws_table(evidence, ["chrf"], evidence.main)])
-    )
-    layers = layers_map(parts, result)
-    if several:
-        sections.append(Section("Classes by direction", [classes_table(parts, result), layers]))
-    else:
-        sections.append(Section("Layers", [layers]))
-    if result.overlap.pairs:
-        sections.append(_overlap(result.overlap, list(directions)))
-    outputs = sentences_of(run, evidence, evidence.main, result.details.removed.links)
-    sections.append(Section("Sentences", [outputs]))
-    sections.append(Section("Method", [], after=_method(result)))
     languages = {code for name in directions for code in languages_of(name) if code}
     return Shown(
         "Atlas of attention heads",
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
         _finding(result, by),
-        _uncertainty(result),
-        *remedy_of(evidence, "chrf"),
+        *uncertainty(evidence, "chrf", evidence.main, _examples(result)),
         list(_cautions(result)),
         [
             *model_facts(result.model_name, len(result.heads)),
@@ -69,43 +64,22 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
             *ablation_facts(result.details),
         ],
         sections,
+        every_head(parts, result, by),
     )
 
 
-def _effect(result: AtlasResult) -> list[Block]:
-    """chrF++ of all directions and of each, beside random heads."""
-    if result.evidence.level("chrf") is None:
-        return [NotMeasured("chrF++", "it has not been computed for this run")]
-    return effect(result.evidence, "chrf")
-
-
 def _finding(result: AtlasResult, by: str) -> list[str]:
-    sentences = [*alignment_finding(result, by), *said_of(result.evidence, "chrf")]
-    if pairs := result.overlap.pairs:
-        mean, chance = (fmean(getattr(p, name) for p in pairs) for name in _JACCARD)
-        lowest = min(pairs, key=lambda pair: pair.jaccard)
-        sentences.append(
-            f"The {result.overlap.k} best heads of two directions have a Jaccard index of "
-            f"{fixed(mean, 2)} (mean of {count(len(pairs), 'pair')}; {fixed(chance, 2)} by "
-            f"chance), at least {fixed(lowest.jaccard, 2)} (p\u00a0=\u00a0"
-            f"{p_value(lowest.p_value)})."
-        )
-    return sentences
+    answer, _ = alignment_finding(result, by)
+    k = result.evidence.main.k
+    return [answer, f"Removal of the best {count(k, 'head')}: {result.verdict}."]
 
 
-_JACCARD = ("jaccard", "expected_exact")
-
-
-def _uncertainty(result: AtlasResult) -> str:
+def _examples(result: AtlasResult) -> str:
     scored, checked = (
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    words = uncertainty(result.evidence, "chrf")
-    return (
-        f"Scores: {count(scored, 'sentence pair')}; removal: {count(checked, 'other sentence')}. "
-        f"{words}"
-    )
+    return f"{count(scored, 'sentence pair')} (scores) and {count(checked, 'other')} (removal)"
 
 
 def _cautions(result: AtlasResult) -> Iterator[str]:

@@ -50,36 +50,50 @@ def head_table(
 ) -> HeadTable:
     """Every head of scored parts (languages, directions; one: its name is not shown).
 
-    The score, chance, the interval and the columns of `extra`, each as far as the heads have it;
-    `more` goes to the block. Heads are ranked by their score corrected for chance where they have
-    a chance and `ranked_by` does not say otherwise. Low scores are shown with more decimals.
+    First the number that heads are ranked by, with its interval: the score corrected for chance
+    where they have a chance and `ranked_by` does not say otherwise; then the score, chance and the
+    columns of `extra`, each as far as the heads have it; `more` goes to the block. Low scores are
+    shown with more decimals.
     """
     heads = sorted({head.place for part in parts.values() for head in part})
     by_place = {name: {head.place: head for head in part} for name, part in parts.items()}
+    corrected = any(head.number(ABOVE.key) is not None for part in parts.values() for head in part)
+    by = more.setdefault("ranked_by", ABOVE.key if corrected else score.key)
 
-    def numbers(part: Mapping[Head, ScoredHead], key: str) -> list[float | None]:
-        return [part[place].number(key) if place in part else None for place in heads]
+    def number_of(head: ScoredHead, key: str) -> float | None:
+        own, chance = head.number(key), head.number("chance")
+        # The interval is of the number that heads are ranked by.
+        shifted = by == ABOVE.key and key in ("low", "high") and own is not None
+        return own - chance if shifted and own is not None and chance is not None else own
 
+    above = replace(ABOVE, title=f"{score.title} \u2212 chance")
+    first, second = (above, score) if by == ABOVE.key else (score, above)
     columns = tuple(
         column
-        for column in (score, CHANCE, ABOVE, *extra, *ENDS)
+        for column in (first, second, CHANCE, *extra, *ENDS)
         if any(head.number(column.key) is not None for part in parts.values() for head in part)
     )
     most = max((abs(head.score or 0.0) for part in parts.values() for head in part), default=0.0)
     digits = min(6, 2 - floor(log10(most))) if most else 3
     columns = tuple(
         replace(column, digits=max(column.digits, digits))
-        if column.key in ("score", "chance", "above_chance")
+        if column.key in (score.key, CHANCE.key, ABOVE.key)
         else column
         for column in columns
     )
-    keys = [column.key for column in columns]
-    more.setdefault("ranked_by", "above_chance" if "above_chance" in keys else score.key)
     return HeadTable(
         title,
         places(heads),
         columns,
-        {name: {key: numbers(part, key) for key in keys} for name, part in by_place.items()},
+        {
+            name: {
+                column.key: [
+                    number_of(part[place], column.key) if place in part else None for place in heads
+                ]
+                for column in columns
+            }
+            for name, part in by_place.items()
+        },
         **more,
     )
 
@@ -144,8 +158,8 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     if not halves:
         return "These scores carry no interval."
     return (
-        f"95\u00a0% interval of the {len(best)} highest heads: \u00b1{number(median(halves))} "
-        f"(median), over {examples}."
+        f"95\u00a0% intervals: \u00b1{number(median(halves))} (median of the {len(best)} highest "
+        f"heads), over {examples}."
     )
 
 

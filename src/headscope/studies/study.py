@@ -100,8 +100,8 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
         section = _baseline(check, title)
         shown = replace(
             shown,
-            finding=(f"Warning: {warning}", *shown.finding),
-            sections=(section, *shown.sections),
+            warning=warning,
+            sections=(*shown.sections, section),
         )
     return shown
 

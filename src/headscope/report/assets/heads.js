@@ -7,6 +7,7 @@
 
   all(".head-table").forEach((box) => {
     const { heads, columns, parts, ranked, threshold, significant, classes, highs, span, shown } = data[box.id];
+    const below = document.getElementById(`${box.id}-below`);
     const first = columns[0][0], shade = find(".shade", box);
     const titles = new Map(columns.map(([key, title]) => [key, title]));
     const ways = new Map(columns.map(([key, , digits, factor]) => [key, { digits, factor }]));
@@ -14,6 +15,8 @@
     const share = (value, high = highs[first]) => Math.min(1, Math.max(0, value / high));
     const values = () => parts[state.part];
     const at = (key, index) => (values()[key] ? values()[key][index] : null);
+    // What is yet to be compared with chance: a score from which it has not been taken off.
+    const chanceOf = (index) => (first === "score" ? at("chance", index) : null);
     const by = (index) => at(ranked, index) || 0;
     // A number as its column writes it: with so many decimals, times a factor.
     const write = (key, value) => {
@@ -25,7 +28,7 @@
     const said = (key, index) => write(key, at(key, index));
     const classOf = (index) => (classes.find(([, above]) => above === null || by(index) > above) || [""])[0];
     const dotted = (index) => (threshold !== null ? by(index) > threshold :
-      significant && at("low", index) !== null && at("low", index) > Math.max(at("chance", index) || 0, 0));
+      significant && at("low", index) !== null && at("low", index) > Math.max(chanceOf(index) || 0, 0));
     const between = (index) => {
       const ends = [at("low", index), at("high", index)];
       if (ends[0] === null) return NONE;
@@ -62,7 +65,7 @@
     }));
 
     function profile() {
-      all(".profile tbody tr", box).forEach((row) => {
+      all(".profile tbody tr", below).forEach((row) => {
         const [layer, , mean, highest, many] = row.cells;
         const own = heads.map((_, index) => index).filter((index) => heads[index][0] === Number(layer.textContent));
         const numbers = own.map((index) => at(first, index)).filter((value) => value !== null);
@@ -76,7 +79,7 @@
       });
     }
 
-    const table = find(".ranking", box), more = find(".more", box), pattern = table.tBodies[0].rows[0];
+    const table = find(".ranking", below), more = find(".more", below), pattern = table.tBodies[0].rows[0];
     const keys = all("thead th", table).map((heading) => heading.dataset.c);
     keys.forEach((key, column) => { pattern.cells[column].dataset.c = key; });
     function rank() {
@@ -105,7 +108,7 @@
       keys.forEach((key, column) => {
         if (key !== "range") row.cells[column].textContent = key in texts ? texts[key] : said(key, index);
       });
-      const marks = { v: first, lo: "low", hi: "high", c: "chance" }, style = find(".range", row).style;
+      const marks = { v: first, lo: "low", hi: "high", ...(first === "score" && { c: "chance" }) }, style = find(".range", row).style;
       for (const [mark, key] of Object.entries(marks)) {
         if (at(key, index) === null) style.removeProperty(`--${mark}`);
         else style.setProperty(`--${mark}`, share(at(key, index) - span[0], span[1] - span[0]));
@@ -125,7 +128,7 @@
       more.textContent = state.all ? `Show the first ${shown}` : asked;
       rank();
     });
-    find(".csv", box).addEventListener("click", () => {
+    find(".csv", below).addEventListener("click", () => {
       const known = [...titles.keys()].filter((key) => values()[key]);
       const lines = heads.map((head, index) => [...head, ...known.map((key) => at(key, index) ?? "")]);
       headscope.save(`${box.id}-${state.part}.csv`, [["layer", "head", ...known], ...lines].join("\n"));

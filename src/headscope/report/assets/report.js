@@ -36,7 +36,13 @@ const headscope = (() => {
     link.click();
     URL.revokeObjectURL(link.href);
   }
-  window.addEventListener("hashchange", mark);
+  // A folded part opens where the address names it.
+  function unfold() {
+    const part = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    const fold = part && find(":scope > details", part);
+    if (fold) fold.open = true;
+  }
+  window.addEventListener("hashchange", () => { mark(); unfold(); });
   document.addEventListener("click", (event) => {
     const cell = event.target.closest && event.target.closest(".cell[data-head], tr[data-head]");
     if (!cell || !getSelection().isCollapsed) return;
@@ -157,5 +163,6 @@ const headscope = (() => {
     show(box.bottom < 0 || box.top > window.innerHeight ? null : current);
   }, { passive: true, capture: true });
   mark();
+  unfold();
   return { data, find, all, fixed, NONE, describers, partners, chosen, mark, save };
 })();

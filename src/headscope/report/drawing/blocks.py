@@ -25,6 +25,8 @@ def draw(identifier: str, block: blocks.Block) -> Drawn:
             return charts.draw_lines(identifier, block)
         case blocks.Bars():
             return charts.draw_bars(identifier, block)
+        case blocks.Forest():
+            return charts.draw_forest(identifier, block)
         case blocks.HeadTable():
             return heads.draw_head_table(identifier, block)
         case blocks.HeadMaps():

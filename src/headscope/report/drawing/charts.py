@@ -15,9 +15,18 @@ from typing import TypeVar
 
 from headscope.report.axes import Scale, Tick, scale
 from headscope.report.html import Child, Html, join, tag
-from headscope.report.parts import Drawn, bdi, caption, figure, folded, var_style
-from headscope.shown.blocks import Bars, Histogram, Histograms, Lines, Series
-from headscope.shown.words import between, count, enumeration, fixed, number, percent
+from headscope.report.parts import Drawn, bdi, caption, figure, folded, legend, var_style
+from headscope.shown.blocks import Bars, Forest, Gap, Histogram, Histograms, Lines, Series
+from headscope.shown.words import (
+    between,
+    count,
+    enumeration,
+    fixed,
+    number,
+    p_value,
+    percent,
+    signed,
+)
 
 Look = TypeVar("Look")
 
@@ -299,6 +308,73 @@ def _bar(block: Bars, at: int, place: int, name: Child, axis: Scale, mark: str) 
     return tag(
         "div", tag("dt", name), tag("dd", bar, unseen, tag("span", fixed(value, digits), unit))
     )
+
+
+# ---- forests -------------------------------------------------------------------------------------
+def draw_forest(identifier: str, block: Forest) -> Drawn:
+    """Differences as marks with their intervals around a line at zero, single draws as strokes.
+
+    Every row has a lane for each control.
+    """
+    gaps = [gap for _, own in block.rows for gap in own]
+    known = [0.0, *(end for gap in gaps for end in (gap.value, gap.low, gap.high, *gap.draws)
+                    if end is not None)]  # fmt: skip
+    axis = scale(known)
+    marks = dict(zip(block.controls, marks_of(block.controls), strict=True))
+    rows = [
+        tag("div", [_gap(block, name, at, gap, axis, marks[gap.control])
+                    for at, gap in enumerate(own)])
+        for name, own in block.rows
+    ]  # fmt: skip
+    below, above = block.sides
+    ticks = [
+        tag("span", tick.words, style=var_style(v=tick.share), class_="tick") for tick in axis.ticks
+    ]
+    sides = tag("small", tag("span", f"\u2190 {below}"), tag("span", f"{above} \u2192"))
+    foot = tag("div", tag("span"), tag("p", ticks, sides if below else None), tag("span"),
+               class_="foot", aria_hidden="true")  # fmt: skip
+    shown: list[Child] = [tag("dl", rows[:OPEN], class_="bars forest", tabindex=0), foot]
+    if left := rows[OPEN:]:
+        more = tag("dl", left, class_="bars forest", tabindex=0)
+        shown.append(folded(f"The other {len(left)}", more))
+    entries = [(f"shape p{SHAPE[mark]} {mark}" if mark in SHAPE else f"shape p0 {mark}",
+                f"selected \u2212 {name}") for name, mark in marks.items()]  # fmt: skip
+    words = caption(
+        block.title,
+        block.note,
+        f"{block.x}, with 95\u00a0% intervals.",
+        "Strokes: minus each single draw; p over draws."
+        if any(gap.draws for gap in gaps)
+        else None,
+    )
+    return Drawn(figure(identifier, words, legend(*entries), *shown, class_="across"))
+
+
+def _gap(block: Forest, name: str, at: int, gap: Gap, axis: Scale, mark: str) -> Html:
+    low, high = gap.low, gap.high
+    whisker, words = None, [f"{name} \u2212 {gap.control}: {signed(gap.value, block.digits)}"]
+    if low is not None and high is not None:
+        whisker = tag("s", style=var_style(lo=axis.share(low), hi=axis.share(high)))
+        words.append(f"95\u00a0% CI {between(low, high, block.digits)}")
+    # Draws at one place are drawn once.
+    strokes = dict.fromkeys(var_style(v=axis.share(draw)) for draw in gap.draws)
+    if gap.draws:
+        ends = between(min(gap.draws), max(gap.draws), block.digits)
+        words.append(f"minus single draws: {ends}")
+    chance = [] if gap.p is None else tag("small", f"p\u00a0=\u00a0{p_value(gap.p)}")
+    shape = f"shape p{SHAPE.get(mark, 0)} point"
+    bar = tag(
+        "span",
+        tag("em", style=var_style(z=axis.share(0.0))),
+        [tag("u", style=style) for style in strokes],
+        whisker,
+        tag("i", class_=shape, style=var_style(v=axis.share(gap.value)),
+            data_words="\n".join(words)),
+        class_=f"bar {mark}",
+    )  # fmt: skip
+    title = bdi(name) if at == 0 else tag("span", f"\u2212 {gap.control}", class_="unseen")
+    said = tag("span", signed(gap.value, block.digits), " ", chance)
+    return tag("div", tag("dt", title), tag("dd", bar, said))
 
 
 # ---- histograms ----------------------------------------------------------------------------------

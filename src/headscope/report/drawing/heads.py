@@ -25,7 +25,7 @@ from headscope.shown.blocks import Column, HeadPlace, HeadSets, HeadTable
 from headscope.shown.words import count, fixed, interval, number, tiny
 
 #: Rows of a ranking that stand open.
-ROWS = 30
+ROWS = 12
 #: Sets of heads that stand open.
 SETS = 6
 #: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.
@@ -81,17 +81,15 @@ def written(block: HeadTable) -> dict[str, Written]:
 
 
 def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
-    """Map and layers side by side, and the ranking below; the script refills all three."""
+    """The map, and below it layers and the ranking; the script refills all three."""
     parts = {
         name: {key: [_known(value) for value in column] for key, column in numbers.items()}
         for name, numbers in block.parts.items()
     }
     values, writes = next(iter(parts.values())), written(block)
-    pair = tag(
-        "div", _map(identifier, block, values, writes), _profile(block, values, writes),
-        class_="pair",
-    )  # fmt: skip
-    body = tag("div", pair, _ranking(block, values, writes), class_="head-table", id=identifier)
+    body = tag("div", _map(identifier, block, values, writes), class_="head-table", id=identifier)
+    layers = folded("Layers", _profile(block, values, writes))
+    below = tag("div", _ranking(block, values, writes), layers, id=f"{identifier}-below")
     data = {
         "heads": block.heads,
         "columns": [[key, how.title, how.digits, how.factor] for key, how in writes.items()],
@@ -105,7 +103,7 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
         "shown": ROWS,
     }
     choices = tuple(parts) if len(parts) > 1 else ()
-    return Drawn(body, {identifier: data}, ("heads.js",), choices)
+    return Drawn(body, {identifier: data}, ("heads.js",), choices, below)
 
 
 def _shades(block: HeadTable) -> list[Column]:
@@ -139,7 +137,7 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
         by_title = next(c.title for c in block.columns if c.key == block.ranked_by)
         said = f"A dot: {by_title} above {fixed(block.threshold, 2)}. "
     elif block.significant:
-        said = f"A dot: the whole 95\u00a0% interval is above {_floor(values)}. "
+        said = f"A dot: the whole 95\u00a0% interval is above {_floor(block, values)}. "
     negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[first])
     mark = None
     if block.threshold is not None and block.ranked_by == first and block.threshold <= high:
@@ -167,7 +165,7 @@ def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
     if block.threshold is not None:
         header.append(f"> {fixed(block.threshold, 2)}")
     elif block.significant:
-        header.append(f"CI > {_floor(values)}")
+        header.append(f"CI > {_floor(block, values)}")
     members: dict[int, list[int]] = {}
     for at, (layer, _) in enumerate(block.heads):
         members.setdefault(layer, []).append(at)
@@ -187,7 +185,8 @@ def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
 
 
 def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
-    first, interval, chance = block.columns[0], "low" in values, "chance" in values
+    first, interval = block.columns[0], "low" in values
+    chance = block.beside_chance and "chance" in values
     shades = _shades(block)
     heading = [
         _heading("rank", "#"),
@@ -207,7 +206,7 @@ def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
     rows = []
     start, end = _span(block)
     for rank, at in enumerate(block.ranked()[:ROWS], 1):
-        marks = {"v": first.key, "lo": "low", "hi": "high", "c": "chance"}
+        marks = {"v": first.key, "lo": "low", "hi": "high"} | ({"c": "chance"} if chance else {})
         known = {mark: values[key][at] for mark, key in marks.items() if key in values}
         style = var_style(
             **{mark: (v - start) / (end - start) for mark, v in known.items() if v is not None}
@@ -289,7 +288,7 @@ def _high(block: HeadTable, key: str) -> float:
 
 def _span(block: HeadTable) -> tuple[float, float]:
     """Where the axis of scores and their intervals begins, at 0 or below, and where it ends."""
-    keys = (block.columns[0].key, "low", "high", "chance")
+    keys = (block.columns[0].key, "low", "high", *(["chance"] if block.beside_chance else []))
     known = [
         _known(value) or 0.0
         for part in block.parts.values()
@@ -299,9 +298,9 @@ def _span(block: HeadTable) -> tuple[float, float]:
     return min([*known, 0.0]), max([*known, 0.0]) or 1.0
 
 
-def _floor(values: Mapping[str, object]) -> str:
+def _floor(block: HeadTable, values: Mapping[str, object]) -> str:
     """What an interval must lie above."""
-    return "chance" if "chance" in values else "0"
+    return "chance" if block.beside_chance and "chance" in values else "0"
 
 
 def _place(head: HeadPlace) -> str:

@@ -22,7 +22,7 @@ from headscope.compare.hidden_states import (
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.evidence.blocks import said, table_of_tests, uncertainty, verdict
+from headscope.evidence.blocks import moved, table_of_tests, uncertainty, verdict
 from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
@@ -231,7 +231,7 @@ def _show(result: ComparedStates, run: Path) -> Shown:
         "Does the masked model pass through the same hidden states as the instructed one?",
         [
             sentence_of(result.verdict),
-            *said(evidence, "cosine", evidence.main, "sample",
+            *moved(evidence, "cosine", evidence.main,
                   "In the later half of the layers, under the mask"),
         ],
         *uncertainty(evidence, "cosine", evidence.main, f"{states.samples} samples"),

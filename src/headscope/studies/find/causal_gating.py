@@ -20,7 +20,7 @@ from headscope.evidence.blocks import (
     bars_of,
     few_sets,
     levels_table,
-    said,
+    moved,
     table_of_tests,
     verdict,
 )
@@ -403,7 +403,7 @@ def _finding(result: CausalGatingResult) -> list[str]:
     ]
     for each in result.evidence.selected:
         lead = f"Without {count(each.k, f'{each.of} head')}"
-        sentences += said(result.evidence, "nll", each, "held-out example", lead)
+        sentences += moved(result.evidence, "nll", each, lead)
     return sentences
 
 

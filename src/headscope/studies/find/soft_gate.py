@@ -17,7 +17,7 @@ from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
-from headscope.evidence.blocks import bars, few_sets, levels_table, said, table_of_tests, verdict
+from headscope.evidence.blocks import bars, few_sets, levels_table, moved, table_of_tests, verdict
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
@@ -446,7 +446,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
     gated = HeadSets("Gated heads", {"gated": named_places(details.gates)})
     above = sum(own > other for own, other in _by_seed(result, "random"))
     lead = f"With the trained gates of {count(main.k, 'head')}"
-    finding = [sentence_of(result.verdict), *said(evidence, "accuracy", main, "context", lead)]
+    finding = [sentence_of(result.verdict), *moved(evidence, "accuracy", main, lead)]
     if "random" in evidence.controls:
         finding.append(f"It is more than with random heads in {above} of {count(seeds, 'seed')}.")
     return Shown(

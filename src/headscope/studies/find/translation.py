@@ -22,7 +22,6 @@ from headscope.heads import (
     HeadScores,
     Rank,
     check_thresholds,
-    count_words,
     save_scores,
 )
 from headscope.measure.baseline import Rules
@@ -54,7 +53,6 @@ from headscope.shown.words import (
     direction_label,
     enumeration,
     fixed,
-    percent,
     ranges,
 )
 from headscope.studies.baseline import check_translations
@@ -65,7 +63,6 @@ from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.shows import (
     few_caution,
     head_table,
-    highest,
     model_facts,
     more_examples,
     places,
@@ -228,6 +225,14 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         "A score says where a head looks, not whether the model needs it: verify removal tests "
         "that. The highest of many scores are biased upwards."
     )
+    facts = [
+        *model_facts(str(read_object(run / "provenance.json").get("model")), len(result.heads)),
+        ("directions", ", ".join(map(arrow, directions))),
+        ("sentence pairs", f"{result.examples or 0:,}"),
+        ("target tokens", f"{result.tokens or 0:,}"),
+        ("word links", enumeration(sorted(GIVEN.get(aligner, aligner) for aligner in aligners))),
+        ("units", enumeration(sorted(units))),
+    ]
     return Shown(
         "Translation scores",
         "Which attention heads find the source word while the model translates?",
@@ -235,24 +240,14 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         _uncertainty(result, by),
         more_examples(fewest),
         cautions,
+        facts,
         [
-            *model_facts(str(read_object(run / "provenance.json").get("model")), len(result.heads)),
-            ("directions", ", ".join(map(arrow, directions))),
-            ("sentence pairs", f"{result.examples or 0:,}"),
-            ("target tokens", f"{result.tokens or 0:,}"),
-            (
-                "word links",
-                enumeration(sorted(GIVEN.get(aligner, aligner) for aligner in aligners)),
-            ),
-            ("units", enumeration(sorted(units))),
-        ],
-        [
-            Section("Classes of heads", [classes_table(parts, result)], brief=True),
             Section(
                 "Token alignment heads",
-                [HeadSets("Token alignment heads, best first", aligned), layers_map(parts, result)],
+                [HeadSets("Token alignment heads, best first", aligned)],
             ),
-            Section("Every head", [every_head(parts, result, by)], brief=True),
+            Section("Layers", [layers_map(parts, by, result.threshold)]),
+            Section("Classes of heads", [classes_table(parts, result)], brief=True),
             *sentences_section(result.heads, result.run or run),
             method_section(
                 "Translation Score (TS): share of target tokens for which the key that the head "
@@ -261,9 +256,10 @@ def _show(result: TranslationResult, run: Path) -> Shown:
                 "sentences of similar length; in short sentences it is high. Same form and other "
                 "form: TS where the source word is spelled like the target word (names, digits), "
                 "and where it is not. Tokens without a link are not counted. For several "
-                "directions, scores, intervals and counts are means."
+                "directions, scores and intervals are means, and a head counts by its mean."
             ),
         ],
+        every_head(parts, result, by),
     )
 
 
@@ -281,26 +277,17 @@ def links_caution(directions: Iterable[TranslationScores]) -> list[str]:
 
 def alignment_finding(result: TranslationScores, by: str) -> list[str]:
     """How many heads align tokens, by what they are ranked by, and the strongest of them."""
-    counts, plain, total = result.counts_above_chance, result.counts, len(result.heads)
-    corrected = by == "above_chance" and counts is not None
-    first = counts if corrected and counts is not None else plain
-    many, score = result.counted_over, "TS \u2212 chance" if corrected else "TS"
-    answer = (
-        f"{count_words(first.token_alignment)} of {total} heads "
-        f"({percent(first.token_alignment / total)}) are token alignment heads"
-        + (f" (mean of {many} directions)" if many > 1 else "")
-        + f": {score} above {fixed(result.threshold, 2)}."
-    )
-    if corrected:
-        answer += f" By TS alone, as in the paper, {count_words(plain.token_alignment)} are."
-    elif counts is not None:
-        answer += f" Corrected for chance, {count_words(counts.token_alignment)} are."
     ranked = sorted(result.heads, key=lambda head: head.rank or 0)
     above = [head for head in ranked if (head.number(by) or 0.0) > result.threshold]
-    where = (
-        f" Token alignment heads lie in layers {ranges(h.layer for h in above)}." if above else ""
+    score = "TS \u2212 chance" if by == "above_chance" else "TS"
+    answer = (
+        f"{len(above)} of {count(len(ranked), 'head')} {'is' if len(above) == 1 else 'are'} token "
+        f"alignment {'head' if len(above) == 1 else 'heads'}: {score} above "
+        f"{fixed(result.threshold, 2)}."
     )
-    return [answer, f"Strongest: {highest(ranked)}.{where}"]
+    best = ranked[0]
+    where = f"; they lie in layers {ranges(h.layer for h in above)}" if above else ""
+    return [answer, f"Strongest: {best.place} ({fixed(best.number(by), 2)}){where}."]
 
 
 def _uncertainty(result: TranslationResult, by: str) -> str:
@@ -312,8 +299,8 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
             open_heads += head.low - shift <= result.threshold < head.high - shift
     examples = count(result.examples or 0, "sentence pair")
     return (
-        f"{spread(result.heads, examples)} The intervals of {count(open_heads, 'head')} include "
-        f"the threshold {fixed(result.threshold, 2)}."
+        f"{spread(result.heads, examples)} Those of {count(open_heads, 'head')} include the "
+        "threshold."
     )
 
 
@@ -338,22 +325,28 @@ def sentences_section(heads: Iterable[ScoredHead], run: str | Path) -> list[Sect
     return [Section("Peaks", [block])]
 
 
-def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Heatmap:
-    """The token alignment heads of each layer, by score alone, of the mean and each direction."""
+def layers_map(parts: Mapping[str, TranslationScores], by: str, threshold: float) -> Heatmap:
+    """The token alignment heads of each layer, of the mean and each direction."""
     directions = len(parts) - (MEAN in parts)
-    return Heatmap(
-        f"Heads with TS above {fixed(result.threshold, 2)}, by layer",
-        tuple(direction_label(name, directions) for name in parts),
-        tuple(str(layer.layer) for layer in result.layer_profile or ()),
+    layers = sorted({head.layer for part in parts.values() for head in part.heads})
+    counts = tuple(
         tuple(
-            tuple(layer.token_alignment for layer in part.layer_profile or ())
-            for part in parts.values()
-        ),
+            float(sum(head.layer == layer and (head.number(by) or 0.0) > threshold
+                      for head in part.heads))
+            for layer in layers
+        )
+        for part in parts.values()
+    )  # fmt: skip
+    return Heatmap(
+        "Token alignment heads by layer",
+        tuple(direction_label(name, directions) for name in parts),
+        tuple(map(str, layers)),
+        counts,
         "heads",
         "",
         "layer",
         low=0.0,
-        digits=1 if directions > 1 else 0,
+        digits=0,
     )
 
 
@@ -363,17 +356,19 @@ def classes_table(parts: Mapping[str, TranslationScores], result: TranslationSco
     for name, part in parts.items():
         label = direction_label(name, max(len(parts) - 1, result.counted_over))
         counted = Cell(part.examples), Cell(part.tokens)
+        mean = "mean of counts, " if name == MEAN else ""
         for score, counts in ("TS \u2212 chance", part.counts_above_chance), ("TS", part.counts):
             if counts is not None:
                 cells = (Cell(number, digits=1) for number in counts.each)
-                rows.append(Row(f"{label}, {score}", (*cells, *counted)))
+                rows.append(Row(f"{label}, {mean}{score}", (*cells, *counted)))
     threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
     return Table(
-        "Heads in each class",
+        "Heads in each class, by direction",
         ("token alignment", "low activity", "inactive", "sentence pairs", "tokens"),
         tuple(rows),
         note=f"token alignment: above {threshold}; low activity: above {inactive}; inactive: the "
-        "others",
+        "others. The paper counts by TS alone. A mean of counts is not the count by mean scores "
+        "above",
     )
 
 
@@ -385,7 +380,7 @@ def every_head(
         Column("identical", "Same form", "TS where source and target word are spelled alike"),
         Column("different", "Other form", "TS where source and target word differ"),
     )
-    most = max(head.score or 0.0 for part in parts.values() for head in part.heads)
+    most = max(head.number(by) or 0.0 for part in parts.values() for head in part.heads)
     return head_table(
         "Every head, highest first",
         {name: part.heads for name, part in parts.items()},

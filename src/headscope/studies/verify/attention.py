@@ -20,7 +20,7 @@ from headscope.evidence.blocks import (
     NO_MORE,
     bars,
     levels_table,
-    said,
+    moved,
     table_of_tests,
 )
 from headscope.evidence.rows import WHOLE, Condition
@@ -244,7 +244,7 @@ def _show(result: AttentionResult, run: Path) -> Shown:
         sentence
         for name, task in tasks.items()
         for sentence in (
-            *said(evidence, "share_in", main, lead=f"{arrow(name)}: under the mask", part=name),
+            *moved(evidence, "share_in", main, lead=f"{arrow(name)}: under the mask", part=name),
             f"Random sets of as many heads of the masked model: p\u00a0=\u00a0"
             f"{p_value(task.random[main.id].p_value)}.",
         )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, parts_table, said, uncertainty, verdict
+from headscope.evidence.blocks import bars, moved, parts_table, uncertainty, verdict
 from headscope.evidence.controls import DEFAULT
 from headscope.evidence.rows import Condition, Evidence
 from headscope.progress import Progress
@@ -235,7 +235,7 @@ def _finding(result: FamilyTests) -> list[str]:
         sentences.append(
             sentence_of(f"heads {_words(named[each.of])}: {verdict(evidence, 'nll', each)}")
         )
-        sentences += said(evidence, "nll", each, lead=who)
+        sentences += moved(evidence, "nll", each, lead=who)
     return sentences
 
 

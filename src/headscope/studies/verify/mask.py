@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import said, uncertainty
+from headscope.evidence.blocks import moved, uncertainty
 from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
@@ -275,13 +275,13 @@ def _show(result: MaskTests, run: Path) -> Shown:
 def _finding(result: MaskTests) -> list[str]:
     evidence, main = result.evidence, _main(result)
     several = len(evidence.single) > 1
-    sentences = said(evidence, "nll", main, lead="Under each task's mask") if several else []
+    sentences = moved(evidence, "nll", main, lead="Under each task's mask") if several else []
     for name, task in list(result.details.tasks.items())[:6]:
         unseen = ", a task its mask was not trained on" if task.unseen else ""
         heads = f"with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed"
         lead = f"{arrow(name)}{unseen}: {heads}"
         for measure in filter(None, ("nll", taken(evidence, name, task))):
-            sentences += said(evidence, measure, main, lead=lead, part=name)
+            sentences += moved(evidence, measure, main, lead=lead, part=name)
     return sentences
 
 

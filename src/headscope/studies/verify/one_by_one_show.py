@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.evidence.blocks import levels_table, said, table_of_tests
+from headscope.evidence.blocks import levels_table, moved, table_of_tests
 from headscope.results.one_by_one import (
     ExampleText,
     OneByOneDetails,
@@ -115,7 +115,7 @@ def _finding(result: OneByOneResult) -> list[str]:
     if details.random_orders:
         main = result.evidence.main
         lead = f"After {count(main.k, 'step')}"
-        compared = said(result.evidence, compared_by(details), main, "prompt", lead)
+        compared = moved(result.evidence, compared_by(details), main, "prompt", lead)
         words = [sentence_of(result.verdict), *compared, *words]
     words += _mask(details)
     if first.chrf is not None and last.chrf is not None:

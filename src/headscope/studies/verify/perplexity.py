@@ -21,8 +21,8 @@ from headscope.evidence.blocks import (
     draws_remedy,
     draws_words,
     few_sets,
+    moved,
     parts_table,
-    said,
     verdict,
     verdicts,
 )
@@ -304,7 +304,7 @@ def _finding(result: TextWithoutHeads, main: Sequence[tuple[str, Condition]]) ->
     found, details = result.evidence, result.details
     if len(main) == 1:
         ((part, condition),) = main
-        return said(found, "nll", condition, "document", part=part)
+        return moved(found, "nll", condition, part=part)
     rows = [row.change for part, each in main if (row := found.level("nll", each, part))]
     changes = [change.value for change in rows if change is not None]
     what = "most important" if main[0][1].of.endswith(FULL) else "specific"

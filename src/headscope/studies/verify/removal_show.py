@@ -8,21 +8,28 @@ from pathlib import Path
 from typing import TypeVar
 
 from headscope.evidence.blocks import (
-    bars,
     beyond,
+    by_part,
     dose_lines,
-    draws_table,
     few_sets,
-    levels_table,
-    parts_table,
-    said,
-    table_of_tests,
+    forest,
+    moved,
+    tables,
+    uncertainty,
     verdict,
 )
 from headscope.evidence.rows import WHOLE, Evidence
 from headscope.results.atlas import AtlasResult
 from headscope.results.removal import RemovalDetails, RemovalResult, Tokens
-from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown
+from headscope.shown.blocks import (
+    METHOD,
+    Block,
+    Forest,
+    HeadSets,
+    NotMeasured,
+    Section,
+    Shown,
+)
 from headscope.shown.words import (
     count,
     enumeration,
@@ -47,41 +54,28 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     evidence, details, main = result.evidence, result.details, result.evidence.main
     texts = "text" in details.measures
     first = "chrf" if evidence.level("chrf") else "nll"
-    sections = [Section("Effect", effect(evidence, first))]
-    if texts:
-        blocks = [
-            levels_table(
-                evidence, TEXTS, "Translations under every condition", _texts_note(details)
-            ),
-            *not_measured(evidence, details),
-        ]
-        sections.append(Section("Measures", blocks, brief=True))
-    if evidence.tests:
-        tested = table_of_tests(evidence, ["chrf", "nll"], "sentences")
-        sections.append(Section("Tests", [tested], brief=True))
-    if details.removed.reference_tokens is not None:
-        sections.append(Section("Loss", losses(evidence, details), brief=True))
-    if doses := [*dose_lines(evidence, first)]:
-        sections.append(Section("Doses", doses))
     heads = HeadSets(f"Heads {main.done}, best first", {"selected": named_places(details.heads)})
-    drawn = [draws_table(evidence, ["chrf", "nll"], main)] if evidence.controls else []
-    sections.append(Section("Heads", [heads, *drawn]))
-    if texts:
-        outputs = sentences_of(run, evidence, main, details.removed.links)
-        sections.append(Section("Sentences", [outputs]))
-    sections.append(Section("Method", [], after=_method(evidence, details)))
+    sections = [
+        Section("Heads", [heads]),
+        tables(evidence, TEXTS, main, "sentences", _texts_note(details)) if texts else None,
+        Section("Not measured", missing, brief=True)
+        if texts and (missing := not_measured(evidence, details))
+        else None,
+        losses(evidence, details) if details.removed.reference_tokens is not None else None,
+        Section("Doses", doses) if (doses := [*dose_lines(evidence, first)]) else None,
+        Section("Sentences", [sentences_of(run, evidence, main, details.removed.links)])
+        if texts
+        else None,
+        Section(METHOD, [], after=_method(evidence, details)),
+    ]
     languages = {code for name in details.removed.directions for code in languages_of(name) if code}
     level = evidence.level(first)
     return Shown(
         "Removal of selected heads",
         f"How much worse {'are translations' if texts else 'is the reference predicted'} with "
         f"{_the(main.k)} {main.done} than with as many random heads?",
-        [
-            f"{sentence_of(result.verdict)}",
-            *(words for name in ("chrf", "nll") for words in said_of(evidence, name)),
-        ],
-        uncertainty(evidence, first),
-        *remedy_of(evidence, first),
+        [f"{sentence_of(result.verdict)}", *said_of(evidence, first)],
+        *uncertainty(evidence, first, main, count(level.examples if level else 0, "sentence")),
         [*result.cautions, *leakage_caution(details.leakage)],
         [
             *model_facts(result.model_name),
@@ -90,21 +84,21 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
             ("sentences", str(level.examples if level else "")),
             *ablation_facts(details),
         ],
-        sections,
+        [section for section in sections if section is not None],
+        effect(evidence, first),
     )
 
 
-def effect(evidence: Evidence, statistic: str) -> list[Block]:
-    """A statistic of the main condition by direction, as bars and as a table."""
-    words, main = evidence.statistics[statistic].words, evidence.main
-    title = f"{words} by direction" if len(evidence.single) > 1 else words
+def effect(evidence: Evidence, statistic: str) -> Forest | None:
+    """The difference from every control in the main condition, by direction."""
+    words = evidence.statistics[statistic].words
     note = (
         "Directions share heads and subjects, so they are no independent tests"
         if len(evidence.single) > 1
         else ""
     )
-    table = parts_table(evidence, statistic, main, f"{title}: values and tests", "sentences", note)
-    return [bars(evidence, statistic, main, title), table]
+    rows = by_part(evidence, statistic, evidence.main)
+    return forest(evidence, rows, f"{words}: selected minus random heads", note)
 
 
 Concluded = TypeVar("Concluded", AtlasResult, RemovalResult)
@@ -120,45 +114,13 @@ def concluded(result: Concluded) -> Concluded:
 
 # ---- the finding -------------------------------------------------------------------------------
 def said_of(evidence: Evidence, statistic: str) -> list[str]:
-    """What the selected heads do to a statistic, in a few sentences; nothing if not measured."""
-    if statistic not in evidence.statistics:
-        return []
+    """What the selected heads do to a statistic, in a sentence."""
     main = evidence.main
-    lead = f"With {_the(main.k)} {main.done}"
-    lines = said(evidence, statistic, main, "sentence", lead)
-    gap = evidence.against(GAP, main).get("random")
-    if statistic == "nll" and gap is not None and gap.difference.known:
-        own, words = evidence.statistics[GAP], gap.difference
-        lines.append(
-            "First tokens of linked words minus unlinked tokens: "
-            f"{own.number(words)} (95\u00a0% CI {fixed(words.low, 3)} to {fixed(words.high, 3)})."
-        )
-    return lines
+    return moved(evidence, statistic, main, f"With {_the(main.k)} {main.done}")
 
 
 def _the(k: int) -> str:
     return "the selected head" if k == 1 else f"the {k} selected heads"
-
-
-def uncertainty(evidence: Evidence, statistic: str) -> str:
-    """How many sentences and different sets there are, and what p over draws they allow."""
-    level, test = (
-        evidence.level(statistic),
-        evidence.against(statistic, evidence.main).get("random"),
-    )
-    words = count(level.examples, "sentence") if level else "Sentences of the run"
-    if test is None:
-        return f"{words}, and no random heads: nothing says that these heads are special."
-    return (
-        f"{words}, {count(test.draws, 'random set')}: p over draws is at least "
-        f"{p_value(1 / (1 + test.draws))}."
-    )
-
-
-def remedy_of(evidence: Evidence, statistic: str) -> tuple[str]:
-    """The option for more draws, where there are too few to tell."""
-    test = evidence.against(statistic, evidence.main).get("random")
-    return ("--draws 99" if test is not None and test.draws < 19 else "",)
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -183,7 +145,7 @@ def not_measured(evidence: Evidence, details: RemovalDetails) -> list[Block]:
     ]
 
 
-def losses(evidence: Evidence, details: RemovalDetails) -> list[Block]:
+def losses(evidence: Evidence, details: RemovalDetails) -> Section:
     """The loss of references under every condition, and of each kind of token beside random."""
     tokens = (details.removed.reference_tokens or {}).values()
     numbers = Tokens(*(sum(getattr(own, kind) for own in tokens) for kind in _TOKENS))
@@ -191,16 +153,15 @@ def losses(evidence: Evidence, details: RemovalDetails) -> list[Block]:
         "In nats a token, teacher-forced: the mean over sentences of each one's mean over its "
         f"tokens ({number(numbers.total)} in all; {number(numbers.linked)} first of a linked word, "
         f"{number(numbers.linked_later)} later ones, {number(numbers.unlinked)} unlinked); lower "
-        "is better"
+        "is better. Heads that align are needed at the first token of a linked word; its later "
+        "tokens follow from it. First tokens are harder than others, so any greater harm may "
+        "widen the difference between first and unlinked tokens"
     )
-    levels = levels_table(evidence, [*KINDS], "Loss of the reference", note)
-    kinds = table_of_tests(evidence, [*KINDS, GAP][1:], "sentences", title="Loss by kind of token")
-    more = (
-        "Heads that align are needed at the first token of a linked word; its later tokens follow "
-        "from it. First tokens are harder than others, so any greater harm may widen the last "
-        "difference"
-    )
-    return [levels, *([replace(kinds, note=f"{more}. {kinds.note}")] if kinds.rows else [])]
+    rows = [(own.words, name, evidence.main, None)
+            for name, own in evidence.statistics.items() if name in (*KINDS, GAP)]  # fmt: skip
+    kinds = forest(evidence, rows, "Loss of the reference: selected minus random heads")
+    numbers_of = tables(evidence, [*KINDS, GAP], evidence.main, "sentences", note).blocks
+    return Section("Loss", [*([kinds] if kinds else []), *numbers_of], brief=True)
 
 
 _TOKENS = ("linked", "linked_later", "unlinked")

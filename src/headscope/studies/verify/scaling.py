@@ -12,7 +12,7 @@ from typing import Annotated
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import dose_lines, levels_table, said, uncertainty
+from headscope.evidence.blocks import dose_lines, levels_table, moved, uncertainty
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.progress import Progress
 from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
@@ -292,7 +292,7 @@ def _finding(result: ScalingTests, name: str, task: ScaledTask) -> list[str]:
     ]
     lead = f"On {count(task.examples, 'other example')}"
     for each in filter(None, ("nll", taken(evidence, name, task))):
-        sentences += said(evidence, each, main, lead=lead, part=name)
+        sentences += moved(evidence, each, main, lead=lead, part=name)
     return sentences
 
 

@@ -12,9 +12,9 @@ from headscope.evidence.blocks import (
     draws_table,
     few_sets,
     holds,
+    moved,
     named_part,
     parts_table,
-    said,
     table_of_tests,
     verdict,
     verdicts,
@@ -130,7 +130,7 @@ def _finding(result: TasksResult) -> Iterator[str]:
     if losses[most] > 0:
         metric = result.details.tasks[most].metric
         lead = f"Largest difference: {most}"
-        yield from said(evidence, metric, main, "example", lead, most)
+        yield from moved(evidence, metric, main, lead, most)
     hurt, tested = _hurt(evidence, result, "same layers")
     if tested:
         yield (

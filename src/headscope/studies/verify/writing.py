@@ -12,8 +12,8 @@ from headscope.evidence.blocks import (
     draws_remedy,
     draws_words,
     few_sets,
+    moved,
     parts_table,
-    said,
     verdict,
     verdicts,
 )
@@ -262,7 +262,7 @@ def _said(found: Evidence, statistic: str) -> list[str]:
         *(
             line
             for each, _ in rows
-            for line in said(found, statistic, each, "prompt", f"With {in_words(each)}")
+            for line in moved(found, statistic, each, f"With {in_words(each)}")
         ),
     ]
 
