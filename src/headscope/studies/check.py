@@ -54,7 +54,7 @@ def check(config: Check, progress: Progress) -> CheckResult:
     """Load the model and compare; the command's result."""
     from headscope.lm.check import check_model
 
-    lm = config.model.load()
+    lm = config.model.load("always")
     report = check_model(lm, progress=partial(progress, "comparing with slow references"))
     settings = {"dtype": str(lm.dtype), "quantised": lm.quantised}
     return CheckResult(

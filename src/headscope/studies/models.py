@@ -24,6 +24,7 @@ from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.lm import LanguageModel
+    from headscope.lm.proofs import Check
     from headscope.runs import Run
     from headscope.studies.workers import Divided
 
@@ -90,7 +91,7 @@ class ModelChoice(Settings):
     def _plain(self) -> ModelChoice:
         return dataclasses.replace(self, system=None)
 
-    def load(self) -> LanguageModel:
+    def load(self, check: Check = "once") -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
 
         Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
@@ -98,7 +99,7 @@ class ModelChoice(Settings):
         from headscope.lm import load
 
         if self.system is not None:
-            return self._plain.load().with_system(self._system)
+            return self._plain.load(check).with_system(self._system)
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
             return given[1]
@@ -107,7 +108,7 @@ class ModelChoice(Settings):
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
         try:
-            lm = load(self.model, **self._settings())
+            lm = load(self.model, check=check, **self._settings())
         except MissingExtra:
             raise
         except InputError as error:
@@ -316,7 +317,8 @@ def resolved_chat(lm: LanguageModel, settings: PromptedSettings) -> PromptedSett
 
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:
     """What a result tells about its model."""
-    return {"model": lm.name, "weights": lm.digest, **_as_loaded(lm)}
+    proved = lm.proved if getattr(lm, "loaded", True) else None
+    return {"model": lm.name, "weights": lm.digest, "self_check": proved, **_as_loaded(lm)}
 
 
 def about_loaded(lm: LanguageModel, **known: Any) -> dict[str, Any]:
