@@ -24,7 +24,6 @@ from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.lm import LanguageModel
-    from headscope.lm.proofs import Check
     from headscope.runs import Run
     from headscope.studies.workers import Divided
 
@@ -84,6 +83,13 @@ class ModelChoice(Settings):
             "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.", metavar="MODEL"
         ),
     ] = field(default=None, metadata=UNSIGNED)
+    check: Annotated[
+        Literal["once", "always", "never"],
+        Option(
+            "When the model proves that its heads can be reached: once as it is loaded here (the "
+            "verdict is kept), always, or never."
+        ),
+    ] = field(default="once", metadata=UNSIGNED)
     # An option of commands with prompts alone: see `PROMPTED`.
     system: str | None = field(default=None, metadata=GIVEN)
 
@@ -91,7 +97,7 @@ class ModelChoice(Settings):
     def _plain(self) -> ModelChoice:
         return dataclasses.replace(self, system=None)
 
-    def load(self, check: Check = "once") -> LanguageModel:
+    def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
 
         Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
@@ -99,7 +105,7 @@ class ModelChoice(Settings):
         from headscope.lm import load
 
         if self.system is not None:
-            return self._plain.load(check).with_system(self._system)
+            return self._plain.load().with_system(self._system)
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
             return given[1]
@@ -108,7 +114,7 @@ class ModelChoice(Settings):
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
         try:
-            lm = load(self.model, check=check, **self._settings())
+            lm = load(self.model, check=self.check, **self._settings())
         except MissingExtra:
             raise
         except InputError as error:
@@ -145,7 +151,7 @@ class ModelChoice(Settings):
         from headscope.lm.weights import memory_limits
 
         given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        del given["model"], given["system"]
+        del given["model"], given["system"], given["check"]
         return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     @property
