@@ -119,7 +119,7 @@ def tiny_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     yield CommandRun("reproduce all", write_papers(folder / "papers"), "")
     for step in (1, 2):
         saved(folder / "trained" / f"step-{step}")
-    yield made("compare formation", folder / "trained", *pairs, "--check", 2, *short,
+    yield made("compare formation", folder / "trained", *pairs, "--verify-limit", 2, *short,
                model_too=False)  # fmt: skip
     found = (lahis[1], plain[1], induction[1], mask[1])
     yield made("compare methods", *found, "--k", 2, model_too=False)
@@ -158,7 +158,7 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     write_jsonl(folder / "corpus.jsonl", corpus)
     yield made("use rate", *heads, "--data", folder / "corpus.jsonl")
     yield made("survey", "pocket", "--quick", "--method", "induction", "--method", "lahis")
-    yield made("atlas", "pocket", *pair, "--limit", 6, "--check", 2, *few)
+    yield made("atlas", "pocket", *pair, "--limit", 6, "--verify-limit", 2, *few)
 
 
 def write_jsonl(file: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 # Set before any test imports a library that reads them.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# What models proved is kept for the session, not for the user of this machine.
+_ASSETS = tempfile.TemporaryDirectory(prefix="headscope-tests-")
+os.environ["HF_ASSETS_CACHE"] = _ASSETS.name
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Time tells about the machine, not about the code.

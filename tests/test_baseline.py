@@ -268,7 +268,8 @@ CHECKED = {
     "verify tasks --task {folder}/small.yaml --heads 0.0 --draws 1": "small",
     f"verify heads {ON_PAIRS}": "en-de",
     f"verify one-by-one --heads 0.0 --max-new-tokens 3 {ON_PAIRS}": "en-de",
-    "compare formation {folder}/first {model} --pair en-de --data {pairs} --check 6": "en-de",
+    "compare formation {folder}/first {model} --pair en-de --data {pairs} "
+    "--verify-limit 6": "en-de",
     f"verify mask {ON_MASKS}": "en-de",
     f"verify scaling {ON_MASKS} --alpha 0 --alpha 1": "en-de",
     f"verify families --heads other={{mask}} {ON_MASKS}": "en-de",

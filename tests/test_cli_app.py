@@ -44,7 +44,7 @@ def test_where_values_are_listed_the_first_is_the_default() -> None:
 
 def test_a_flag_means_the_same_in_every_command() -> None:
     """Commands take the shared types of `options`; those with a type of their own are few."""
-    own = {"--split", "--out", "--device", "--k", "--n", "--list", "--steps", "--check"}
+    own = {"--split", "--out", "--device", "--k", "--n", "--list", "--steps"}
     own |= {"--pair", "--data"}
     # A series of checkpoints has many revisions; a prompt, a gate and a threshold have a role of
     # their own in the commands that take one.

@@ -27,7 +27,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     out = folder / "-".join(["a-long-name"] * 9)
     return (
         "atlas", model, "--data", folder / "pairs.tsv", "--pair", "en-de", "--draws", 2,
-        "--check", 2, "--max-new-tokens", 3, "--out", out,
+        "--verify-limit", 2, "--max-new-tokens", 3, "--out", out,
     )  # fmt: skip
 
 

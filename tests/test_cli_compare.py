@@ -181,7 +181,17 @@ def test_revisions_in_the_hub_cache_are_a_series(tmp_path: Path) -> None:
     file = tmp_path / "pairs.tsv"
     rows = [f"we sing {n}\twir singen {n}\t0-0 1-1 2-2" for n in range(8)]
     file.write_text("\n".join(["source\ttarget\tlinks", *rows]) + "\n")
-    common = ["--data", file, "--pair", "en-de", "--max-new-tokens", 4, "--check", 2, "--json"]
+    common = [
+        "--data",
+        file,
+        "--pair",
+        "en-de",
+        "--max-new-tokens",
+        4,
+        "--verify-limit",
+        2,
+        "--json",
+    ]
     series = ["compare", "formation", "some-org/tiny@step100", "some-org/tiny@step20"]
     asked = [
         [*series, "--out", tmp_path / "named", *common],

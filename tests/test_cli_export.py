@@ -58,7 +58,7 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     (found,) = write(prompt, max_new_tokens=8, do_sample=False, return_full_text=False)
     wanted = expected.text[: len(found["generated_text"])]
     assert found["generated_text"][: len(wanted)] == wanted
-    said = command("use", "export", "--model", told["path"], "--heads", "0.0", "--no-check",
+    said = command("use", "export", "--model", told["path"], "--heads", "0.0", "--no-prove",
                    "--out", tmp_path / "second", "--json")  # fmt: skip
     second = json.loads(said.out)
     assert second["check"] is None and second["check_note"] == "not asked for"
@@ -70,7 +70,7 @@ def test_heads_may_be_a_list_longer_than_the_name_of_a_file(
 ) -> None:
     named = ",".join(f"{layer}.{head}" for layer in range(6) for head in range(11))
     assert len(named) > 255
-    said = command("use", "export", "--heads", named, "--no-check", "--out", tmp_path / "run")
+    said = command("use", "export", "--heads", named, "--no-prove", "--out", tmp_path / "run")
     assert said.code == 0, said.err
 
 
@@ -313,7 +313,7 @@ def test_an_export_that_is_gone_is_told(command: Command, model: Path, tmp_path:
     import shutil
 
     out = tmp_path / "run"
-    arguments = ("use", "export", "--model", model, "--heads", "0.1", "--no-check", "--out", out)
+    arguments = ("use", "export", "--model", model, "--heads", "0.1", "--no-prove", "--out", out)
     assert command(*arguments).code == 0
     result = result_of(out, ExportedModel, "an export")
     assert result.check is None and result.check_note == "not asked for"
@@ -395,7 +395,7 @@ def test_heads_are_taken_out_for_good(command: Command, loaded: None, tmp_path: 
     assert "2 of 4 key-value groups" in (out / "report.html").read_text(encoding="utf-8")
 
     # The smaller model is one for headscope, too: its heads have their new numbers.
-    again = command("use", "export", "--model", told["path"], "--heads", "0.7", "--no-check",
+    again = command("use", "export", "--model", told["path"], "--heads", "0.7", "--no-prove",
                     "--out", tmp_path / "again", "--json")  # fmt: skip
     assert json.loads(again.out)["model"]["heads"] == 6 * 8
 

@@ -32,7 +32,7 @@ def test_a_request_names_scales_and_gets_the_tokens_of_the_gated_model(
     from gguf_helpers import tiny, write
 
     base = write(tmp_path / "tiny.gguf", tiny())
-    said = command("use", "export", "--model", base, "--as", "lora", "--no-check", "--json",
+    said = command("use", "export", "--model", base, "--as", "lora", "--no-prove", "--json",
                    "--set", "a=0.1,1.3", "--set", "b=0.2", "--out", tmp_path / "run")  # fmt: skip
     assert said.code == 0, said.err
     folder = Path(json.loads(said.out)["path"])

@@ -126,7 +126,11 @@ WORDS = "--task {data}/words.json --held-out 2 --bare {{input}}:"
 @pytest.mark.parametrize(
     ("name", "command", "key"),
     [
-        ("gemma3", f"atlas {{model}} {SENTENCES} --shots 1 --k 1 --draws 1 --check 2", "removal"),
+        (
+            "gemma3",
+            f"atlas {{model}} {SENTENCES} --shots 1 --k 1 --draws 1 --verify-limit 2",
+            "removal",
+        ),
         ("gemma3", f"verify heads {SENTENCES} --shots 1 --limit 1", "heads"),
         ("gemma3", "find lahis --data en={data}/en.txt --data es={data}/es.txt", "languages"),
         ("gemma3", "find induction --sequences 2 --data en={data}/en.txt", "heads"),

@@ -136,6 +136,9 @@ Rank = Annotated[
         "paper. Other scores, and those without chance, are cut by score.",
     ),
 ]
+VerifyLimit = Annotated[
+    int, Option("Sentences of each direction that are translated.", flag="--verify-limit", min=1)
+]
 Draws = Annotated[int, Option("Draws of random heads.", min=1)]
 DRAWS_OF_MEASURE = Option(
     "Draws of random heads; without it as many as the measure asks for.", min=1, default=None

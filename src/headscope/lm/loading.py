@@ -42,6 +42,7 @@ from headscope.lm.gguf import (
 from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
+from headscope.lm.proofs import Check, proven
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 from headscope.progress import by_size
 
@@ -62,7 +63,7 @@ def load(
     device: str | torch.device | None = None,
     dtype: str = "auto",
     device_map: str | Mapping[str, Any] | None = None,
-    check: bool = True,
+    check: Check | bool = "once",
     *,
     max_memory: Mapping[int | str, int | str] | None = None,
     offload_folder: str | os.PathLike[str] | None = None,
@@ -81,7 +82,7 @@ def load(
     device: str | torch.device | None = None,
     dtype: str = "auto",
     device_map: str | Mapping[str, Any] | None = None,
-    check: bool = True,
+    check: Check | bool = "once",
     *,
     max_memory: Mapping[int | str, int | str] | None = None,
     offload_folder: str | os.PathLike[str] | None = None,
@@ -109,7 +110,8 @@ def load(
         device_map: placement over several devices as ``transformers`` knows it, instead of
             ``device`` (needs ``accelerate``). ``auto`` fills GPUs, then memory, and leaves the rest
             in files, from which each layer is read in every forward pass.
-        check: run the self-check.
+        check: when the self-check is run: ``once`` a model as it is loaded here (its verdict is
+            kept in the cache of the Hugging Face client), ``always`` (True), or ``never`` (False).
         max_memory: with a ``device_map``: weights that each device takes at most, such as ``{0:
             "20GiB", "cpu": "64GiB"}``; devices that are not named are not used.
         offload_folder: where a folder is made, as long as the model lives, for weights that wait on
@@ -131,7 +133,7 @@ def load(
             raise InputError("The tokenizer is given twice, by place and by name; give it once.")
         own = revision if tokenizer is None else tokenizer
         called = getattr(name, "name_or_path", None) or "model"
-        return LanguageModel.wrap(name, own, str(called), check=check)
+        return LanguageModel.wrap(name, own, str(called), check=check not in (False, "never"))
     way = way_of(
         str(name), revision, device, dtype, device_map, max_memory=max_memory,
         offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
@@ -149,11 +151,17 @@ def load(
         if reading is not None:
             _check_fits(reading, tokenizer, model, str(name))
         return LanguageModel.wrap(
-            model, reading, str(name), revision=way.commit, folder=folder, check=check
+            model,
+            reading,
+            str(name),
+            revision=way.commit,
+            folder=folder,
+            check=check not in (False, "never"),
+            prove=lambda lm: proven(lm, "always" if check is True else check or "never", settings),
         )
 
     lm = prepare(None)
-    if check and not _shows_its_attention(lm):
+    if check not in (False, "never") and not _shows_its_attention(lm):
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
     return lm
@@ -454,7 +462,9 @@ class WaitingModel(LanguageModel):
                 "them; load it by headscope.load, and give the model itself to this command's "
                 "function in Python"
             )
-        vars(self).update(model=loaded.model, sites=loaded.sites, noise=loaded.noise)
+        vars(self).update(
+            model=loaded.model, sites=loaded.sites, noise=loaded.noise, proved=loaded.proved
+        )
         return vars(self)[name]
 
     @property

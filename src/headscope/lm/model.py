@@ -19,7 +19,7 @@ from headscope.errors import Caution, InputError, naming, telling
 from headscope.heads import Gate, Geometry
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.geometry import check_geometry
-from headscope.lm import gates, generation, geometry, selfcheck, tokens
+from headscope.lm import gates, generation, geometry, tokens
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
 from headscope.lm.batching import (
@@ -41,7 +41,7 @@ from headscope.lm.hooks import inner_model, text_config
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
 from headscope.lm.replacement import Replacement
-from headscope.lm.selfcheck import Noise
+from headscope.lm.selfcheck import Noise, Proof, checked
 from headscope.lm.tokens import Encoded
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
 from headscope.progress import Steps
@@ -68,6 +68,7 @@ class LanguageModel:
             was wrapped.
         noise: how far repeated passes over the same tokens lie apart, from the self-check; None
             without one.
+        proved: when the self-check was passed (UTC), which may be before; None without one.
         system: the system message of prompts that go through the chat template; "" for none, None
             for what the template has; see `with_system`.
     """
@@ -80,6 +81,7 @@ class LanguageModel:
     revision: str | None = None
     folder: Path | None = None
     noise: Noise | None = None
+    proved: str | None = None
     system: str | None = None
 
     @classmethod
@@ -92,13 +94,14 @@ class LanguageModel:
         revision: str | None = None,
         folder: Path | None = None,
         check: bool = True,
+        prove: Callable[[LanguageModel], Proof] = checked,
     ) -> LanguageModel:
         """Take a model that is already loaded, as it is: nothing of it changes.
 
         It is a decoder of ``transformers``, or an adapter model around one; without a tokenizer,
         token ids can be used but no texts. Where its `folder` is known the digest is that of its
-        weight files. `check` runs the self-check (a few forward passes over a few tokens). Raises
-        `InputError` if the heads cannot be found or the self-check fails.
+        weight files. `check` runs the self-check (a few forward passes over a few tokens), or
+        `prove` in its place. Raises `InputError` if the heads cannot be found or it fails.
         """
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             raise InputError(
@@ -130,7 +133,7 @@ class LanguageModel:
                 ),
                 stacklevel=2,
             )
-        return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
+        return dataclasses.replace(lm, **prove(lm)._asdict()) if check else lm
 
     @property
     def tokenizer(self) -> Any:

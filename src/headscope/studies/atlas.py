@@ -76,7 +76,7 @@ class Atlas(Settings):
     rank: options.Rank = "above-chance"
     draws: options.Draws = 3
     ablate: options.Ablate = "zero"
-    check: Annotated[int, Option("Sentences of each direction in the check.", min=1)] = 20
+    check: options.VerifyLimit = 20
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:

@@ -29,7 +29,10 @@ class Check(Settings):
 
     model: Annotated[
         ModelChoice,
-        Nested(changed={**MODEL_ARGUMENT.changed, "dtype": replace(DTYPE, default="float32")}),
+        Nested(
+            without=("check",),
+            changed={**MODEL_ARGUMENT.changed, "dtype": replace(DTYPE, default="float32")},
+        ),
     ] = field(default_factory=lambda: ModelChoice(dtype="float32"))
 
 
@@ -54,7 +57,7 @@ def check(config: Check, progress: Progress) -> CheckResult:
     """Load the model and compare; the command's result."""
     from headscope.lm.check import check_model
 
-    lm = config.model.load()
+    lm = replace(config.model, check="always").load()
     report = check_model(lm, progress=partial(progress, "comparing with slow references"))
     settings = {"dtype": str(lm.dtype), "quantised": lm.quantised}
     return CheckResult(

@@ -83,6 +83,13 @@ class ModelChoice(Settings):
             "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.", metavar="MODEL"
         ),
     ] = field(default=None, metadata=UNSIGNED)
+    check: Annotated[
+        Literal["once", "always", "never"],
+        Option(
+            "When the model proves that its heads can be reached: once as it is loaded here (the "
+            "verdict is kept), always, or never."
+        ),
+    ] = field(default="once", metadata=UNSIGNED)
     # An option of commands with prompts alone: see `PROMPTED`.
     system: str | None = field(default=None, metadata=GIVEN)
 
@@ -107,7 +114,7 @@ class ModelChoice(Settings):
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
         try:
-            lm = load(self.model, **self._settings())
+            lm = load(self.model, check=self.check, **self._settings())
         except MissingExtra:
             raise
         except InputError as error:
@@ -144,7 +151,7 @@ class ModelChoice(Settings):
         from headscope.lm.weights import memory_limits
 
         given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        del given["model"], given["system"]
+        del given["model"], given["system"], given["check"]
         return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     @property
@@ -316,7 +323,8 @@ def resolved_chat(lm: LanguageModel, settings: PromptedSettings) -> PromptedSett
 
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:
     """What a result tells about its model."""
-    return {"model": lm.name, "weights": lm.digest, **_as_loaded(lm)}
+    proved = lm.proved if getattr(lm, "loaded", True) else None
+    return {"model": lm.name, "weights": lm.digest, "self_check": proved, **_as_loaded(lm)}
 
 
 def about_loaded(lm: LanguageModel, **known: Any) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Formation(Settings):
         Option("Top heads compared with the last checkpoint's, besides.", metavar="K", typed=str),
     ] = None
     rank: options.Rank = "above-chance"
-    check: Annotated[int, Option("Sentences of each direction that are translated.", min=1)] = 20
+    check: options.VerifyLimit = 20
     skip_unreadable: Annotated[bool, Option("Go on without checkpoints that cannot be read.")] = (
         False
     )

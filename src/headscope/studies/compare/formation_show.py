@@ -53,7 +53,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
         _finding(result),
         "One training run: another can differ. Only chrF++ has an interval, over "
         f"{_range(series.verified_on for series in data)} sentences of each direction.",
-        f"--check {FEW}" if checked < FEW else "",
+        f"--verify-limit {FEW}" if checked < FEW else "",
         cautions,
         [
             ("model", _models(run)),

@@ -104,7 +104,7 @@ class UseExport(Settings):
         bool,
         Option(
             "Load what was written and compare its logits with those of the gated model.",
-            flag="--check/--no-check",
+            flag="--prove/--no-prove",
         ),
     ] = True
     # What the following four change is in the signature of a LoRA export alone.
@@ -619,7 +619,7 @@ def _show(result: ExportedModel, run: Path) -> Shown:
         "Do the written weights do what the gate does?",
         finding,
         uncertainty,
-        "--check" if proof is None else "",
+        "--prove" if proof is None else "",
         cautions,
         [
             *model_facts(result.model_name, gate.of),

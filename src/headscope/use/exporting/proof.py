@@ -259,7 +259,7 @@ def need_peft() -> None:
     """InputError if PEFT is not installed."""
     if importlib.util.find_spec("peft") is None:
         raise MissingExtra.needed(
-            "comparing an adapter (--no-check leaves it out)", "peft", "adapters"
+            "comparing an adapter (--no-prove leaves it out)", "peft", "adapters"
         )
 
 
