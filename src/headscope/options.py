@@ -6,6 +6,7 @@ are listed, the first one is the default.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import not_
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -146,23 +147,21 @@ MEASURES = Option(
     metavar="text|loss",
 )
 Measures = Annotated[tuple[str, ...] | None, MEASURES]
+_CONTROL = Option(
+    "How random heads are drawn: random (any heads), same layers, outside (heads that are neither "
+    "selected nor token alignment heads), equal norm (whose outputs are as large); repeatable",
+    flag="--control",
+    metavar="NAME",
+)
 Controls = Annotated[
-    tuple[str, ...],
-    Option(
-        "How random heads are drawn: random (any heads), same layers, outside (heads that are "
-        "neither selected nor token alignment heads), equal norm (whose outputs are as large); "
-        "repeatable; without it the first two.",
-        flag="--control",
-        metavar="NAME",
-    ),
+    tuple[str, ...], replace(_CONTROL, help=f"{_CONTROL.help}; without it the first two.")
 ]
 MaskControls = Annotated[
     tuple[str, ...],
-    Option(
-        "How random masks are drawn: shuffled (any heads), shuffled same layers, or as random "
-        "heads: random, same layers, outside; repeatable.",
-        flag="--control",
-        metavar="NAME",
+    replace(
+        _CONTROL,
+        help=f"{_CONTROL.help}; shuffled and shuffled same layers draw random masks as the first "
+        "two draw heads.",
     ),
 ]
 AblateName = Literal["zero", "mean", "resample"]

@@ -25,7 +25,7 @@ from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
-from headscope.studies.tasks import read_tasks, resolved_tasks, task_inputs
+from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import MasksOnTasks, digest_of, named_place
 from headscope.studies.verify.masked_shows import (
     by_task,
@@ -88,7 +88,9 @@ def verify_families(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     grouped = families(masks, own)
-    planned = family_conditions(grouped, config.controls, config.draws, config.seed)
+    planned = family_conditions(
+        grouped, config.controls, config.draws, config.seed, basis_of(lm, tasks)
+    )
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")

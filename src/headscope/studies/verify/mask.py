@@ -26,7 +26,14 @@ from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.tasks import (
+    TaskChoice,
+    TaskSides,
+    basis_of,
+    read_tasks,
+    resolved_tasks,
+    task_inputs,
+)
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -111,6 +118,7 @@ def verify_mask(
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
+    basis = basis_of(lm, tasks)
     planned = {
         name: mask_conditions(
             own[name],
@@ -120,6 +128,7 @@ def verify_mask(
             config.controls,
             config.draws,
             config.seed,
+            basis,
         )
         for name, sides in tasks.items()
     }

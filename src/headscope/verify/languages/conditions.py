@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Basis, Condition
+from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
     Amount,
@@ -103,7 +103,9 @@ def language_of(condition: Condition) -> str:
     return condition.of.removesuffix(FULL)
 
 
-def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condition]:
+def plan(
+    sized: Sequence[LanguageHeads], config: LanguageRemoval, basis: Basis = NOTHING
+) -> list[Condition]:
     """The model as it is; each language's specific heads, and its most important ones, with their
     controls; `outside` leaves out the specific heads of every language. A set that holds no heads
     is left out.
@@ -111,6 +113,7 @@ def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condit
     if not sized:
         raise InputError("there is no set of heads to remove; name at least one head")
     avoid = functools.reduce(operator.or_, (named.chosen for named in sized))
+    basis = replace(basis, avoid=avoid)
     planned = [Condition()]
     for named in sized:
         of = "" if named.language == NAMED else named.language
@@ -121,9 +124,7 @@ def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condit
                 SELECTED, whose, named.wanted, 0.0, config.ablate, heads=tuple(map(str, heads))
             )
             planned.append(selected)
-            planned += drawn(
-                selected, heads, config.controls, config.draws, config.seed, Basis(avoid)
-            )
+            planned += drawn(selected, heads, config.controls, config.draws, config.seed, basis)
     return planned
 
 
