@@ -147,20 +147,20 @@ MEASURES = Option(
     metavar="text|loss",
 )
 Measures = Annotated[tuple[str, ...] | None, MEASURES]
-_CONTROL = Option(
+CONTROL = Option(
     "How random heads are drawn: random (any heads), same layers, outside (heads that are neither "
     "selected nor token alignment heads), equal norm (whose outputs are as large); repeatable",
     flag="--control",
     metavar="NAME",
 )
 Controls = Annotated[
-    tuple[str, ...], replace(_CONTROL, help=f"{_CONTROL.help}; without it the first two.")
+    tuple[str, ...], replace(CONTROL, help=f"{CONTROL.help}; without it the first two.")
 ]
 MaskControls = Annotated[
     tuple[str, ...],
     replace(
-        _CONTROL,
-        help=f"{_CONTROL.help}; shuffled and shuffled same layers draw random masks as the first "
+        CONTROL,
+        help=f"{CONTROL.help}; shuffled and shuffled same layers draw random masks as the first "
         "two draw heads.",
     ),
 ]

@@ -12,14 +12,14 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.controls import DEFAULT, MATCHED, drawn, name_controls
 from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
@@ -65,6 +65,29 @@ class LanguageRemoval(Settings):
     def __post_init__(self) -> None:
         name_controls(self)
         super().__post_init__()
+
+
+@dataclass(frozen=True)
+class LayerRemoval(LanguageRemoval):
+    """How whole layers are removed, and what they are compared with."""
+
+    controls: Annotated[
+        tuple[str, ...],
+        replace(
+            options.CONTROL,
+            help="How random heads are drawn: random (any heads, the default), outside (heads of "
+            "other layers), equal norm (whose outputs are as large); repeatable. A layer has no "
+            "other heads, so same layers is none.",
+        ),
+    ] = ("random",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if none := [name for name in self.controls if name in MATCHED]:
+            raise InputError(
+                f"the control {none[0]!r} has no other heads than those of a layer that is removed "
+                "whole; use random, outside or equal norm"
+            )
 
 
 @dataclass(frozen=True)
@@ -177,10 +200,12 @@ def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> li
     return [HeadSet(geometry, heads) for heads in sets]
 
 
-def plan_layers(geometry: Geometry, config: LanguageRemoval) -> list[Condition]:
-    """The model as it is, every layer that has heads, and random draws of each layer size.
+def plan_layers(
+    geometry: Geometry, config: LayerRemoval, basis: Basis = NOTHING
+) -> list[Condition]:
+    """The model as it is, every layer that has heads, and the controls of each.
 
-    The draws are spread over all layers, and the same for all layers of one size.
+    Random draws are spread over all layers, and the same for all layers of one size.
     """
     sizes = {layer: size for layer, size in enumerate(geometry.counts) if size}
 
@@ -188,15 +213,19 @@ def plan_layers(geometry: Geometry, config: LanguageRemoval) -> list[Condition]:
         named = tuple(map(str, heads))
         return Condition(kind, of, len(heads), 0.0, config.ablate, draw, named)
 
-    return [
-        Condition(),
-        *(removed(SELECTED, f"{LAYER}{layer}", layer_heads(geometry, layer)) for layer in sizes),
-        *(
+    layers = [removed(SELECTED, f"{LAYER}{layer}", layer_heads(geometry, layer)) for layer in sizes]
+    planned = [Condition(), *layers]
+    if "random" in config.controls:
+        planned += [
             removed("random", "", heads, number)
             for size in sorted(set(sizes.values()))
             for number, heads in enumerate(spread_draws(geometry, size, config.draws, config.seed))
-        ),
-    ]
+        ]
+    others = [name for name in config.controls if name != "random"]
+    for layer in layers:
+        heads = layer.in_model(geometry)
+        planned += drawn(layer, heads, others, config.draws, config.seed, basis)
+    return planned
 
 
 TITLE = "reading documents"
