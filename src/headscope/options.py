@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
+from headscope.ablations import KINDS, AblateName
 from headscope.settings import Option
 
 #: A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`).
@@ -164,18 +165,15 @@ MaskControls = Annotated[
         "two draw heads.",
     ),
 ]
-AblateName = Literal["zero", "mean", "resample"]
-ABLATE = Option(
-    "What replaces a removed head's output: zero, its mean over other examples, or its output in "
-    "one of them (resample)."
-)
+*_first, _last = (kind.option for kind in KINDS.values())
+ABLATE = Option(f"What replaces a removed head's output: {', '.join(_first)}, or {_last}.")
 Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
-    Option(
-        "What replaces a removed head's output: zero (default), its mean over other examples, or "
-        "its output in one of them (resample); repeatable, with the same heads and draws.",
-        metavar="|".join(get_args(AblateName)),
+    replace(
+        ABLATE,
+        help=f"{ABLATE.help[:-1]}; repeatable, with the same heads and draws.",
+        metavar="|".join(KINDS),
         typed=str,
     ),
 ]

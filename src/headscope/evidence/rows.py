@@ -13,6 +13,7 @@ from itertools import zip_longest
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from headscope.ablations import gives
 from headscope.errors import InputError
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
@@ -29,11 +30,6 @@ AS_IS = "as is"
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
 SHARE = "share"
-#: What removed heads give by each kind of ablation but zero.
-REPLACED_BY = {
-    "mean": "mean output",
-    "resample": "output in another example",
-}
 Better = Literal["higher", "lower"]
 Measured = TypeVar("Measured")
 #: A score with or without its interval.
@@ -104,7 +100,7 @@ class Condition:
             return "gated"
         if self.gate == 1:
             return "as they are"
-        other = REPLACED_BY.get(self.replacement, "")
+        other = gives(self.replacement)
         if self.gate == 0:
             return f"replaced by {other}" if other else "removed"
         return f"at {self.gate:.12g} \u00d7 strength" + (f", the rest {other}" if other else "")
