@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from headscope.ablations import gives
 from headscope.errors import InputError
@@ -287,6 +287,7 @@ class Tested:
     least_p: float | None = None
     shared: float | None = None
     side: str = "lower"
+    __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
 
 
 @dataclass(frozen=True, kw_only=True)
