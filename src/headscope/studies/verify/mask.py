@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
+from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.evidence.blocks import said, uncertainty
 from headscope.evidence.controls import SHUFFLES, name_controls
@@ -157,14 +158,11 @@ def verify_mask(
                 return OtherMask(mask.about(), mask.unseen(name), leaks[name][condition])
 
             shown[name] = MaskedTask(
-                examples=len(task.examples),
+                **about_task(task),
                 tokens=sum(tokens),
-                language=task.language,
-                translation=task.is_translation,
                 at_start=task.at_start,
                 # Answers that no model can get right.
                 too_long=0 if task.is_translation else sum(length > most for length in tokens),
-                instruction=task.instruction,
                 bare=task.bare,
                 mask=mask.about(),
                 unseen=mask.unseen(name),
@@ -189,6 +187,16 @@ def verify_mask(
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=MaskTests, seed=seed
     )
+
+
+def about_task(task: Task) -> dict[str, Any]:
+    """What results say of any task that is tested, as `TestedTask` has it."""
+    return {
+        "examples": len(task.examples),
+        "language": task.language,
+        "translation": task.is_translation,
+        "instruction": task.instruction,
+    }
 
 
 def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[str, Path]:

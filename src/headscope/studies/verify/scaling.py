@@ -27,7 +27,7 @@ from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskSides, basis_of, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
+from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -160,11 +160,8 @@ def verify_scaling(
         evidence = masks_evidence(checks, records, seed, progress=progress)
         shown = {
             name: ScaledTask(
+                **about_task(check),
                 chosen_on=len(grids[name].examples),
-                examples=len(check.examples),
-                language=check.language,
-                translation=check.is_translation,
-                instruction=check.instruction,
                 mask=masks[name].about(),
                 best=best[name],
                 chosen_again={f"{alpha:g}": again[name][alpha] for alpha in sorted(again[name])},
