@@ -207,6 +207,10 @@ class Basis:
         texts = (text for row in zip_longest(*parts) for text in row if text is not None)
         return cls(lm=lm, texts=tuple(texts), **more)
 
+    def left(self, geometry: Geometry) -> list[Head]:
+        """The heads of the model that a control may draw from, by layer, then head."""
+        return [head for head in geometry.heads() if head not in (self.gone or ())]
+
     def measured(self, measure: Callable[[LanguageModel, tuple[str, ...]], Measured]) -> Measured:
         """What a function finds out about the model on the texts, once for all draws.
 

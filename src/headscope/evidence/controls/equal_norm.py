@@ -49,8 +49,8 @@ def _norms(lm: LanguageModel, texts: Sequence[str]) -> np.ndarray[Any, Any]:
 
 def _draw(heads: HeadSet, draws: int, seed: int, basis: Basis) -> list[HeadSet]:
     norms = basis.measured(_norms)
-    left = [head for head in heads.geometry.heads() if head not in (basis.gone or ())]
-    ranked = sorted(left, key=lambda head: norms[head.layer, head.head])
+    every = basis.left(heads.geometry)
+    ranked = sorted(every, key=lambda head: norms[head.layer, head.head])
     groups = [ranked[at : at + GROUP] for at in range(0, len(ranked), GROUP)]
     sizes = tuple(sum(head in heads for head in group) for group in groups)
     more = draws, f"equal norm {seed}", frozenset(heads), basis.watch
