@@ -61,12 +61,13 @@ def test_controls_are_those_of_every_comparison(
     told = json.loads(command(*arguments, "--json").out)
     assert [*told["controls"]] == ["random", "same layers"]
     named = (*arguments[:-1], tmp_path / "named", "--control", "outside", "--control", "equal-norm")
-    made = command(*named, "--threshold", "0.3", "--json")
+    third = sorted((each["score"] for each in told["heads"]), reverse=True)[2]
+    made = command(*named, "--threshold", third, "--json")
     assert made.code == 0, made.err
     told = json.loads(made.out)
     assert [*told["controls"]] == ["outside", "equal norm"]
     (own,) = ({*each["heads"]} for each in told["conditions"] if each["kind"] == "selected")
-    aligned = {f"{each['layer']}.{each['head']}" for each in told["scores"] if each["score"] > 0.3}
+    aligned = {f"{each['layer']}.{each['head']}" for each in told["heads"] if each["score"] > third}
     drawn = [each for each in told["conditions"] if each["draw"] is not None]
     assert aligned and {len(each["heads"]) for each in drawn} == {len(own)}
     for each in drawn:
