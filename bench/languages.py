@@ -26,7 +26,7 @@ from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.verify.layers import VerifyLayers, verify_layers
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
-from headscope.verify.languages.conditions import LanguageRemoval
+from headscope.verify.languages.conditions import LanguageRemoval, LayerRemoval
 
 
 def main() -> None:
@@ -56,9 +56,7 @@ def main() -> None:
                 whole = VerifyLayers(
                     str(place / "found"),
                     documents=documents,
-                    removal=LanguageRemoval(
-                        draws=given.draws, controls=("random",), seed=seed, batch_tokens=2048
-                    ),
+                    removal=LayerRemoval(draws=given.draws, seed=seed, batch_tokens=2048),
                 )
                 name = f"layers-{size}"
                 told = encode(verify_layers(whole, place / name, update))

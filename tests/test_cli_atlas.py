@@ -54,6 +54,26 @@ def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
     assert differ == {"selected"}
 
 
+def test_controls_are_those_of_every_comparison(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    """Random heads and those of the same layers; others by name, as `verify removal` draws them."""
+    told = json.loads(command(*arguments, "--json").out)
+    assert [*told["controls"]] == ["random", "same layers"]
+    named = (*arguments[:-1], tmp_path / "named", "--control", "outside", "--control", "equal-norm")
+    third = sorted((each["score"] for each in told["heads"]), reverse=True)[2]
+    made = command(*named, "--threshold", third, "--json")
+    assert made.code == 0, made.err
+    told = json.loads(made.out)
+    assert [*told["controls"]] == ["outside", "equal norm"]
+    (own,) = ({*each["heads"]} for each in told["conditions"] if each["kind"] == "selected")
+    aligned = {f"{each['layer']}.{each['head']}" for each in told["heads"] if each["score"] > third}
+    drawn = [each for each in told["conditions"] if each["draw"] is not None]
+    assert aligned and {len(each["heads"]) for each in drawn} == {len(own)}
+    for each in drawn:
+        assert each["kind"] != "outside" or not {*each["heads"]} & (own | aligned)
+
+
 def test_the_report_can_be_written_again_elsewhere(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:

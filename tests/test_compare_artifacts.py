@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headscope.compare.artifacts import check_one_geometry, read_artifacts
+from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
 from headscope.compare.sets import class_shares
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
@@ -56,6 +57,24 @@ def test_a_run_gives_every_direction_or_its_mean(several: str) -> None:
     assert picked.digest == found[2].digest != found[0].digest
     with pytest.raises(InputError, match="holds no scores named 'tr-es'; known: de-en, en-de"):
         read_artifacts([f"{several}:tr-es"])
+
+
+def test_a_digest_tells_all_that_comparisons_read() -> None:
+    """Halves of the examples are chosen by what is kept of each, and as `average` says."""
+    hits, totals = np.arange(24.0).reshape(2, 3, 4), np.array([30, 40])
+    kept = replace(scores(1), statistics={"hits": hits, "totals": totals})
+    others = [
+        scores(2),
+        replace(kept, statistics={}),
+        replace(kept, statistics={"hits": hits + 1, "totals": totals}),
+        replace(kept, statistics={"totals": hits, "hits": totals}),
+        replace(kept, extra={"same": kept.extra["chance"]}),
+        replace(kept, config={"average": "micro"}),
+        replace(kept, low=kept.values, high=kept.values),
+    ]
+    digests = [Artifact("a", "", GEOMETRY, each).digest for each in (kept, *others)]
+    assert len({*digests}) == len(digests)
+    assert Artifact("b", "elsewhere", GEOMETRY, replace(kept)).digest == digests[0]
 
 
 def test_folders_of_scores_sets_and_gates(tmp_path: Path, several: str) -> None:

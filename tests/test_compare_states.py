@@ -13,7 +13,7 @@ import torch
 
 from headscope.compare.hidden_states import PAIRS, Sample, describe, observe, states_evidence
 from headscope.errors import InputError
-from headscope.evidence.controls.shuffled import shuffled
+from headscope.evidence.controls import sets_of
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.batching import collate
@@ -60,7 +60,7 @@ def test_cosines_are_those_of_the_models_own_hidden_states(name: str) -> None:
     lm = wrapped(name, layers=3)
     kept = HeadSet.parse("0.0,0.3,1.1,1.2,2.0,2.3", lm.geometry)
     mask = Mask(kept.complement().removed(), name="own")
-    drawn = [Mask(heads.removed()) for heads in shuffled(mask.removed, 2)]
+    drawn = [Mask(heads.removed()) for heads in sets_of("shuffled", mask.removed, 2)]
     found = observe(lm, SAMPLES, mask, {"shuffled": drawn}, top=3)
     assert found["cosines"].shape == (6, 2, 2, 3)
     assert found["shuffled"].shape == (2, 2, 2, 3)

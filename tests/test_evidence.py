@@ -278,13 +278,33 @@ def test_equal_norm_draws_heads_with_outputs_as_large() -> None:
             wanted[layer, head] = sum(float(y.detach().norm(dim=-1).sum()) for y in outputs)
     assert output_norms(lm, rows) == pytest.approx(wanted, rel=1e-5)
     heads = HeadSet(lm.geometry, tuple(lm.geometry.heads())[:3])
-    texts = ["a b c dog", "cat"]
+    texts = ("a b c dog", "cat")
     norms = output_norms(lm, [lm.encode(text) for text in texts])
     ranks = {head: at // 8 for at, head in enumerate(
         sorted(lm.geometry.heads(), key=lambda head: norms[head.layer, head.head]))}  # fmt: skip
-    sets = sets_of("equal norm", heads, 9, 0, Basis(lm=lm, texts=texts))
+    basis = Basis.on(lm, [texts[:1], texts[1:]])
+    sets = sets_of("equal norm", heads, 9, 0, basis)
     assert len({frozenset(own) for own in sets} - {frozenset(heads)}) == 9
     for own in sets:
         assert sorted(ranks[head] for head in own) == sorted(ranks[head] for head in heads)
     with pytest.raises(InputError, match="needs a model and texts"):
         sets_of("equal norm", heads, 9)
+    gone = HeadSet(lm.geometry, tuple(lm.geometry.heads())[5:9])
+    for name in (name for name, control in CONTROLS.items() if control.draw):
+        left = sets_of(name, heads, 9, 0, replace(basis, gone=gone))
+        assert left and not any(own & gone for own in left)
+
+
+def test_texts_of_several_parts_come_in_turn_and_are_read_once() -> None:
+    lm, seen = wrapped("llama"), list[tuple[str, ...]]()
+    basis = Basis.on(lm, [["a1", "a2", "a3"], ["b1"], ["c1", "c2"]])
+    assert basis.texts == ("a1", "b1", "c1", "a2", "c2", "a3")
+
+    def count(model: object, texts: tuple[str, ...]) -> int:
+        assert model is lm
+        seen.append(texts)
+        return len(texts)
+
+    assert basis.measured(count) == replace(basis, avoid=HeadSet(lm.geometry, ())).measured(count)
+    assert seen == [basis.texts]
+    assert replace(basis, texts=("d",)).measured(count) == 1

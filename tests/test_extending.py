@@ -179,8 +179,8 @@ def test_the_page_makes_a_control_and_a_measure(tmp_path: Path) -> None:
 
 
 def test_the_page_makes_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacement, "KINDS", dict(replacement.KINDS))
-    exec(block("KINDS["), {})
+    monkeypatch.setattr(replacement, "MAKERS", dict(replacement.MAKERS))
+    exec(block("MAKERS["), {})
     lm = headscope.load("pocket")
     rows, starts = [lm.encode("Mira sings."), lm.encode("The old dog sleeps.")], [3, 4]
     made = replacement.replacement_of("first-token", lm, rows, starts)

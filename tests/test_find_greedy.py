@@ -22,7 +22,7 @@ from headscope.data.words import within
 from headscope.errors import InputError, MissingExtra
 from headscope.find import capture
 from headscope.find.alignment import count_hits, decoded, prompts_of, similar_sentences
-from headscope.find.capture import Captured, capture_greedy, stored_peaks
+from headscope.find.capture import BATCHES, Captured, capture_greedy
 from headscope.find.scoring import NOWHERE
 from headscope.find.translation import translation_score
 from headscope.find.translation_config import TranslationScore
@@ -287,6 +287,20 @@ def scored(lm: LanguageModel, out: Path, **changes: Any) -> Any:
     return translation_score(lm, find_helpers.pairs(NAME, 6), config, run), run
 
 
+def stored(run: Run) -> list[Captured]:
+    """The peaks of all heads and the output of every text, as a run's batches hold them."""
+    found = {}
+    for part in (run.read_tensors(f"{NAME}/{name}") for name in BATCHES):
+        for batch in part.values():
+            peaks = np.split(batch["peaks"], np.cumsum(batch["rows"])[:-1])
+            outputs = np.split(batch["output_ids"], np.cumsum(batch["lengths"])[:-1])
+            made = (
+                Captured(own, tuple(ids.tolist())) for own, ids in zip(peaks, outputs, strict=True)
+            )
+            found.update(zip(batch["index"].tolist(), made, strict=True))
+    return [found[index] for index in range(len(found))]
+
+
 def batches(run: Run) -> list[Path]:
     return sorted((run.path / "parts").rglob("*.safetensors"))
 
@@ -302,7 +316,7 @@ def test_a_finished_run_keeps_the_peaks_of_few_heads_on_few_sentences(
     options = {"decode": decode, "max_new_tokens": 8}
     scores, run = scored(lm, tmp_path / "few", **options)
     assert batches(run)  # a run that is not finished goes on from these
-    everything = stored_peaks(run.path, NAME)
+    everything = stored(run)
     run.finish({})
     assert not batches(run)
 
@@ -316,7 +330,7 @@ def test_a_finished_run_keeps_the_peaks_of_few_heads_on_few_sentences(
     ends = np.cumsum(kept["rows"])
     assert len(kept["peaks"]) == ends[-1]
     for own, one, given in zip(
-        np.split(kept["peaks"], ends[:-1]), stored_peaks(whole.path, NAME), everything, strict=False
+        np.split(kept["peaks"], ends[:-1]), stored(whole), everything, strict=False
     ):
         np.testing.assert_array_equal(one.peaks, given.peaks)
         for column, (layer, head) in enumerate(heads):
@@ -331,8 +345,8 @@ def test_all_peaks_give_the_hits_again_and_few_say_that_they_cannot(
 ) -> None:
     scores, run = scored(lm, tmp_path / "all", keep_peaks=True)
     run.finish({})
-    found = stored_peaks(run.path, NAME)
-    assert found[0].peaks.dtype == np.int32
+    found = stored(run)
+    assert len(found) == 6
     pairs = find_helpers.pairs(NAME, 6)
     sentences = decoded(lm, pairs, CONFIG, NOWHERE)[0]
     for number, (sentence, one) in enumerate(zip(sentences, found, strict=True)):
@@ -340,10 +354,7 @@ def test_all_peaks_give_the_hits_again_and_few_say_that_they_cannot(
         np.testing.assert_array_equal(counts.hits, scores.statistics["hits"][number])
     _, few = scored(lm, tmp_path / "few")
     few.finish({})
-    with pytest.raises(InputError, match=r"few heads alone.*--keep-peaks"):
-        stored_peaks(few.path, NAME)
-    with pytest.raises(InputError, match="holds no peaks of fr-de"):
-        stored_peaks(run.path, "fr-de")
+    assert not stored(few)
     capture.check_peaks(run.path, True)
     capture.check_peaks(few.path, False)
     with pytest.raises(InputError, match="few heads alone"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import few_sets
-from headscope.evidence.controls.shuffled import shuffled
+from headscope.evidence.controls import SHUFFLES, sets_of
 from headscope.evidence.rows import Statistic
 from headscope.evidence.table import evidence as evidence_of
 from headscope.heads import Geometry, Head, HeadSet
@@ -68,10 +68,11 @@ def test_shuffled_masks_are_all_others_of_the_size(
         for one in combinations(heads, len(gone))
         if not matched or profile(HeadSet(geometry, one)) == profile(removed)
     } - {frozenset(gone)}
-    sets = [frozenset(one) for one in shuffled(removed, 80, 3, same_layers=matched)]
+    name = SHUFFLES[matched]
+    sets = [frozenset(one) for one in sets_of(name, removed, 80, 3)]
     assert len(set(sets)) == len(sets) == min(80, len(possible))
     assert set(sets) <= possible
-    assert sets[:4] == [frozenset(one) for one in shuffled(removed, 4, 3, same_layers=matched)]
+    assert sets[:4] == [frozenset(one) for one in sets_of(name, removed, 4, 3)]
 
 
 def test_conditions_hold_each_possible_set_once_and_results_say_so() -> None:
@@ -126,15 +127,25 @@ def test_sets_are_different_and_all_there_are_where_those_are_few(
 
 
 @pytest.mark.parametrize("way", ["random", "same layers"])
-def test_selected_sets_that_are_nothing_special_have_every_p_equally_often(way: Way) -> None:
-    """Of all sets of one size each is once the selected one: its p are 1/n, 2/n, ... 1."""
+@pytest.mark.parametrize("lacking", ["", "0.1,2.2"])
+def test_selected_sets_that_are_nothing_special_have_every_p_equally_often(
+    way: Way, lacking: str
+) -> None:
+    """Of all sets of one size each is once the selected one: its p are 1/n, 2/n, ... 1.
+
+    Heads that the model lacks already are in none of them.
+    """
     geometry = Geometry((3, 2, 3))
     harm = dict(zip(geometry.heads(), 2.0 ** np.arange(8), strict=True))  # every set's is another
     first = HeadSet.parse("0.0,2.0,2.1", geometry)
-    every = sorted(map(sorted, every_set(first, HeadSet(geometry, ()), way) | {frozenset(first)}))
+    gone = HeadSet.parse(lacking, geometry) if lacking else HeadSet(geometry, ())
+    sets = every_set(first, HeadSet(geometry, ()), way) | {frozenset(first)}
+    every = sorted(sorted(drawn) for drawn in sets if not drawn & {*gone})
     found = []
     for selected in (HeadSet(geometry, tuple(heads)) for heads in every):
-        others = [-sum(harm[head] for head in drawn) for drawn in draw_sets(selected, 100, 0, way)]
+        drawn = draw_sets(selected, 100, 0, way, gone=gone)
+        assert not any(own & gone for own in drawn)
+        others = [-sum(harm[head] for head in own) for own in drawn]
         found.append(p_draws(-sum(harm[head] for head in selected), others) * len(every))
     assert sorted(found) == pytest.approx(range(1, len(every) + 1))
 
@@ -194,5 +205,7 @@ def test_where_no_other_set_exists() -> None:
         draw_sets(HeadSet(geometry, ()), 1)
     with pytest.raises(InputError, match=r"2 of the model's 5 heads are not selected, too few"):
         draw_sets(HeadSet.parse("0.0,0.1,1.0", geometry), 1, way="outside")
+    with pytest.raises(InputError, match=r"all 2 heads .* no other set"):
+        draw_sets(whole, 1, gone=whole.complement())
     with pytest.raises(InputError, match="1 layers × 4 heads"):
         draw_sets(whole, 1, avoid=HeadSet.parse("0.3", Geometry((4,))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +14,9 @@ import torch
 import headscope.lm.replacement as replacements
 import headscope.lm.shared_losses as shared_losses
 import lm_helpers
+from headscope import ablations, options
 from headscope.errors import InputError
+from headscope.evidence.rows import Condition
 from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
 from headscope.lm.batching import collate
@@ -23,8 +25,17 @@ from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
 from headscope.lm.positions import answers_at
 from headscope.lm.prefix import last_token, record_prefix, replay_prefix
-from headscope.lm.replacement import Mean, Replacement, Resample, head_means, replacement_of
+from headscope.lm.replacement import (
+    MAKERS,
+    Mean,
+    Replacement,
+    Resample,
+    head_means,
+    replacement_of,
+)
 from headscope.lm.shared_losses import AnswerRow, answer_losses, losses_with_and_without
+from headscope.results.common import Ablation
+from headscope.studies.shows import ablation_facts
 from lm_helpers import VARIED, logits, multimodal, sample_batch, wrapped
 
 #: Rows of unlike lengths, and where their answers begin: one has none, one is all answer.
@@ -166,6 +177,20 @@ def both_ways(
 
 
 KINDS = pytest.mark.parametrize("kind", ["mean", "resample"])
+
+
+def test_every_kind_has_a_name_words_and_a_maker() -> None:
+    """Only zero gives nothing, needs no reference text and is what a condition does not name."""
+    assert [*ablations.KINDS] == [*MAKERS] == [*get_args(ablations.AblateName)]
+    for kind, words in ablations.KINDS.items():
+        condition = Condition("selected", k=1, gate=0.0, replacement=kind, heads=("0.1",))
+        assert (kind == "zero") == (not words.gives) == (condition.id == "selected 1")
+        assert (kind == "zero") == (condition.done == "removed")
+        assert words.gives in condition.done
+        assert [name for name, _ in ablation_facts(Ablation(ablate=kind))] == (
+            ["removed heads give"] if words.gives else []
+        )
+        assert words.option in options.ABLATE.help and kind in options.ABLATE.help
 
 
 def uneven_gate(lm: LanguageModel, first: int = 0, seed: int = 0) -> np.ndarray:

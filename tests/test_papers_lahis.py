@@ -57,6 +57,7 @@ from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
     LanguageRemoval,
+    LayerRemoval,
     plan,
     plan_layers,
     read_on,
@@ -294,7 +295,7 @@ def test_work_counts_every_text_that_is_read(tmp_path: Path) -> None:
     full = {each.key for each in planned if each.kind == SELECTED and each.of.endswith(FULL)}
     counted = steps.perplexity(one).work.forward / scale.document / scale.tested
     assert counted == len(read) + (len(codes) - len(full)) * len(codes)
-    layered = plan_layers(POCKET, LanguageRemoval(draws=scale.layer_draws))
+    layered = plan_layers(POCKET, LayerRemoval(draws=scale.layer_draws))
     texts = sum(len(read_on(each, codes, controls)) for each in layered)
     assert steps.layers(one).work.forward == texts * scale.tested * scale.document
     assert steps.heads(one).work.backward == 5 * scale.found * scale.document

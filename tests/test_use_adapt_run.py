@@ -236,9 +236,15 @@ def test_steering_stands_beside_random_heads(
 def test_the_gate_is_on_in_every_condition(
     adapt: Callable[..., dict[str, Any]], place: Path
 ) -> None:
-    """The answers are those of both gates multiplied, feed-forward parts included."""
-    adapt("--steer", "de", "--heads", "0.2,1.3", "--factor", 2, "--draws", 1,
-          "--gate", place / "mask", out="both")  # fmt: skip
+    """The answers are those of both gates multiplied, feed-forward parts included.
+
+    No random head is one that the gate has removed: nothing of it could be multiplied.
+    """
+    told = adapt("--steer", "de", "--heads", "0.2,1.3", "--factor", 2, "--draws", 12,
+                 "--control", "random", "--control", "equal norm", "--control", "outside",
+                 "--gate", place / "mask", out="both")  # fmt: skip
+    drawn = [{*each["heads"]} for each in told["conditions"] if each["draw"] is not None]
+    assert len(drawn) > 24 and not any(heads & {"0.1", "1.0"} for heads in drawn)
     rows = rows_of(place / "both" / "outputs.jsonl")
     asked = [row["prompt"] for row in rows_of(place / "both" / "prompts.jsonl")]
     lm = load(str(place / "model"))

@@ -19,6 +19,7 @@ from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
     LanguageRemoval,
+    LayerRemoval,
     Text,
     default_count,
     language_heads,
@@ -152,7 +153,7 @@ def test_draws_outside_are_nobodys_and_shared() -> None:
 
 
 def test_layers_are_removed_whole_beside_as_many_heads() -> None:
-    planned = plan_layers(UNEVEN, LanguageRemoval(draws=3, seed=7))
+    planned = plan_layers(UNEVEN, LayerRemoval(draws=3, seed=7))
     removed = {each.of: ",".join(each.heads) for each in planned if each.kind == SELECTED}
     assert removed == {
         "layer 0": "0.0,0.1,0.2,0.3", "layer 2": "2.0,2.1,2.2,2.3,2.4,2.5", "layer 3": "3.0,3.1"
@@ -160,6 +161,20 @@ def test_layers_are_removed_whole_beside_as_many_heads() -> None:
     assert len(layer_heads(UNEVEN, 1)) == 0
     drawn = [(each.k, len(each.heads)) for each in planned if each.kind == "random"]
     assert drawn == [(2, 2)] * 3 + [(4, 4)] * 3 + [(6, 6)] * 3
+
+
+def test_layers_stand_beside_heads_of_other_layers_and_never_of_their_own() -> None:
+    geometry = Geometry((4, 4, 6))
+    both = plan_layers(geometry, LayerRemoval(draws=5, controls=("random", "outside")))
+    random = [each for each in both if each.kind != "outside"]
+    assert random == plan_layers(geometry, LayerRemoval(draws=5))
+    for own in (each for each in both if each.kind == SELECTED):
+        drawn = [each for each in both if each.kind == "outside" and each.controls(own)]
+        assert len({each.heads for each in drawn}) == 5
+        assert all(len(each.heads) == own.k and not {*each.heads} & {*own.heads} for each in drawn)
+    for name in ("same-layers", "shuffled same layers"):
+        with pytest.raises(InputError, match="no other heads than those of a layer"):
+            LayerRemoval(controls=("random", name))
 
 
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(0, 5))
@@ -177,7 +192,7 @@ def test_spread_draws_are_nested_and_differ_while_they_can(
 
 def test_a_single_layer_leaves_no_choice() -> None:
     with pytest.raises(InputError, match="no choice for random heads"):
-        plan_layers(Geometry((4,)), LanguageRemoval(draws=2))
+        plan_layers(Geometry((4,)), LayerRemoval(draws=2))
 
 
 @given(st.sets(st.sampled_from(list(UNEVEN.heads()))))

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import lm_helpers
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
-from headscope.evidence.controls.shuffled import shuffled
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.generation import GenerateConfig
@@ -26,11 +25,13 @@ from headscope.runs import decode, encode
 from headscope.verify.masks import Asking, Mask, MaskRecord, Way, asked, read_mask
 from headscope.verify.masks.asking import losses_of, outputs_of
 from headscope.verify.masks.conditions import (
+    beside_controls,
     best_alpha,
     check_apart,
     check_conditions,
     check_grid,
     chosen_again,
+    condition_of,
     families,
     family_conditions,
     grid_conditions,
@@ -290,10 +291,14 @@ def test_a_perplexity_beyond_all_floats_has_no_p_over_examples() -> None:
 
 
 def test_a_mask_of_all_heads_cannot_be_shuffled() -> None:
-    nothing = HeadSet(UNEVEN, ())
-    assert shuffled(nothing, 0) == []
-    with pytest.raises(InputError, match="keeps all 9 heads"):
-        shuffled(nothing, 1)
+    every = HeadSet(UNEVEN, tuple(UNEVEN.heads()))
+    for removed, words in ((HeadSet(UNEVEN, ()), "keeps"), (every, "removes")):
+        mask = Mask(removed.removed())
+        own, way = condition_of(mask), Way(mask)
+        assert beside_controls(own, way, ("shuffled",), 0) == {own: way}
+        for control in ("shuffled", "random", "same layers"):
+            with pytest.raises(InputError, match=f"the mask {words} all 9 heads"):
+                beside_controls(own, way, (control,), 1)
 
 
 def test_masks_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

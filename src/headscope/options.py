@@ -6,10 +6,12 @@ are listed, the first one is the default.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
+from headscope.ablations import KINDS, AblateName
 from headscope.settings import Option
 
 #: A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`).
@@ -149,37 +151,32 @@ MEASURES = Option(
     metavar="text|loss",
 )
 Measures = Annotated[tuple[str, ...] | None, MEASURES]
+CONTROL = Option(
+    "How random heads are drawn: random (any heads), same layers, outside (heads that are neither "
+    "selected nor token alignment heads), equal norm (whose outputs are as large); repeatable",
+    flag="--control",
+    metavar="NAME",
+)
 Controls = Annotated[
-    tuple[str, ...],
-    Option(
-        "How random heads are drawn: random (any heads), same layers, outside (heads that are "
-        "neither selected nor token alignment heads), equal norm (whose outputs are as large); "
-        "repeatable; without it the first two.",
-        flag="--control",
-        metavar="NAME",
-    ),
+    tuple[str, ...], replace(CONTROL, help=f"{CONTROL.help}; without it the first two.")
 ]
 MaskControls = Annotated[
     tuple[str, ...],
-    Option(
-        "How random masks are drawn: shuffled (any heads), shuffled same layers, or as random "
-        "heads: random, same layers, outside; repeatable.",
-        flag="--control",
-        metavar="NAME",
+    replace(
+        CONTROL,
+        help=f"{CONTROL.help}; shuffled and shuffled same layers draw random masks as the first "
+        "two draw heads.",
     ),
 ]
-AblateName = Literal["zero", "mean", "resample"]
-ABLATE = Option(
-    "What replaces a removed head's output: zero, its mean over other examples, or its output in "
-    "one of them (resample)."
-)
+*_first, _last = (kind.option for kind in KINDS.values())
+ABLATE = Option(f"What replaces a removed head's output: {', '.join(_first)}, or {_last}.")
 Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
-    Option(
-        "What replaces a removed head's output: zero (default), its mean over other examples, or "
-        "its output in one of them (resample); repeatable, with the same heads and draws.",
-        metavar="|".join(get_args(AblateName)),
+    replace(
+        ABLATE,
+        help=f"{ABLATE.help[:-1]}; repeatable, with the same heads and draws.",
+        metavar="|".join(KINDS),
         typed=str,
     ),
 ]

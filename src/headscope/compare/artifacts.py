@@ -59,18 +59,18 @@ class Artifact:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the geometry, scores, chance and heads: all that a comparison reads."""
+        """SHA-256 of the geometry, heads and scores, with what is kept of each example: all that a
+        comparison reads."""
         total = hashlib.sha256(repr(self.geometry.counts).encode())
         if self.scores is not None:
-            total.update(self.scores.values.tobytes())
-            for name in ("low", "high"):
-                bound = getattr(self.scores, name)
-                total.update(b"" if bound is None else bound.tobytes())
-            if "chance" in self.scores.extra:
-                total.update(self.scores.extra["chance"].tobytes())
-            for name in ("parts", "parts_chance"):
-                if name in self.scores.statistics:
-                    total.update(self.scores.statistics[name].tobytes())
+            scores = self.scores
+            bounds = {"values": scores.values, "low": scores.low, "high": scores.high}
+            for of, arrays in (("", bounds), ("extra", scores.extra), ("of", scores.statistics)):
+                for name, array in sorted(arrays.items()):
+                    if array is not None:
+                        total.update(f"|{of} {name} {array.dtype} {array.shape}|".encode())
+                        total.update(array.tobytes())
+            total.update(f"|{scores.config.get('average')}".encode())
         total.update(f"|{self.heads}|{self.origin.method}|{self.direction}".encode())
         return total.hexdigest()
 

@@ -6,12 +6,15 @@ and no numbers of single examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from headscope.ablations import gives
+from headscope.errors import InputError
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.shown.blocks import Cell
@@ -27,12 +30,8 @@ AS_IS = "as is"
 WHOLE = ""
 #: The unit of numbers between 0 and 1 that are shown in per cent.
 SHARE = "share"
-#: What removed heads give by each kind of ablation but zero.
-REPLACED_BY = {
-    "mean": "mean output",
-    "resample": "output in another example",
-}
 Better = Literal["higher", "lower"]
+Measured = TypeVar("Measured")
 #: A score with or without its interval.
 Scored = Estimate | float | None
 
@@ -101,7 +100,7 @@ class Condition:
             return "gated"
         if self.gate == 1:
             return "as they are"
-        other = REPLACED_BY.get(self.replacement, "")
+        other = gives(self.replacement)
         if self.gate == 0:
             return f"replaced by {other}" if other else "removed"
         return f"at {self.gate:.12g} \u00d7 strength" + (f", the rest {other}" if other else "")
@@ -189,15 +188,41 @@ class Basis:
     """What a control may draw by, besides the selected heads.
 
     Attributes:
-        avoid: heads to be left out, such as token alignment heads.
+        avoid: heads that `outside` leaves out, such as token alignment heads.
         lm: the model, and `texts` of the data, for controls that look at what heads do.
         watch: called before every try; it may raise to end the drawing.
+        gone: heads that another gate has removed already, so that no control may draw them.
     """
 
     avoid: HeadSet | None = None
     lm: LanguageModel | None = None
-    texts: Sequence[str] = ()
+    texts: tuple[str, ...] = ()
     watch: Callable[[], object] = bool
+    gone: HeadSet | None = None
+    _measured: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def on(cls, lm: LanguageModel, parts: Iterable[Sequence[str]], **more: Any) -> Basis:
+        """A model on the texts of several parts, such as languages, of each in turn."""
+        texts = (text for row in zip_longest(*parts) for text in row if text is not None)
+        return cls(lm=lm, texts=tuple(texts), **more)
+
+    def left(self, geometry: Geometry) -> list[Head]:
+        """The heads of the model that a control may draw from, by layer, then head."""
+        return [head for head in geometry.heads() if head not in (self.gone or ())]
+
+    def measured(self, measure: Callable[[LanguageModel, tuple[str, ...]], Measured]) -> Measured:
+        """What a function finds out about the model on the texts, once for all draws.
+
+        Raises `InputError` where there is no model or no text.
+        """
+        if self.lm is None or not self.texts:
+            raise InputError("this control needs a model and texts; use another control")
+        key = measure, self.lm, self.texts
+        if key not in self._measured:
+            self._measured[key] = measure(self.lm, self.texts)
+        made: Measured = self._measured[key]
+        return made
 
 
 NOTHING = Basis()
@@ -266,6 +291,7 @@ class Tested:
     least_p: float | None = None
     shared: float | None = None
     side: str = "lower"
+    __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
 
 
 @dataclass(frozen=True, kw_only=True)

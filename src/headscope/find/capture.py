@@ -24,7 +24,6 @@ from headscope.lm.generation import GenerateConfig, Generation, generate, newlin
 from headscope.lm.generation.pool import Requests, SharedPrefix, can_pool
 from headscope.lm.inputs import evaluating
 from headscope.progress import Steps
-from headscope.runs.folder import read_shards
 
 if TYPE_CHECKING:
     from headscope.heads import HeadScores
@@ -191,29 +190,6 @@ def check_peaks(folder: str | Path, wanted: bool) -> None:
             f"{folder}: is finished and kept the peaks of few heads alone; name another folder, "
             "or delete this one, to keep all of them with --keep-peaks"
         )
-
-
-def stored_peaks(folder: Path, name: str) -> list[Captured]:
-    """The peaks of all heads on all texts that a run has kept, to score them in another way.
-
-    Args:
-        folder: the run folder.
-        name: of the part: a direction such as `en-de`, `induction` or `retrieval`.
-
-    Raises `InputError` if the run kept the peaks of few heads, or none of this name.
-    """
-    found: dict[int, Captured] = {}
-    for batches in BATCHES:
-        for tensors in read_shards(folder / "parts" / name / batches).values():
-            found.update(_unpack(tensors))
-    if not found:
-        raise InputError(
-            f"{folder}: keeps the peaks of {name} for few heads alone, so it cannot be scored "
-            "again without the model; run it anew with --keep-peaks"
-            if _kept(folder, name).is_file()
-            else f"{folder}: holds no peaks of {name}; name the folder of a run that recorded them"
-        )
-    return [found[index] for index in sorted(found)]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from headscope.data.prompts import Prompt
 from headscope.data.words import Word, membership, split_words
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Head, HeadSet, check_geometry
 from headscope.settings import Option, Settings
@@ -253,7 +253,8 @@ def key_tokens(
     selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
     sets = [selected]
     if config.draws and len(heads) < lm.geometry.total:
-        sets += drawn(selected, heads, config.controls, config.draws, config.seed)
+        basis = Basis.on(lm, [[wording.text]])
+        sets += drawn(selected, heads, config.controls, config.draws, config.seed, basis)
     others = (head for each in sets for head in each.in_model(lm.geometry))
     everyone = tuple(dict.fromkeys([*heads, *others]))
     weights, even = _attention(lm, text, keys, everyone)

@@ -33,6 +33,8 @@ def draw_sets(
     way: Way = "random",
     avoid: HeadSet | None = None,
     watch: Callable[[], object] = bool,
+    gone: HeadSet | None = None,
+    stream: str = "",
 ) -> list[HeadSet]:
     """`draws` different sets of as many heads as `heads` has, none of them `heads` itself.
 
@@ -41,6 +43,8 @@ def draw_sets(
     alignment heads). Every possible set is equally likely, and draw i is the same however many
     there are. Where not more sets are possible than asked for, each of them is drawn once: within
     layers there may be none. `watch` is called before every try, and may raise to end the drawing.
+    `gone` are heads that the model lacks already: none of them is drawn or selected. Sets of
+    another `stream` are others ("": the way's own).
 
     Raises `InputError` if `heads` is empty or all of the model, or if too few are outside.
     """
@@ -49,7 +53,8 @@ def draw_sets(
         raise InputError("the set of heads to remove is empty; name at least one head")
     if avoid is not None:
         check_geometry(avoid, geometry, "the set of token alignment heads")
-    every, without = list(geometry.heads()), frozenset(heads)
+    every = [head for head in geometry.heads() if gone is None or head not in gone]
+    without = frozenset(heads)
     if len(heads) == len(every):
         raise InputError(
             f"all {len(every)} heads of the model are to be removed, and there is no other set of "
@@ -61,16 +66,16 @@ def draw_sets(
     else:
         groups, sizes = [every], (len(heads),)
     if way == "outside":
-        pool = heads.complement() if avoid is None else heads.complement() - avoid
+        pool = [head for head in every if head not in heads and head not in (avoid or ())]
         if len(pool) < len(heads):
             raise InputError(
                 f"{len(pool)} of the model's {len(every)} heads are "
                 f"{'not selected' if avoid is None else 'neither selected nor avoided'}, too few "
                 f"to draw {len(heads)}; choose a smaller k or draw among all heads"
             )
-        groups, without = [list(pool)], frozenset()
-
-    return sets_within(groups, sizes, geometry, draws, f"{way} {seed}", without, watch)
+        groups, without = [pool], frozenset()
+    name = f"{stream or way} {seed}"
+    return sets_within(groups, sizes, geometry, draws, name, without, watch)
 
 
 def sets_within(

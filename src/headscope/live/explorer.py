@@ -366,7 +366,8 @@ class Explorer:
     def _controls(self, asked: Asked, draws: int) -> list[Gate]:
         """Random gates: the numbers of the selected one on as many heads of a control."""
         changed = asked.gate.changed_heads()
-        drawn = sets_of(asked.control, changed, draws, 0, Basis(watch=self._check))
+        basis = Basis(lm=self.lm, texts=(asked.wanted.text,), watch=self._check)
+        drawn = sets_of(asked.control, changed, draws, 0, basis)
         if not drawn:
             raise InputError("these layers have no other heads; choose the control random")
         controls = []

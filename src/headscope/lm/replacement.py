@@ -146,9 +146,9 @@ def replacement_of(
     "zero" is None. See `head_means` for `starts`; `seed` is that of what is drawn at random. Raises
     `InputError` if there is no such kind, or a class has no token.
     """
-    if kind not in KINDS:
-        raise InputError(f"ablate is {kind!r}; it must be {' or '.join(map(repr, KINDS))}.")
-    return KINDS[kind](lm, rows, starts, batch_tokens, seed)
+    if kind not in MAKERS:
+        raise InputError(f"ablate is {kind!r}; it must be {' or '.join(map(repr, MAKERS))}.")
+    return MAKERS[kind](lm, rows, starts, batch_tokens, seed)
 
 
 def head_means(
@@ -284,8 +284,8 @@ def _mean(lm: LanguageModel, rows: Any, starts: Any, batch_tokens: int, seed: in
     return Mean(head_means(lm, rows, starts, batch_tokens))
 
 
-#: What makes each replacement, as `replacement_of` is called.
-KINDS: dict[str, Callable[..., Replacement | None]] = {
+#: What makes each of `headscope.ablations.KINDS`, as `replacement_of` is called.
+MAKERS: dict[str, Callable[..., Replacement | None]] = {
     "zero": _zero,
     "mean": _mean,
     "resample": _resample,

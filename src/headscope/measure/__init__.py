@@ -27,7 +27,6 @@ from headscope.measure.metrics import (
     rouge_l_from_statistics,
     sentence_chrf,
     source_copies,
-    source_copy,
 )
 from headscope.measure.statistics import (
     Overlap,
@@ -71,6 +70,5 @@ __all__ = [
     "same_language",
     "sentence_chrf",
     "source_copies",
-    "source_copy",
     "wilson_interval",
 ]

@@ -131,11 +131,6 @@ def source_copies(
     return (to_source >= COPY_AT_LEAST) & (to_source - to_reference >= COPY_MARGIN)
 
 
-def source_copy(outputs: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> float:
-    """The share of outputs that repeat their source, between 0 and 1 (see `source_copies`)."""
-    return float(source_copies(outputs, sources, references).mean())
-
-
 def _count(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
     # sacrebleu has no public way to counts per sentence; the tests hold these to its own scores.
     rows = metric._extract_corpus_statistics(list(outputs), [list(references)])

@@ -140,7 +140,7 @@ class ReferenceText(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(Record):
-    """What removed heads give: zero, or an output made from reference texts (`REPLACED_BY`)."""
+    """What removed heads give, one of `headscope.ablations.KINDS`: zero, or made from texts."""
 
     ablate: str = "zero"
     reference_text: ReferenceText | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from headscope.evidence.rows import Evidence
 from headscope.heads import Head
@@ -52,6 +53,7 @@ class TestedTask(Record):
     translation: bool
     instruction: str | None
     heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
 
     @property
     def main_measure(self) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.evidence.rows import Evidence
+from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.rows import Basis, Evidence
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
@@ -75,12 +76,14 @@ class Atlas(Settings):
     ] = None
     rank: options.Rank = "above-chance"
     draws: options.Draws = 3
+    controls: options.Controls = DEFAULT
     ablate: options.Ablate = "zero"
     check: options.VerifyLimit = 20
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
+        name_controls(self)
         super().__post_init__()
 
 
@@ -141,7 +144,9 @@ def _make(
     rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
     how = config.threshold, config.rank, config.inactive
     heads = mean.top(k, rank)
-    evidence, details = _check(lm, config, heads, checked_on, reference, run, progress)
+    texts = ([pair.source for pair in file.pairs] for file in checked_on.values())
+    basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
+    evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress)
     result = AtlasResult(
         **vars(describe_all(scores, *how)),
         baseline_works=works["baseline_works"],
@@ -184,15 +189,16 @@ def _check(
     lm: LanguageModel,
     config: Atlas,
     heads: HeadSet,
+    basis: Basis,
     checked_on: Mapping[str, PairFile],
     reference: Reference,
     run: Run,
     progress: Progress | None,
 ) -> tuple[Evidence, RemovalDetails]:
-    """What the model does as it is, without the top heads, and without as many random ones."""
+    """What the model does as it is, without the top heads, and under their controls."""
     removal = Removal(
         draws=config.draws,
-        controls=("random",),
+        controls=config.controls,
         threshold=config.threshold,
         ablate=(config.ablate,),
         seed=config.score.seed,
@@ -204,7 +210,7 @@ def _check(
     )
     replacements = reference.replacements(lm, removal)
     evidence, removed = removal_run(
-        lm, checked_on, conditions([heads], removal), removal, run, replacements, progress
+        lm, checked_on, conditions([heads], removal, basis), removal, run, replacements, progress
     )
     about = replace(details_of([heads], removal), reference_text=reference.facts, removed=removed)
     return evidence, about

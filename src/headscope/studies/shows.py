@@ -8,8 +8,8 @@ from math import floor, log10
 from statistics import fmean, median
 from typing import Any
 
+from headscope.ablations import KINDS, gives
 from headscope.estimates import Estimate
-from headscope.evidence.rows import REPLACED_BY
 from headscope.heads import Head
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
@@ -225,9 +225,9 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
 
 def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     """What removed heads give, where that is not zero."""
-    if result.ablate not in REPLACED_BY:
+    if not gives(result.ablate):
         return []
-    words = f"their {REPLACED_BY[result.ablate]} by class of position"
+    words = f"their {gives(result.ablate)} {KINDS[result.ablate].by}"
     reference = result.reference_text or ReferenceText()
     over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
     source = f", {reference.source}" if reference.source else ""

@@ -29,6 +29,7 @@ from headscope.data.tasks import (
     translation_task,
 )
 from headscope.errors import InputError
+from headscope.evidence.rows import Basis
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.leakage import apart, task_digests
 from headscope.studies.models import POCKET
@@ -105,6 +106,11 @@ class TaskSides:
     def pool(self) -> tuple[Example, ...]:
         """Where shots come from: never what is tested on, unless there is nothing else."""
         return self.train.examples if self.train is not None else self.test.examples
+
+
+def basis_of(lm: LanguageModel, tasks: Mapping[str, TaskSides]) -> Basis:
+    """What controls may draw by: the model on the inputs of the tasks."""
+    return Basis.on(lm, ([each.input for each in task.test.examples] for task in tasks.values()))
 
 
 def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskSides]:

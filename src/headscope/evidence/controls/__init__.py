@@ -72,6 +72,9 @@ def drawn(
 ) -> Iterator[Condition]:
     """The conditions of selected heads' controls: `draws` different sets of each, or all there are.
 
+    Draws follow from the seed: selected sets of one size, such as those of several languages, stand
+    beside the same random sets.
+
     Raises `InputError` as `headscope.heads.draws.draw_sets` does.
     """
     for name in controls:

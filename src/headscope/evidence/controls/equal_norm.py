@@ -5,11 +5,12 @@ A draw has as many of each group of heads, ranked by the norm of their output be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.errors import InputError
+from headscope.data.documents import LONGEST
 from headscope.evidence.rows import Basis, Control
 from headscope.heads import HeadSet
 from headscope.heads.draws import sets_within
@@ -42,11 +43,14 @@ def output_norms(lm: LanguageModel, rows: list[list[int]]) -> np.ndarray[Any, An
     return norms
 
 
+def _norms(lm: LanguageModel, texts: Sequence[str]) -> np.ndarray[Any, Any]:
+    return output_norms(lm, [lm.encode(text, most=LONGEST) for text in texts[:TEXTS]])
+
+
 def _draw(heads: HeadSet, draws: int, seed: int, basis: Basis) -> list[HeadSet]:
-    if basis.lm is None or not basis.texts:
-        raise InputError("the control 'equal norm' needs a model and texts; use another control")
-    norms = output_norms(basis.lm, list(map(basis.lm.encode, basis.texts[:TEXTS])))
-    ranked = sorted(heads.geometry.heads(), key=lambda head: norms[head.layer, head.head])
+    norms = basis.measured(_norms)
+    every = basis.left(heads.geometry)
+    ranked = sorted(every, key=lambda head: norms[head.layer, head.head])
     groups = [ranked[at : at + GROUP] for at in range(0, len(ranked), GROUP)]
     sizes = tuple(sum(head in heads for head in group) for group in groups)
     more = draws, f"equal norm {seed}", frozenset(heads), basis.watch

@@ -4,13 +4,11 @@ The control of Token Alignment Heads (ICLR 2026). The selected heads cannot be a
 their rank gives no p-value.
 """
 
+from headscope.evidence.controls.drawing import drawing
 from headscope.evidence.rows import Control
-from headscope.heads.draws import draw_sets
 
 OUTSIDE = Control(
     "random heads that are neither selected nor related",
     "",
-    lambda heads, draws, seed, basis: draw_sets(
-        heads, draws, seed, "outside", basis.avoid, basis.watch
-    ),
+    drawing("outside"),
 )

@@ -39,7 +39,7 @@ from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_targ
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
-from headscope.verify.languages.conditions import LanguageRemoval, default_count
+from headscope.verify.languages.conditions import LanguageRemoval, LayerRemoval, default_count
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
@@ -51,6 +51,7 @@ PAIRS, STOP, EPOCHS = 200, 100, 2
 PROMPT = "Question: {question}\n{context}\nAnswer:"
 
 AnySettings = TypeVar("AnySettings")
+AnyRemoval = TypeVar("AnyRemoval", bound=LanguageRemoval)
 
 
 # Importance, and text without heads
@@ -107,7 +108,7 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
         () if amount is None or moving else (amount,),
         model=setting.model,
         documents=documents(setting, "tested"),
-        removal=_removal(setting, counts.layer_draws if moving else counts.draws),
+        removal=_removal(setting, counts.layer_draws if moving else counts.draws, LanguageRemoval),
         rank="score",
     )
 
@@ -157,7 +158,7 @@ def layers(setting: Setting) -> Step:
             str(setting.at(HEADS)),
             model=setting.model,
             documents=documents(setting, "tested"),
-            removal=_removal(setting, draws),
+            removal=_removal(setting, draws, LayerRemoval),
         )
 
     title = "text of each language without whole layers"
@@ -186,8 +187,8 @@ def _reading(
     return study_step(study, settings, step_name(setting, name), title, work, after)
 
 
-def _removal(setting: Setting, draws: int) -> LanguageRemoval:
-    return LanguageRemoval(
+def _removal(setting: Setting, draws: int, kind: type[AnyRemoval]) -> AnyRemoval:
+    return kind(
         draws=draws,
         seed=setting.seed,
         batch_tokens=_loss_batch(setting),

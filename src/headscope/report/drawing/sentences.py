@@ -29,7 +29,8 @@ BYTES = 2_300_000
 
 ORIGINAL, SELECTED = "original", "selected"
 REFERENCE = "reference"
-MARKS = {ORIGINAL: "base", SELECTED: "top", "random": "random", "same layers": "matched"}
+MARKS = {ORIGINAL: "base", SELECTED: "top", "same layers": "matched"}
+"""Colours of conditions; all other controls have that of random heads."""
 
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """How Unicode calls the letters of scripts that put no spaces between words."""
@@ -217,7 +218,13 @@ def _card(sentence: Sentence, score: tuple[float, float], shown: Browser) -> Htm
         _text("source", "Source", sentence.source, source or None),
         _text("reference", "Reference", sentence.reference, target or None, *lost),
         *(
-            _text(f"out {MARKS[key]}", words, sentence.outputs.get(key), None, *marks.get(key, ()))
+            _text(
+                f"out {MARKS.get(key, 'random')}",
+                words,
+                sentence.outputs.get(key),
+                None,
+                *marks.get(key, ()),
+            )
             for key, words in shown.labels.items()
         ),
     ]

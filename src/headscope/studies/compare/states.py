@@ -24,7 +24,7 @@ from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.evidence.blocks import moved, table_of_tests, uncertainty, verdict
 from headscope.evidence.controls import SHUFFLES, name_controls
-from headscope.evidence.rows import Condition
+from headscope.evidence.rows import Basis, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.states import (
@@ -113,7 +113,8 @@ def compare_states(
         sides = {task.name: TaskSides(None, task)}
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         own = condition_of(mask, "")
-        planned = beside_controls(own, Way(mask), config.controls, config.draws, config.seed)
+        basis = Basis.on(lm, [[example.input for example in task.examples]])
+        planned = beside_controls(own, Way(mask), config.controls, config.draws, config.seed, basis)
         tensors = _observed(lm, samples, mask, planned, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
         kept = {**encode(mask.about()), "place": config.heads}

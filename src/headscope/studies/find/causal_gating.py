@@ -25,7 +25,7 @@ from headscope.evidence.blocks import (
     verdict,
 )
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.gating import (
     ROLES,
@@ -73,6 +73,7 @@ from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
+    basis_of,
     found_on,
     read_tasks,
     resolved_tasks,
@@ -194,7 +195,7 @@ def find_causal_gating(
         run.write_json(FOUND_ON, found_on(tasks))
         scores = _scores(lm.geometry, fits, fit, run, learned)
         _write_gates(run, lm.geometry, fits, fit)
-        losses = _check(lm, scores, fits, tested, config, fit.seed)
+        losses = _check(lm, scores, fits, tested, config, fit.seed, basis_of(lm, tasks))
         save_scores(run.path, scores)
         details = CausalGatingDetails(
             threshold=THRESHOLD,
@@ -312,6 +313,7 @@ def _check(
     tested: Sequence[Answered],
     config: FindCausalGating,
     seed: int,
+    basis: Basis,
 ) -> dict[Condition, Floats]:
     """Losses (gates, examples) on held-out examples: as is, under the fitted gates of every seed,
     and without heads of a role.
@@ -332,7 +334,7 @@ def _check(
         if not len(heads):
             continue
         own = Condition(SELECTED, role, len(heads), 0.0, heads=tuple(map(str, heads)))
-        for each in (own, *drawn(own, heads, config.controls, config.draws, seed)):
+        for each in (own, *drawn(own, heads, config.controls, config.draws, seed, basis)):
             gates[each] = [each.in_model(geometry).removed()]
     return {
         condition: np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in own])

@@ -19,7 +19,7 @@ from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
 from headscope.evidence.blocks import bars, few_sets, levels_table, moved, table_of_tests, verdict
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.trained_gates import (
     Answers,
@@ -158,13 +158,14 @@ def find_soft_gate(
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)
     selected = Condition(SELECTED, k=len(heads), gate=None, heads=tuple(map(str, heads)))
-    sets = _sets(selected, heads, config)
     seeds = range(config.seed, config.seed + config.seeds)
 
     def asked(questions: Sequence[Question], path: str) -> list[AskedQuestion]:
         return ask(lm, questions, template, path, training.max_new_tokens, training.chat)
 
     tested = asked(sides.test, sides.test_path)
+    basis = Basis.on(lm, [[question.prompt for question in tested]])
+    sets = _sets(selected, heads, config, basis)
     settings = {
         "settings": config,
         "chosen": [str(head) for head in heads],
@@ -267,14 +268,16 @@ def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
     return template, replace(config.training, chat=config.training.chat or False)
 
 
-def _sets(selected: Condition, heads: HeadSet, config: FindSoftGate) -> list[Condition]:
+def _sets(
+    selected: Condition, heads: HeadSet, config: FindSoftGate, basis: Basis
+) -> list[Condition]:
     """The heads that are trained: the selected ones with every seed, and as many random sets.
 
     Where fewer random sets exist than seeds, they are trained again under the other seeds.
     """
     n = config.seeds
     sets = {SELECTED: [selected]}
-    for condition in drawn(selected, heads, config.controls, n, config.seed):
+    for condition in drawn(selected, heads, config.controls, n, config.seed, basis):
         sets.setdefault(condition.kind, []).append(condition)
     return [
         replace(condition, draw=number)

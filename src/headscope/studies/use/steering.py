@@ -23,7 +23,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, name_controls
-from headscope.evidence.rows import Condition
+from headscope.evidence.rows import Basis, Condition
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
@@ -193,6 +193,9 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         )
     limit = config.max_new_tokens or NEW_TOKENS
     heads = steering_heads(config, lm)
+    # Of heads that are gone already nothing can be multiplied: they count on neither side.
+    gone = None if base is None else base.gate.removed_heads()
+    basis = Basis.on(lm, ([row.text for row in several] for several in rows.values()), gone=gone)
     groups = [
         Group(
             code,
@@ -200,7 +203,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                 Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit)
                 for row in several
             ),
-            _conditions(config, code, heads, base),
+            _conditions(config, code, heads, basis),
         )
         for code, several in rows.items()
     ]
@@ -317,11 +320,10 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
 
 
 def _conditions(
-    config: Steer, code: str, heads: Mapping[str, HeadSet], base: Adaptation | None
+    config: Steer, code: str, heads: Mapping[str, HeadSet], basis: Basis
 ) -> tuple[Condition, ...]:
     own = heads[code]
-    # Of a head that is gone already nothing can be multiplied: it counts on neither side.
-    gone = HeadSet(own.geometry, ()) if base is None else base.gate.removed_heads()
+    gone = basis.gone or HeadSet(own.geometry, ())
     k, own = len(own), own - gone
     if not len(own):
         raise InputError(
@@ -330,10 +332,10 @@ def _conditions(
         )
     conditions = [Condition()]
     for factor in sorted(config.factors):
-        conditions += changed(OWN, k, own, factor, config, avoid=gone)
+        conditions += changed(OWN, k, own, factor, config, basis=basis)
     if config.away and config.away != code:
         other = heads[config.away]
-        conditions += changed(config.away, len(other), other - gone, 0.0, config, avoid=gone)
+        conditions += changed(config.away, len(other), other - gone, 0.0, config, basis=basis)
     return tuple(conditions)
 
 

@@ -23,7 +23,7 @@ from headscope.evidence.blocks import (
     moved,
     table_of_tests,
 )
-from headscope.evidence.rows import WHOLE, Condition
+from headscope.evidence.rows import WHOLE, Basis, Condition
 from headscope.progress import Progress
 from headscope.results.attention import (
     AttendedTask,
@@ -48,7 +48,7 @@ from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import run_with_model
 from headscope.studies.shows import few_parts, leakage_caution, model_facts
 from headscope.studies.study import Study
-from headscope.studies.tasks import read_tasks, resolved_tasks, task_inputs
+from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
 from headscope.verify.looking import (
     STATISTICS,
@@ -104,6 +104,7 @@ def verify_attention(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     prompts = {name: _prompts(lm, sides.test) for name, sides in tasks.items()}
+    basis = basis_of(lm, tasks)
     settings = {
         "settings": config,
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
@@ -112,7 +113,7 @@ def verify_attention(
     def compute(run: Run) -> AttentionResult:
         works = check_tasks(lm, tasks, 0, config.seed, run, config.baseline, progress)
         kept = {
-            name: _observed(lm, run, name, masks[name], prompts[name], config, progress)
+            name: _observed(lm, run, name, masks[name], prompts[name], config, basis, progress)
             for name in tasks
         }
         heads = {name: mask.kept.mask() for name, mask in masks.items()}
@@ -176,6 +177,7 @@ def _observed(
     mask: Mask,
     prompts: Mapping[bool, Sequence[Placed]],
     config: VerifyAttention,
+    basis: Basis,
     progress: Progress | None,
 ) -> dict[Condition, tuple[Floats, Floats, list[float]]]:
     """Shares on the target, attention on all candidates and even shares under all conditions of a
@@ -184,7 +186,7 @@ def _observed(
     planned = {Condition(): Way()}
     if True in prompts:
         planned[Condition("instructed")] = Way(instructed=True)
-    planned |= beside_controls(own, Way(mask), config.controls, config.draws, config.seed)
+    planned |= beside_controls(own, Way(mask), config.controls, config.draws, config.seed, basis)
     if True in prompts:
         planned[replace(own, of=INSTRUCTED)] = Way(mask, instructed=True)
     kept = run.read_tensors(f"attention {name}")

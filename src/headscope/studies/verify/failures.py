@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from headscope import options
+from headscope.ablations import AblateName
 from headscope.data.align.outputs import REFERENCE
 from headscope.data.chat import ChatModel, default_cache
 from headscope.data.compared import Compared, read_compared
@@ -84,7 +85,7 @@ class Choice(Settings):
     )
     draw: Annotated[int, Option("Which draw of random heads.", min=0)] = 0
     ablate: Annotated[
-        options.AblateName | None,
+        AblateName | None,
         Option("What removed heads gave; without it what RUN names first."),
     ] = None
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
+from headscope.ablations import gives
 from headscope.data.words import CHARACTERS
 from headscope.estimates import Estimate
 from headscope.evidence.blocks import Bar, bars_of
-from headscope.evidence.rows import ORIGINAL, REPLACED_BY, SELECTED, SHARE, Statistic
+from headscope.evidence.rows import ORIGINAL, SELECTED, SHARE, Statistic
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -66,6 +67,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
     counted, links = _counted(result, cases), result.links
     subject = result.subject
     heads = named_places((subject and subject.heads) or ())
+    given = gives(result.condition.replacement) if result.condition else ""
     sections = [
         Section("Shares of the kinds", [_shares(result)], brief=True),
         Section("First cases of each kind", _first(counted), brief=True),
@@ -87,8 +89,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
             ("model", (subject and subject.model and subject.model.name) or ""),
             ("run" if result.condition else "file", result.of),
             ("cases", str(result.counted)),
-            ("removed heads give", f"their {REPLACED_BY[result.condition.replacement]}"
-             if result.condition and result.condition.replacement in REPLACED_BY else ""),
+            ("removed heads give", f"their {given}" if given else ""),
             ("words linked by", "the data" if links == "given" else links or "nothing"),
             ("words cut by", result.segmenter or "spaces and signs"),
             ("languages identified by", result.identifier or "nothing"),

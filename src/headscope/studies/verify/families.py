@@ -25,8 +25,8 @@ from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
-from headscope.studies.tasks import read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import MasksOnTasks, digest_of, named_place
+from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, named_place
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -88,7 +88,9 @@ def verify_families(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     grouped = families(masks, own)
-    planned = family_conditions(grouped, config.controls, config.draws, config.seed)
+    planned = family_conditions(
+        grouped, config.controls, config.draws, config.seed, basis_of(lm, tasks)
+    )
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")
@@ -116,15 +118,7 @@ def verify_families(
             details=FamilyDetails(
                 families=tuple(map(_describe, grouped)),
                 masks={name: mask.about() for name, mask in masks.items()},
-                tasks={
-                    name: TestedTask(
-                        examples=len(task.examples),
-                        language=task.language,
-                        translation=task.is_translation,
-                        instruction=task.instruction,
-                    )
-                    for name, task in tests.items()
-                },
+                tasks={name: TestedTask(**about_task(task)) for name, task in tests.items()},
                 draws=config.draws,
                 leakage=Leakage(
                     known=all(leak.known for leak in leaks),

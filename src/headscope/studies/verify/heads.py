@@ -49,7 +49,7 @@ from headscope.studies.verify.reference import reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
 from headscope.verify.translation.conditions import reference_alignment
-from headscope.verify.translation.single import single_removal
+from headscope.verify.translation.single import COMPARED, single_removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -215,7 +215,7 @@ def correlations(
     mask = parts[0].geometry.mask()
     layers = np.nonzero(mask)[0]
     rows: list[dict[str, Any]] = []
-    for ablate, name in (("zero", "change"), ("mean", "change_mean")):
+    for ablate, name in COMPARED.items():
         changes = [part.statistics[name][:, mask] for part in parts]
         value = np.mean([change.mean(axis=0) for change in changes], axis=0)
         drawn = np.zeros((DRAWS, len(layers)))

@@ -175,12 +175,12 @@ def measured(
 
 
 def documents_words(found: Evidence) -> str:
-    """How many documents there are in a language."""
+    """How many documents there are in a language, and that languages are judged one by one."""
     sizes = [level.examples for part in found.parts if (level := found.level("nll", None, part))]
     fewest, most = min(sizes), max(sizes)
     return (
         f"{count(most, 'document') if fewest == most else f'{fewest} to {most} documents'} a "
-        "language"
+        f"language{', each language by itself' if len(sizes) > 1 else ''}"
     )
 
 

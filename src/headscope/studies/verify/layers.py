@@ -20,7 +20,7 @@ from headscope.evidence.blocks import (
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import Basis, Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
@@ -29,7 +29,7 @@ from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import LayerDetails, Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.runs.reading import result_of
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import confidence, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -49,7 +49,7 @@ from headscope.studies.verify.language_texts import (
 from headscope.verify.languages.conditions import (
     LAYER,
     NAMED,
-    LanguageRemoval,
+    LayerRemoval,
     language_heads,
     plan_layers,
 )
@@ -79,10 +79,7 @@ class VerifyLayers(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    # The random heads of a layer come from the whole model.
-    removal: Annotated[LanguageRemoval, Nested(without=("controls",))] = field(
-        default_factory=LanguageRemoval
-    )
+    removal: LayerRemoval = field(default_factory=LayerRemoval)
 
 
 def verify_layers(
@@ -102,7 +99,8 @@ def verify_layers(
     lm = config.model.load_for()
     important = _important(config.heads, list(files), lm)
     documents, left_out = read_rows(lm, files)
-    planned = plan_layers(lm.geometry, removal)
+    texts = ([document.text for document in file.documents] for file in files.values())
+    planned = plan_layers(lm.geometry, removal, Basis.on(lm, texts))
     settings = {
         "settings": config,
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
@@ -175,8 +173,10 @@ DRAWN = 8
 def _show(result: TextWithoutLayers, run: Path) -> Shown:
     """The change of loss by layer, where important heads lie, and every number."""
     found = result.evidence
-    tests = [test for test in found.tests if test.statistic == "nll"]
+    control = _control(found)
+    tests = [test for test in found.tests if (test.statistic, test.control) == ("nll", control)]
     draws = min((test.draws for test in tests), default=0)
+    words = found.controls[control].words + (" of all layers" if control == "random" else "")
     where = []
     for part in found.parts[:DRAWN]:
         condition, change = max(_changes_of(found, part), key=lambda row: row[1].value)
@@ -209,7 +209,7 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         [
             f"{result.verdict[:1].upper()}{result.verdict[1:]}.",
             f"Largest change of loss, nats a token: {'; '.join(where)}.",
-            "The change is larger than with as many random heads of all layers in "
+            f"The change is larger than with as many {words} in "
             f"{clear(gaps, 'case')}, layer by layer and language by language.",
         ],
         f"{documents_words(found)}; {draws_words(draws)}.",
@@ -226,23 +226,32 @@ def _changes_of(found: Evidence, part: str) -> list[tuple[Condition, Estimate]]:
     return [(each, row.change) for each, row in rows if row is not None and row.change is not None]
 
 
+def _control(found: Evidence) -> str:
+    """The control of which sentences and figures speak, one with p if there is; tables have all."""
+    ranked = (name for name, control in found.controls.items() if control.null)
+    return next(ranked, next(iter(found.controls)))
+
+
 def _random(found: Evidence, condition: Condition, part: str) -> float:
     """The mean change of a language's loss without as many random heads."""
-    rows = (found.level("nll", draw, part) for draw in found.of_control(condition, "random"))
+    draws = found.of_control(condition, _control(found))
+    rows = (found.level("nll", draw, part) for draw in draws)
     return fmean(row.change.value for row in rows if row is not None and row.change is not None)
 
 
 def _changes(found: Evidence) -> Table:
     """Layers by languages; last the mean of random draws of each layer's size."""
+    shared = _control(found) == "random"
     by_part = {part: dict(_changes_of(found, part)) for part in found.parts}
     rows = [(each.of, [by_part[part][each].value for part in found.parts])
             for each in found.selected]  # fmt: skip
     rows += [
         (f"random, {size} heads", [_random(found, each, part) for part in found.parts])
         for size, each in {each.k: each for each in found.selected}.items()
+        if shared  # draws of other controls are a layer's own
     ]
     cells = tuple(Row(name, tuple(Cell(v, digits=4) for v in values)) for name, values in rows)
-    note = "Random heads are spread over all layers: mean of the draws"
+    note = "Random heads are spread over all layers: mean of the draws" if shared else ""
     title = "Change of loss without the heads of a layer, nats a token"
     return Table(title, found.parts, cells, note=note)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
+from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.evidence.blocks import moved, uncertainty
 from headscope.evidence.controls import SHUFFLES, name_controls
@@ -26,7 +27,14 @@ from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.tasks import (
+    TaskChoice,
+    TaskSides,
+    basis_of,
+    read_tasks,
+    resolved_tasks,
+    task_inputs,
+)
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -111,6 +119,7 @@ def verify_mask(
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
+    basis = basis_of(lm, tasks)
     planned = {
         name: mask_conditions(
             own[name],
@@ -120,6 +129,7 @@ def verify_mask(
             config.controls,
             config.draws,
             config.seed,
+            basis,
         )
         for name, sides in tasks.items()
     }
@@ -148,14 +158,11 @@ def verify_mask(
                 return OtherMask(mask.about(), mask.unseen(name), leaks[name][condition])
 
             shown[name] = MaskedTask(
-                examples=len(task.examples),
+                **about_task(task),
                 tokens=sum(tokens),
-                language=task.language,
-                translation=task.is_translation,
                 at_start=task.at_start,
                 # Answers that no model can get right.
                 too_long=0 if task.is_translation else sum(length > most for length in tokens),
-                instruction=task.instruction,
                 bare=task.bare,
                 mask=mask.about(),
                 unseen=mask.unseen(name),
@@ -180,6 +187,16 @@ def verify_mask(
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, kind=MaskTests, seed=seed
     )
+
+
+def about_task(task: Task) -> dict[str, Any]:
+    """What results say of any task that is tested, as `TestedTask` has it."""
+    return {
+        "examples": len(task.examples),
+        "language": task.language,
+        "translation": task.is_translation,
+        "instruction": task.instruction,
+    }
 
 
 def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[str, Path]:

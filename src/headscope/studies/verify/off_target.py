@@ -20,7 +20,7 @@ from headscope.data.prompts import (
 )
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, name_controls
-from headscope.evidence.rows import Evidence
+from headscope.evidence.rows import Basis, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
@@ -178,8 +178,14 @@ def verify_off_target(
     heads_of = writing_heads(config.heads, config.k, list(by_code), lm, config.rank)
     chosen = (heads for sets in heads_of.values() for heads in (sets.chosen, sets.full))
     ranking = about_rank(*chosen)
+    prompts = ([prompt.text for prompt in source.prompts] for source in by_code.values())
+    basis = Basis.on(lm, prompts)
     groups = [
-        Group(code, source.prompts, language_conditions(heads_of[code], config, config.ablate))
+        Group(
+            code,
+            source.prompts,
+            language_conditions(heads_of[code], config, config.ablate, basis),
+        )
         for code, source in by_code.items()
         if code in heads_of
     ]

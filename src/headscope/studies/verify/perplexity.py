@@ -26,7 +26,7 @@ from headscope.evidence.blocks import (
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import SELECTED, Condition, Evidence
+from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence
 from headscope.executors import Execution
 from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
@@ -137,7 +137,8 @@ def verify_perplexity(
     sized = _sized(specs, config.k, list(files), lm, config.rank)
     ranking = about_rank(*(heads for sets in sized for heads in (sets.chosen, sets.full)))
     documents, left_out = read_rows(lm, files)
-    planned = plan(sized, removal)
+    texts = ([document.text for document in file.documents] for file in files.values())
+    planned = plan(sized, removal, Basis.on(lm, texts))
     sets = tuple(heads.row for heads in sized)
     settings = {
         "settings": config,

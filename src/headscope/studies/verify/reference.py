@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from headscope.ablations import AblateName
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import translation_prompts
 from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
 from headscope.evidence.runner import ZERO, Replacements
-from headscope.options import AblateName
 from headscope.results.common import ReferenceText
 from headscope.studies.leakage import check_reference
 from headscope.studies.models import POCKET, ModelChoice

@@ -187,8 +187,8 @@ def verify_removal(
     apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
     inputs = opened(config, out, apart, linked)
     lm, removal, directions = inputs.lm, inputs.removal, inputs.directions
-    texts = [pair.source for pairs in directions.values() for pair in pairs.pairs]
-    planned = conditions(inputs.sets, removal, Basis(inputs.avoid, lm, texts))
+    texts = ([pair.source for pair in pairs.pairs] for pairs in directions.values())
+    planned = conditions(inputs.sets, removal, Basis.on(lm, texts, avoid=inputs.avoid))
     reference = translations(lm, directions, removal) if apart else Reference()
     settings = {
         "settings": replace(config, removal=removal),

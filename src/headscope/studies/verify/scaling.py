@@ -26,8 +26,8 @@ from headscope.studies.models import run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskSides, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
+from headscope.studies.tasks import TaskSides, basis_of, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
     by_task,
     concluded,
@@ -119,6 +119,7 @@ def verify_scaling(
     lm = config.model.load_for()
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
+    basis = basis_of(lm, tasks)
     settings = {
         "settings": config,
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
@@ -141,7 +142,7 @@ def verify_scaling(
             return done
 
         grid_of = {
-            name: grid_conditions(mask, grid, config.controls[:1], draws, seed)
+            name: grid_conditions(mask, grid, config.controls[:1], draws, seed, basis)
             for name, mask in masks.items()
         }
         losses = {name: made(grids, name, planned, False) for name, planned in grid_of.items()}
@@ -152,18 +153,15 @@ def verify_scaling(
         }
         again = {name: chosen_again(_losses(grids[name], losses[name]), seed) for name in tasks}
         final = {
-            name: check_conditions(mask, best[name], config.controls, config.draws, seed)
+            name: check_conditions(mask, best[name], config.controls, config.draws, seed, basis)
             for name, mask in masks.items()
         }
         records = {name: made(checks, name, planned, True) for name, planned in final.items()}
         evidence = masks_evidence(checks, records, seed, progress=progress)
         shown = {
             name: ScaledTask(
+                **about_task(check),
                 chosen_on=len(grids[name].examples),
-                examples=len(check.examples),
-                language=check.language,
-                translation=check.is_translation,
-                instruction=check.instruction,
                 mask=masks[name].about(),
                 best=best[name],
                 chosen_again={f"{alpha:g}": again[name][alpha] for alpha in sorted(again[name])},

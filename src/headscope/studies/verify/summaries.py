@@ -12,7 +12,7 @@ from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, name_controls
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import Basis, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import (
     Amount,
@@ -159,9 +159,11 @@ def verify_summaries(
     files, apart = _set_apart(config, files)
     lm = config.model.load_for()
     heads = general_heads(config.heads, config.k, lm, config.rank)
+    texts = ([item.text for item in file.items] for file in files.values())
+    basis = Basis.on(lm, texts)
     conditions = (
         Condition(),
-        *changed("", len(heads), heads, config.gate, config, config.ablate),
+        *changed("", len(heads), heads, config.gate, config, config.ablate, basis),
     )
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
     config = replace(config, chat=chat)

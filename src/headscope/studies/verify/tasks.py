@@ -114,8 +114,8 @@ def verify_tasks(
     lm = config.model.load_for()
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, outside_note = alignment_heads(config.heads, removal, lm)
-    texts = [example.prompt for task in loaded for example in task.examples]
-    planned = conditions(sets, removal, Basis(avoid, lm, texts))
+    texts = ([example.prompt for example in task.examples] for task in loaded)
+    planned = conditions(sets, removal, Basis.on(lm, texts, avoid=avoid))
     data = {f"task {task.name}": task.digest for task in loaded}
     settings = {
         "settings": config,

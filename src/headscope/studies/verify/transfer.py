@@ -13,6 +13,7 @@ from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.rows import Basis
 from headscope.heads import HeadSet
 from headscope.progress import Progress
 from headscope.results.writing import LensExample, Transfer, TransferDetails
@@ -148,11 +149,12 @@ def verify_transfer(
     config = replace(config, chat=chat)
     nothing = HeadSet(lm.geometry, ())
     wanted = next((part.wanted for part in heads.values()), 0)
-    groups = []
+    texts = ([prompt.prompt for prompt in file.prompts] for file in files.values())
+    basis, groups = Basis.on(lm, texts), []
     for pair, file in files.items():
         a, b = (heads[code].chosen if code in heads else nothing for code in _codes(file))
         gates = config.up, config.down
-        conditions = transfer_conditions(a, b, wanted, gates, config, config.ablate)
+        conditions = transfer_conditions(a, b, wanted, gates, config, config.ablate, basis)
         prompts = [given_prompt(lm, each, chat, config.max_new_tokens) for each in file.prompts]
         groups.append(Group(pair, tuple(prompts), conditions))
     by_pair = {pair: file.prompts for pair, file in files.items()}

@@ -10,17 +10,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import AS_IS, ORIGINAL, SELECTED, Basis, Condition
+from headscope.evidence.controls import DEFAULT, MATCHED, drawn, name_controls
+from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
     Amount,
@@ -68,6 +68,29 @@ class LanguageRemoval(Settings):
 
 
 @dataclass(frozen=True)
+class LayerRemoval(LanguageRemoval):
+    """How whole layers are removed, and what they are compared with."""
+
+    controls: Annotated[
+        tuple[str, ...],
+        replace(
+            options.CONTROL,
+            help="How random heads are drawn: random (any heads, the default), outside (heads of "
+            "other layers), equal norm (whose outputs are as large); repeatable. A layer has no "
+            "other heads, so same layers is none.",
+        ),
+    ] = ("random",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if none := [name for name in self.controls if name in MATCHED]:
+            raise InputError(
+                f"the control {none[0]!r} has no other heads than those of a layer that is removed "
+                "whole; use random, outside or equal norm"
+            )
+
+
+@dataclass(frozen=True)
 class Documents:
     """The documents of one language as the model reads them: token ids, each two or more.
 
@@ -103,7 +126,9 @@ def language_of(condition: Condition) -> str:
     return condition.of.removesuffix(FULL)
 
 
-def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condition]:
+def plan(
+    sized: Sequence[LanguageHeads], config: LanguageRemoval, basis: Basis = NOTHING
+) -> list[Condition]:
     """The model as it is; each language's specific heads, and its most important ones, with their
     controls; `outside` leaves out the specific heads of every language. A set that holds no heads
     is left out.
@@ -111,6 +136,7 @@ def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condit
     if not sized:
         raise InputError("there is no set of heads to remove; name at least one head")
     avoid = functools.reduce(operator.or_, (named.chosen for named in sized))
+    basis = replace(basis, avoid=avoid)
     planned = [Condition()]
     for named in sized:
         of = "" if named.language == NAMED else named.language
@@ -121,9 +147,7 @@ def plan(sized: Sequence[LanguageHeads], config: LanguageRemoval) -> list[Condit
                 SELECTED, whose, named.wanted, 0.0, config.ablate, heads=tuple(map(str, heads))
             )
             planned.append(selected)
-            planned += drawn(
-                selected, heads, config.controls, config.draws, config.seed, Basis(avoid)
-            )
+            planned += drawn(selected, heads, config.controls, config.draws, config.seed, basis)
     return planned
 
 
@@ -176,10 +200,12 @@ def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> li
     return [HeadSet(geometry, heads) for heads in sets]
 
 
-def plan_layers(geometry: Geometry, config: LanguageRemoval) -> list[Condition]:
-    """The model as it is, every layer that has heads, and random draws of each layer size.
+def plan_layers(
+    geometry: Geometry, config: LayerRemoval, basis: Basis = NOTHING
+) -> list[Condition]:
+    """The model as it is, every layer that has heads, and the controls of each.
 
-    The draws are spread over all layers, and the same for all layers of one size.
+    Random draws are spread over all layers, and the same for all layers of one size.
     """
     sizes = {layer: size for layer, size in enumerate(geometry.counts) if size}
 
@@ -187,15 +213,19 @@ def plan_layers(geometry: Geometry, config: LanguageRemoval) -> list[Condition]:
         named = tuple(map(str, heads))
         return Condition(kind, of, len(heads), 0.0, config.ablate, draw, named)
 
-    return [
-        Condition(),
-        *(removed(SELECTED, f"{LAYER}{layer}", layer_heads(geometry, layer)) for layer in sizes),
-        *(
+    layers = [removed(SELECTED, f"{LAYER}{layer}", layer_heads(geometry, layer)) for layer in sizes]
+    planned = [Condition(), *layers]
+    if "random" in config.controls:
+        planned += [
             removed("random", "", heads, number)
             for size in sorted(set(sizes.values()))
             for number, heads in enumerate(spread_draws(geometry, size, config.draws, config.seed))
-        ),
-    ]
+        ]
+    others = [name for name in config.controls if name != "random"]
+    for layer in layers:
+        heads = layer.in_model(geometry)
+        planned += drawn(layer, heads, others, config.draws, config.seed, basis)
+    return planned
 
 
 TITLE = "reading documents"

@@ -23,7 +23,7 @@ from headscope.data.split import sentence_digest
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.evidence.controls import drawn
-from headscope.evidence.rows import SELECTED, Condition, Evidence, Level
+from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Evidence, Level
 from headscope.heads import HeadSet
 from headscope.measure.intervals import resamples
 from headscope.verify.masks.asking import Mask, Way
@@ -46,16 +46,28 @@ def condition_of(mask: Mask, of: str = OWN, alpha: float = 0.0) -> Condition:
 
 
 def beside_controls(
-    condition: Condition, way: Way, controls: Collection[str], draws: int, seed: int = 0
+    condition: Condition,
+    way: Way,
+    controls: Collection[str],
+    draws: int,
+    seed: int = 0,
+    basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """A mask's condition, and masks that change as many heads likewise, asked in the same way.
 
-    Gates of feed-forward parts stay as the mask has them.
+    Gates of feed-forward parts stay as the mask has them. Raises `InputError` if the mask keeps or
+    removes every head, since then there is no other of its size.
     """
     mask, planned = way.mask, {condition: way}
-    if mask is None or condition.gate is None:
+    if mask is None or condition.gate is None or not draws:
         return planned
-    for other in drawn(condition, mask.removed, controls, draws, seed):
+    total = mask.removed.geometry.total
+    if not 0 < len(mask.removed) < total:
+        raise InputError(
+            f"the mask {'removes' if mask.removed else 'keeps'} all {total} heads, so there is no "
+            "other of its size to compare it with; train it otherwise"
+        )
+    for other in drawn(condition, mask.removed, controls, draws, seed, basis):
         gate = other.in_model(mask.gate.geometry).scaled(condition.gate)
         planned[other] = replace(way, mask=replace(mask, gate=gate))
     return planned
@@ -69,6 +81,7 @@ def mask_conditions(
     controls: Collection[str],
     draws: int,
     seed: int = 0,
+    basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """The model as it is, instructed where it can be, and under each mask; random masks have the
     size of the task's own, so no other mask is compared with them."""
@@ -76,7 +89,7 @@ def mask_conditions(
     if instructed:
         planned[Condition("instructed")] = Way(instructed=True)
     own = condition_of(mask)
-    planned |= beside_controls(own, Way(mask), controls, draws, seed)
+    planned |= beside_controls(own, Way(mask), controls, draws, seed, basis)
     if hybrid is not None:
         planned[condition_of(hybrid, HYBRID)] = Way(hybrid)
     for number, other in enumerate(foreign):
@@ -129,7 +142,12 @@ def check_apart(choose: Task, check: Task) -> None:
 
 
 def grid_conditions(
-    mask: Mask, grid: Sequence[float], controls: Collection[str], draws: int, seed: int = 0
+    mask: Mask,
+    grid: Sequence[float],
+    controls: Collection[str],
+    draws: int,
+    seed: int = 0,
+    basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """The instructed model as it is, and under every α below 1 beside random masks likewise;
     then the uninstructed model without and with the mask."""
@@ -139,13 +157,18 @@ def grid_conditions(
         if alpha < 1:
             scaled = condition_of(mask, alpha=alpha)
             way = Way(mask.outside(alpha), True)
-            planned |= beside_controls(scaled, way, controls, draws, seed)
+            planned |= beside_controls(scaled, way, controls, draws, seed, basis)
     bare = Condition(UNINSTRUCTED)
     return {**planned, bare: Way(), replace(bare, of=OWN, gate=0.0, heads=alone.heads): Way(mask)}
 
 
 def check_conditions(
-    mask: Mask, alpha: float, controls: Collection[str], draws: int, seed: int = 0
+    mask: Mask,
+    alpha: float,
+    controls: Collection[str],
+    draws: int,
+    seed: int = 0,
+    basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """Instructed: the model as it is, under the mask, under the scaled mask, and under random
     masks scaled alike."""
@@ -153,7 +176,7 @@ def check_conditions(
     scaled, way = condition_of(mask, alpha=alpha), Way(mask.outside(alpha), True)
     if alpha == 1:  # every mask at full strength is no mask
         return {**planned, scaled: way}
-    return planned | beside_controls(scaled, way, controls, draws, seed)
+    return planned | beside_controls(scaled, way, controls, draws, seed, basis)
 
 
 def _alone(mask: Mask) -> Condition:
@@ -256,7 +279,11 @@ def families(
 
 
 def family_conditions(
-    grouped: Sequence[Family], controls: Collection[str], draws: int, seed: int = 0
+    grouped: Sequence[Family],
+    controls: Collection[str],
+    draws: int,
+    seed: int = 0,
+    basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """The instructed model as it is, and without the heads of each family, beside random heads.
 
@@ -269,5 +296,5 @@ def family_conditions(
             continue
         gone = Mask(family.heads.removed(), name=family.name)
         removed = condition_of(gone, family.name)
-        planned |= beside_controls(removed, Way(gone, True), controls, draws, seed)
+        planned |= beside_controls(removed, Way(gone, True), controls, draws, seed, basis)
     return planned

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
+from headscope.ablations import KINDS
 from headscope.answers import answer_of
 from headscope.data.align import Alignment, align_file
 from headscope.data.pairs import PairFile
@@ -123,11 +124,10 @@ class Removal(Settings):
             raise InputError(
                 f"a gate is given twice among {', '.join(map(str, self.gates))}; give each once"
             )
-        kinds = get_args(options.AblateName)
-        if sorted(set(self.ablate) & {*kinds}) != sorted(self.ablate) or not self.ablate:
+        if sorted(set(self.ablate) & {*KINDS}) != sorted(self.ablate) or not self.ablate:
             raise InputError(
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
-                f"{', '.join(kinds)}, or several, each once"
+                f"{', '.join(KINDS)}, or several, each once"
             )
         if {"text", "loss"} <= set(self.measure or ()) and self.all_draws["loss"] < self.draws:
             raise InputError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.ablations import AblateName
 from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.evidence.rows import SELECTED, Condition
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 
 METHOD = "single-removal"
+#: The kinds of ablation that are compared, with the statistic that holds each one's changes; the
+#: first gives the score.
+COMPARED: Mapping[AblateName, str] = {"zero": "change", "mean": "change_mean"}
 Floats = NDArray[np.float64]
 
 
@@ -59,7 +63,7 @@ def single_removal(
     heads = list(lm.geometry.heads())
     planned = [Condition()] + [
         Condition(SELECTED, str(head), 1, 0.0, replacement, heads=(str(head),))
-        for replacement in ("zero", "mean")
+        for replacement in COMPARED
         for head in heads
     ]
     replacements = {**ZERO, "mean": replacement}
@@ -99,8 +103,7 @@ def single_removal(
             over_heads(high),
             extra=extra,
             statistics={
-                "change": over_heads(zero),
-                "change_mean": over_heads(mean),
+                **dict(zip(COMPARED.values(), (over_heads(zero), over_heads(mean)), strict=True)),
                 "tokens": loss.tokens.astype(np.int32),
             },
             config={

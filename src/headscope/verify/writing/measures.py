@@ -26,7 +26,16 @@ from numpy.typing import NDArray
 from headscope.data.transfer import TransferPrompt, follows
 from headscope.errors import InputError, MissingExtra
 from headscope.evidence.controls import drawn
-from headscope.evidence.rows import SELECTED, SHARE, WHOLE, Basis, Condition, Evidence, Statistic
+from headscope.evidence.rows import (
+    NOTHING,
+    SELECTED,
+    SHARE,
+    WHOLE,
+    Basis,
+    Condition,
+    Evidence,
+    Statistic,
+)
 from headscope.evidence.table import evidence
 from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
@@ -80,23 +89,22 @@ def changed(
     gate: float,
     config: Controlled,
     ablate: str = "zero",
-    avoid: HeadSet | None = None,
+    basis: Basis = NOTHING,
 ) -> Iterator[Condition]:
-    """Heads times a gate, and their controls; nothing of no heads. `outside` leaves out `avoid`."""
+    """Heads times a gate, and their controls; nothing of no heads."""
     if len(heads):
         selected = Condition(SELECTED, of, k, gate, ablate, heads=tuple(map(str, heads)))
         yield selected
-        basis = Basis(avoid)
         yield from drawn(selected, heads, config.controls, config.draws, config.seed, basis)
 
 
 def language_conditions(
-    language: LanguageHeads, config: Controlled, ablate: str = "zero"
+    language: LanguageHeads, config: Controlled, ablate: str = "zero", basis: Basis = NOTHING
 ) -> tuple[Condition, ...]:
     """The model as it is, and without the heads of one language: specific, and most important ones.
 
     A language without specific heads has the most important ones alone; heads that were named and
-    belong to no language are everybody's.
+    belong to no language are everybody's. `outside` leaves out both.
     """
     chosen, full = language.chosen, language.full
     if not len(chosen) and not full:
@@ -104,7 +112,7 @@ def language_conditions(
             f"there are no heads of {language.language} to remove; name a run that scored heads"
         )
     of = "" if language.language == NAMED else OWN
-    both = chosen if full is None else chosen | full
+    basis = replace(basis, avoid=chosen if full is None else chosen | full)
     sets = ((of, chosen), (of + FULL, full))
     return (
         Condition(),
@@ -112,7 +120,7 @@ def language_conditions(
             condition
             for whose, heads in sets
             if heads is not None
-            for condition in changed(whose, language.wanted, heads, 0.0, config, ablate, both)
+            for condition in changed(whose, language.wanted, heads, 0.0, config, ablate, basis)
         ),
     )
 
@@ -124,16 +132,18 @@ def transfer_conditions(
     gates: tuple[float, float],
     config: Controlled,
     ablate: str = "zero",
+    basis: Basis = NOTHING,
 ) -> tuple[Condition, ...]:
     """The model as it is, with A's heads times the first gate, and with B's times the second.
 
-    An empty set has no conditions.
+    An empty set has no conditions. `outside` leaves out both.
     """
     up, down = gates
+    basis = replace(basis, avoid=a | b)
     return (
         Condition(),
-        *changed(A, k, a, up, config, ablate, a | b),
-        *changed(B, k, b, down, config, ablate, a | b),
+        *changed(A, k, a, up, config, ablate, basis),
+        *changed(B, k, b, down, config, ablate, basis),
     )
 
 
