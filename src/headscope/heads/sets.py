@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
+from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin, Saved
 from headscope.options import Amount
@@ -32,10 +32,7 @@ class HeadSet(Artifact):
     origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
-        heads = tuple(
-            self.geometry.check(head if isinstance(head, Head) else Head(*head))
-            for head in self.heads
-        )
+        heads = tuple(map(self.geometry.check, self.heads))
         seen: set[Head] = set()
         for head in heads:
             if head in seen:
@@ -71,7 +68,7 @@ class HeadSet(Artifact):
         return iter(self.heads)
 
     def __contains__(self, head: object) -> bool:
-        return head in self._members
+        return (Head.of(head) if isinstance(head, str | tuple) else head) in self._members
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HeadSet):
@@ -184,11 +181,13 @@ class Gate(Artifact):
         return cls(geometry, np.ones(geometry.shape, dtype=np.float32))
 
     @classmethod
-    def of(cls, geometry: Geometry, values: Mapping[Head, float]) -> Gate:
+    def of(
+        cls, geometry: Geometry, values: Mapping[HeadLike, float] | Mapping[Head, float]
+    ) -> Gate:
         """The gate with the given values at the given heads and 1 elsewhere."""
         array = np.ones(geometry.shape, dtype=np.float32)
-        for head, value in values.items():
-            geometry.check(head)
+        for named, value in values.items():
+            head = geometry.check(named)
             array[head.layer, head.head] = value
         return cls(geometry, array)
 
@@ -196,8 +195,9 @@ class Gate(Artifact):
         check_geometry(other, self.geometry, "the other gate")
         return Gate(self.geometry, self.values * other.values)
 
-    def __getitem__(self, head: Head) -> float:
-        self.geometry.check(head)
+    def __getitem__(self, head: HeadLike) -> float:
+        """The gate of a head, which may be named as in `HeadScores`."""
+        head = self.geometry.check(head)
         return float(self.values[head.layer, head.head])
 
     def __eq__(self, other: object) -> bool:

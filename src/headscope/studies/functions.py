@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as fields_of
 from decimal import Decimal
@@ -25,9 +25,9 @@ from typing import Any, get_args, get_origin
 
 from headscope.data.tables import arrow_rows
 from headscope.errors import InputError
-from headscope.heads import HeadScores
+from headscope.heads import Head, HeadScores
 from headscope.heads.hub import Artifact
-from headscope.heads.resolve import save_scores
+from headscope.heads.resolve import LIST, save_scores
 from headscope.heads.store import write_bytes
 from headscope.runs import Result, begins, file_digest
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
@@ -132,22 +132,53 @@ def _value(option: GivenOption, value: Any) -> Any:
     several = get_origin(kind) is tuple and not option.option.single
     if value is None:
         return None
-    if option.name == "heads" and isinstance(value, list | tuple) and not several:
-        value = ",".join(map(_head_name, value))
+    if option.name == "heads":
+        value = _with_lists_of_heads(value, several)
     value = _named(value)
     if several:
         single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
         values = [value] if single else list(value)
         if not values and option.name == "data":  # which is not the same as none given
             raise InputError("data is empty; give at least one row")
-        return [_plain(option, get_args(kind)[0], each) for each in values]
+        kept = (_named(each) if isinstance(each, Artifact | Result) else each for each in values)
+        return [_plain(option, get_args(kind)[0], each) for each in kept]
     return _plain(option, kind, value)
 
 
-def _head_name(head: Any) -> str:
-    """A head as lists of the command line have it, from its text or from layer and head."""
-    pair = isinstance(head, tuple | list) and len(head) == 2
-    return f"{head[0]}.{head[1]}" if pair else str(head)
+def _with_lists_of_heads(value: Any, several: bool) -> Any:
+    """Heads by themselves, alone or listed, as the command line has them; all else as it is.
+
+    Where `several` sets can be given, a list of anything but heads is such.
+    """
+    if isinstance(value, Mapping):
+        return {name: _with_lists_of_heads(each, False) for name, each in value.items()}
+    if isinstance(value, Head) or _is_pair_of_numbers(value):
+        return str(Head.of(value))
+    if isinstance(value, Set):
+        value = sorted(map(Head.of, value))
+    elif getattr(value, "ndim", None) == 2 and hasattr(value, "tolist"):
+        value = value.tolist()
+    heads = None if isinstance(value, Artifact) else _listed(value)
+    if heads is None or (several and not all(map(_is_head, heads))):
+        return value if heads is None else heads
+    return ",".join(str(each if _is_text_of_heads(each) else Head.of(each)) for each in heads)
+
+
+def _is_head(value: Any) -> bool:
+    listed = isinstance(value, list | tuple) and _is_pair_of_numbers(tuple(value))
+    return listed or isinstance(value, Head) or _is_text_of_heads(value)
+
+
+def _is_text_of_heads(value: Any) -> bool:
+    return isinstance(value, str) and LIST.fullmatch(value) is not None
+
+
+def _is_pair_of_numbers(value: Any) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(number, Integral) for number in value)
+    )
 
 
 def _plain(option: GivenOption, kind: Any, value: Any) -> Any:

@@ -1,0 +1,103 @@
+"""Models, heads, data, prompts and measures in Python, in every form that users write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headscope
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
+from headscope.studies.functions import _with_lists_of_heads
+
+GEOMETRY = Geometry.uniform(12, 16)
+PLACES = st.tuples(st.integers(0, 11), st.integers(0, 15))
+#: A head in the forms that a list of heads may hold.
+SPELLINGS: list[Any] = [
+    lambda layer, head: f"{layer}.{head}",
+    lambda layer, head: f" {layer}.{head} ",
+    lambda layer, head: (layer, head),
+    lambda layer, head: [layer, head],
+    lambda layer, head: (np.int64(layer), np.int32(head)),
+    lambda layer, head: np.array([layer, head]),
+    Head,
+]
+
+
+@given(
+    st.lists(st.tuples(PLACES, st.sampled_from(SPELLINGS)), min_size=1, unique_by=lambda e: e[0])
+)
+def test_a_list_of_heads_in_any_spelling_is_that_list(heads: list[Any]) -> None:
+    spelt = [spelling(*place) for place, spelling in heads]
+    expected = [Head(*place) for place, _ in heads]
+    for form in (spelt, tuple(spelt), iter(spelt)):
+        text = _with_lists_of_heads(form, several=False)
+        assert list(resolve_heads(text, None, GEOMETRY)) == expected
+    assert list(HeadSet(GEOMETRY, tuple(spelt))) == expected
+    places = [place for place, _ in heads]
+    for array in (np.array(places), places):
+        text = _with_lists_of_heads(array, several=True)
+        assert list(resolve_heads(text, None, GEOMETRY)) == expected
+    by_layer = _with_lists_of_heads({Head(*place) for place in places}, several=False)
+    assert list(resolve_heads(by_layer, None, GEOMETRY)) == sorted(expected)
+
+
+@given(PLACES, st.sampled_from(SPELLINGS[2:]))
+def test_one_head_is_a_list_of_one(place: tuple[int, int], spelling: Any) -> None:
+    head = spelling(*place)
+    if not isinstance(head, Head | tuple):
+        head = (head,)
+    text = _with_lists_of_heads(head, several=False)
+    assert list(resolve_heads(text, None, GEOMETRY)) == [Head(*place)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [["5"], [5, 1, 2], [(5,)], [("5", "1")], [None], [(5, -1)], ["a", "5.1"], (5.0, 1)]
+)
+def test_what_names_no_heads_is_refused_in_one_sentence(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"is not a head|must be a whole number"):
+        _with_lists_of_heads(wrong, several=False)
+
+
+def test_sets_for_several_languages_are_lists_too() -> None:
+    runs = ["runs/a", "de=runs/b"]
+    assert _with_lists_of_heads(runs, several=True) == runs
+    named = _with_lists_of_heads({"de": ["5.1", (4, 3)], "en": (1, 2)}, several=True)
+    assert named == {"de": "5.1,4.3", "en": "1.2"}
+
+
+@given(PLACES, st.sampled_from(SPELLINGS))
+def test_scores_gates_and_sets_are_asked_by_any_spelling(
+    place: tuple[int, int], spelling: Any
+) -> None:
+    named = spelling(*place)
+    scores = HeadScores(GEOMETRY, np.arange(192.0).reshape(12, 16), "induction")
+    assert scores[named] == scores[place] == 16 * place[0] + place[1]
+    heads = HeadSet(GEOMETRY, (Head(*place),))
+    assert heads.removed()[named] == 0.0
+    assert Gate.of(GEOMETRY, {Head(*place): 2.0})[place] == 2.0
+    assert f"{place[0]}.{place[1]}" in heads
+    assert place in heads
+    assert (11 - place[0], 15 - place[1]) not in heads
+    with pytest.raises(InputError, match=r"there is no head 12\.0"):
+        scores["12.0"]
+
+
+def test_the_functions_take_every_form_of_heads(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lm = headscope.load("pocket")
+    forms: list[Any] = [
+        "5.1", Head(5, 1), (5, 1), ["5.1"], [(5, 1)], {(5, 1)}, np.array([[5, 1]]),
+        HeadSet(lm.geometry, (Head(5, 1),)),
+    ]  # fmt: skip
+    runs = {
+        headscope.use.adapt(lm, heads=heads, prompt=["a"], compare=False).signature
+        for heads in forms
+    }
+    assert len(runs) == 1
