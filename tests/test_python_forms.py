@@ -101,3 +101,23 @@ def test_the_functions_take_every_form_of_heads(
         for heads in forms
     }
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: headscope.verify.removall, "did you mean removal?"),
+        (lambda: headscope.find.translationscore, "did you mean translation_score?"),
+        (lambda: headscope.verfy, "did you mean verify?"),
+        (lambda: headscope.verify.removal(heads="5.1", drawz=3), "did you mean draws?"),
+        (lambda: headscope.verify.removal(heads="5.1", progres=False), "did you mean progress?"),
+        (lambda: headscope.verify.removal(heads="5.1", measure="los"), "did you mean loss?"),
+        (lambda: headscope.verify.removal(heads="5.1", control="randm"), "did you mean random?"),
+        (lambda: headscope.find.translation_score(decode="greedi"), "did you mean greedy?"),
+        (lambda: headscope.load("pockt"), "did you mean pocket?"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(ask: Any, words: str) -> None:
+    with pytest.raises((InputError, AttributeError)) as caught:
+        ask()
+    assert words in str(caught.value)

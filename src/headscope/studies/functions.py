@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from headscope.data.tables import arrow_rows
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.heads import Head, HeadScores
 from headscope.heads.hub import Artifact
 from headscope.heads.resolve import LIST, save_scores
@@ -62,6 +62,7 @@ def function_of(command: str) -> Callable[..., Any]:
     for option in options_in(study.settings):
         options.setdefault(option.name, option)
     names = _places(command, options)
+    takes = inspect.signature(study.run).parameters
 
     def call(*values: Any, **given: Any) -> Any:
         if len(values) > len(names):
@@ -72,9 +73,12 @@ def function_of(command: str) -> Callable[..., Any]:
         helpers = {name: given.pop(name, None) or None for name in ("out", "progress")}
         helpers["out"] = None if helpers["out"] is None else Path(helpers["out"])
         helpers["tell"] = print
-        if unknown := [name for name in given if name not in options]:
-            raise InputError(f"there is no {unknown[0]}; there are {', '.join(sorted(options))}")
-        takes = inspect.signature(study.run).parameters
+        known = sorted([*options, *({"out", "progress"} & takes.keys())])
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"there is no {name}; {nearest(name, known)}known: {', '.join(known)}"
+                )
         with given_model(given.get("model")) as model:
             settings = build(study.settings, _typed(options, {**given, **model}))
             return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})

@@ -30,7 +30,7 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.data.words import membership, within
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
@@ -114,7 +114,10 @@ class Removal(Settings):
         name_controls(self)
         for name in self.measure or ():
             if name not in MEASURES:
-                raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
+                hint = nearest(name, MEASURES)
+                raise InputError(
+                    f"the measure {name!r} is not known; {hint}use text, loss, or both"
+                )
         if not self.gates:
             raise InputError("there is no gate value; give at least one, 0 to remove heads")
         for gate in self.gates:
