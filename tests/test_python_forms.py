@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import headscope
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.studies.functions import _with_lists_of_heads
+from lm_helpers import build
 
+PAIRS = [("The dog sees a cat.", "Der Hund sieht eine Katze.", "0-0 1-1 2-2 3-3 4-4")] * 2
 GEOMETRY = Geometry.uniform(12, 16)
 PLACES = st.tuples(st.integers(0, 11), st.integers(0, 15))
 #: A head in the forms that a list of heads may hold.
@@ -121,3 +124,40 @@ def test_a_wrong_name_is_answered_with_the_nearest(ask: Any, words: str) -> None
     with pytest.raises((InputError, AttributeError)) as caught:
         ask()
     assert words in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def pocket() -> Any:
+    return headscope.load("pocket")
+
+
+def test_a_loaded_model_is_taken_wherever_a_model_is(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its tokenizer, with that of the folder it came from, and as it is."""
+    monkeypatch.chdir(tmp_path)
+    by_place = headscope.load(pocket.model, pocket.tokenizer)
+    by_name = headscope.load(pocket.model)
+    assert by_name.model is by_place.model is pocket.model
+    assert by_name.encode("Der Hund.") == pocket.encode("Der Hund.")
+    scores = [
+        headscope.find.translation_score(model, PAIRS, pair="en-de").scores.values
+        for model in (pocket, by_place, pocket.model)
+    ]
+    assert np.array_equal(scores[0], scores[1], equal_nan=True)
+    assert np.array_equal(scores[0], scores[2], equal_nan=True)
+
+
+def test_a_model_without_a_tokenizer_says_how_to_give_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = build("llama")
+    made.name_or_path = str(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"give it: headscope\.load\(model, tokenizer\)"):
+        headscope.load(made)
+    with pytest.raises(InputError, match=r"give it: headscope\.load\(model, tokenizer\)"):
+        headscope.find.induction(made, {"en": ["a dog"] * 4})
+    made.name_or_path = ""
+    with pytest.raises(InputError, match="has no tokenizer"):
+        headscope.load(made).encode("a dog")
