@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,34 @@ def test_a_model_without_a_tokenizer_says_how_to_give_it(
     made.name_or_path = ""
     with pytest.raises(InputError, match="has no tokenizer"):
         headscope.load(made).encode("a dog")
+
+
+def test_work_shows_a_bar_unless_it_is_silenced(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    find = headscope.find.translation_score
+    calls: list[tuple[str, int, int]] = []
+    find(pocket, PAIRS, pair="en-de", out="called", progress=lambda *step: calls.append(step))
+    assert {done for _, done, _ in calls} >= {0, 1}
+    assert capsys.readouterr().err == ""
+    find(pocket.model, PAIRS, pair="en-de", out="silent", progress=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    find(pocket.model, PAIRS, pair="en-de", out="shown")
+    shown = capsys.readouterr()
+    assert shown.out == "" and "checking heads" in shown.err and calls[0][0] in shown.err
+    find(pocket, PAIRS, pair="en-de", out="asked", progress=True)
+    assert calls[0][0] in capsys.readouterr().err
+
+
+def test_a_notebook_shows_one_line_with_a_bar(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr("sys.stderr", stream)
+    headscope.find.translation_score(pocket, PAIRS, pair="en-de")
+    lines = stream.getvalue().split("\r")
+    assert stream.getvalue().count("\n") == 0 and lines[-1] == ""
+    assert any("█" * 20 in line for line in lines) and lines[-2].strip() == ""

@@ -31,6 +31,7 @@ from headscope.heads.resolve import LIST, save_scores
 from headscope.heads.store import write_bytes
 from headscope.runs import Result, begins, file_digest
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
+from headscope.studies.bars import chosen
 from headscope.studies.models import given_model
 from headscope.studies.registry import study_of
 
@@ -46,8 +47,9 @@ _KINDS = {
 def function_of(command: str) -> Callable[..., Any]:
     """The study of a command such as `verify removal` as a function that returns its result.
 
-    The function takes `out`, the run folder, and `progress`, called with a title, how much is done
-    and of how much, besides the command's options. Model, arguments, data and heads, those that the
+    Besides the command's options the function takes `out`, the run folder, and `progress`: True for
+    a bar on stderr, False for silence, or what is called with a title, how much is done, and of how
+    much. Model, arguments, data and heads, those that the
     command has, may be given by place in this order; comparisons of runs begin with the runs.
 
     A model is a loaded one, or what `--model` takes. Data are what `--data` takes, or in memory a
@@ -70,17 +72,17 @@ def function_of(command: str) -> Callable[..., Any]:
         if doubled := [name for name in names[: len(values)] if name in given]:
             raise InputError(f"{doubled[0]} is given twice, by place and by name")
         given = {**dict(zip(names, values, strict=False)), **given}
-        helpers = {name: given.pop(name, None) or None for name in ("out", "progress")}
-        helpers["out"] = None if helpers["out"] is None else Path(helpers["out"])
-        helpers["tell"] = print
+        out, wanted = given.pop("out", None), given.pop("progress", True)
         known = sorted([*options, *({"out", "progress"} & takes.keys())])
         for name in given:
             if name not in known:
                 raise InputError(
                     f"there is no {name}; {nearest(name, known)}known: {', '.join(known)}"
                 )
-        with given_model(given.get("model")) as model:
+        loads = bool(study.loads) and "progress" in takes
+        with chosen(wanted, loads) as progress, given_model(given.get("model")) as model:
             settings = build(study.settings, _typed(options, {**given, **model}))
+            helpers = {"out": out and Path(out), "progress": progress, "tell": print}
             return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
 
     described: Any = call
