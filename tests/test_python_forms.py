@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headscope
+from command_runs import CommandRun
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.studies.functions import _with_lists_of_heads
@@ -193,3 +194,41 @@ def test_a_notebook_shows_one_line_with_a_bar(
     lines = stream.getvalue().split("\r")
     assert stream.getvalue().count("\n") == 0 and lines[-1] == ""
     assert any("█" * 20 in line for line in lines) and lines[-2].strip() == ""
+
+
+def test_a_repr_fits_ten_lines(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_runs: list[CommandRun]
+) -> None:
+    scores = HeadScores(GEOMETRY, np.arange(192.0).reshape(12, 16), "induction")
+    values = [headscope.read_run(made.folder) for made in command_runs]
+    values += [getattr(value, "evidence", value) for value in values]
+    values += [scores, scores.top(100), scores.top(100).removed(), Gate.identity(GEOMETRY), pocket]
+    for value in values:
+        lines = repr(value).splitlines()
+        assert len(lines) <= 10 and all(len(line) <= 200 for line in lines), repr(value)
+        assert lines[0].startswith(type(value).__name__)
+    assert "11.15 191" in repr(scores) and "11.15 × 0" in repr(scores.top(1).removed())
+
+
+def test_a_figure_is_drawn_in_given_axes(command_runs: list[CommandRun]) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = 0
+    for made in command_runs:
+        result = headscope.read_run(made.folder)
+        try:
+            own = result.figure()
+        except InputError:  # some runs show tables alone
+            continue
+        panels = [axis for axis in own.axes if axis.get_label() != "<colorbar>" and axis.axison]
+        figure = Figure()
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        result.figure(ax=axes[0] if len(panels) == 1 else axes)
+        for inside, alone in zip(axes, panels, strict=True):
+            assert inside.get_xlabel() == alone.get_xlabel()
+            assert len(inside.get_children()) >= len(alone.get_children()) - 1
+        assert axes[0].get_title()
+        with pytest.raises(InputError, match="panels; give as many axes"):
+            result.figure(ax=figure.subplots(1, len(panels) + 1))
+        drawn += 1
+    assert drawn > 10

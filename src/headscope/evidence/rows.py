@@ -12,6 +12,7 @@ from functools import cached_property
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
+from headscope.display import brief
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.shown.blocks import Cell
@@ -281,6 +282,9 @@ class Evidence:
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
     tests: tuple[Tested, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @cached_property
     def _levels(self) -> dict[tuple[str, str, str], Level]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headscope.display import some
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
 from headscope.heads.hub import Artifact
@@ -119,6 +120,10 @@ class HeadScores(Artifact):
         """The score of a head: `scores["5.1"]`, `scores[5, 1]` or `scores[Head(5, 1)]`."""
         head = self.geometry.check(head)
         return float(self.values[head.layer, head.head])
+
+    def __repr__(self) -> str:
+        best = some([f"{head} {score:.3g}" for head, score in self.ranked("score")])
+        return f"HeadScores({self.method} of {self.geometry}: {best})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HeadScores):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headscope.display import some
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
 from headscope.heads.hub import Artifact
@@ -69,6 +70,9 @@ class HeadSet(Artifact):
 
     def __contains__(self, head: object) -> bool:
         return (Head.of(head) if isinstance(head, str | tuple) else head) in self._members
+
+    def __repr__(self) -> str:
+        return f"HeadSet({len(self)} of {self.geometry}: {some([*map(str, self)])})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HeadSet):
@@ -199,6 +203,10 @@ class Gate(Artifact):
         """The gate of a head, which may be named as in `HeadScores`."""
         head = self.geometry.check(head)
         return float(self.values[head.layer, head.head])
+
+    def __repr__(self) -> str:
+        changed = [f"{head} × {self[head]:.3g}" for head in self.changed_heads()]
+        return f"Gate({self.geometry}: {some(changed) or 'changes nothing'})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Gate):

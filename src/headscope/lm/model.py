@@ -132,6 +132,11 @@ class LanguageModel:
             )
         return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
+    def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        facts = (repr(self.name), type(self.shell).__name__, self.geometry, dtype, self.device)
+        return f"{type(self).__name__}({', '.join(map(str, facts))})"
+
     @property
     def tokenizer(self) -> Any:
         """The tokenizer; raises `InputError` where the model was wrapped without one."""
