@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import math
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -87,11 +88,25 @@ def function_of(command: str) -> Callable[..., Any]:
 
     described: Any = call
     described.__name__ = described.__qualname__ = command.rpartition(" ")[2].replace("-", "_")
-    described.__doc__ = f"{study.settings.__doc__}\n\nOptions:\n" + "\n".join(
-        f"    {name}: {option.option.help}" for name, option in options.items()
+    about = {name: option.option.help for name, option in options.items()}
+    about |= {name: words for name, words in _ABOUT.items() if name in about or name in takes}
+    described.__doc__ = _as_python(
+        f"{inspect.cleandoc(study.settings.__doc__ or '')}\n\nArgs:\n"
+        + "\n".join(f"    {name}: {words}" for name, words in about.items())
     )
-    described.__signature__ = _signature(options, names)
+    described.__signature__ = _signature(options, names, takes)
     return call
+
+
+def _as_python(text: str) -> str:
+    """Help with the names of keywords instead of flags."""
+    text = re.sub(r"--no-([a-z][a-z-]*)", lambda flag: f"{_keyword(flag[1])}=False", text)
+    text = re.sub(r"--([a-z][a-z-]*)", lambda flag: _keyword(flag[1]), text)
+    return text.replace("repeatable", "or a list")
+
+
+def _keyword(flag: str) -> str:
+    return flag.replace("-", "_")
 
 
 def _places(command: str, options: Mapping[str, GivenOption]) -> list[str]:
@@ -102,16 +117,52 @@ def _places(command: str, options: Mapping[str, GivenOption]) -> list[str]:
     return [name for name in dict.fromkeys((*order, "data", "heads")) if name in options]
 
 
-def _signature(options: Mapping[str, GivenOption], names: Iterable[str]) -> inspect.Signature:
-    def parameter(name: str, kind: Any) -> inspect.Parameter:
-        default = _default(options[name])
-        return inspect.Parameter(name, kind, default=None if default is MISSING else default)
+class _Words(str):
+    """A type in words, as `help` shows it."""
 
+    def __repr__(self) -> str:
+        return str(self)
+
+
+#: What names take besides what the command line does.
+_TAKE = {
+    "model": _Words("str | LanguageModel | PreTrainedModel"),
+    "data": _Words("Data"),
+    "heads": _Words("Heads"),
+    "template": _Words("str | Callable[[str], str]"),
+    "measure": _Words("str | Callable | Sequence"),
+    "pair": _Words("str | tuple[str, str] | Sequence"),
+    "out": _Words("str | Path | None"),
+    "progress": _Words("bool | Callable"),
+}
+_ABOUT = {
+    "data": "A path; rows in memory: a data frame, a Dataset, a list of tuples (source, target) or "
+    "of mappings, a mapping of columns; a mapping of languages or directions to any of these.",
+    "heads": "A run or its result, HeadScores, a HeadSet, a Gate, or heads by name: '5.1,4.3', "
+    "['5.1', (4, 3)], (5, 1).",
+    "out": "The run folder; without it runs/COMMAND-HASH.",
+    "progress": "True: a bar on stderr; False: none; or what is called with a title, how much is "
+    "done, and of how much.",
+}
+
+
+def _signature(
+    options: Mapping[str, GivenOption], names: Iterable[str], takes: Iterable[str]
+) -> inspect.Signature:
+    def parameter(name: str, kind: Any) -> inspect.Parameter:
+        default, hint = _default(options[name]), _TAKE.get(name, options[name].hint)
+        default = None if default is MISSING else getattr(default, "text", default)
+        return inspect.Parameter(name, kind, default=default, annotation=hint)
+
+    only = inspect.Parameter.KEYWORD_ONLY
     placed = [parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    named = [
-        parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in options if name not in names
+    named = [parameter(name, only) for name in options if name not in names]
+    own = [
+        inspect.Parameter(name, only, default=default, annotation=_TAKE[name])
+        for name, default in (("out", None), ("progress", True))
+        if name in takes
     ]
-    return inspect.Signature([*placed, *named])
+    return inspect.Signature([*placed, *named, *own])
 
 
 def _default(option: GivenOption) -> Any:
