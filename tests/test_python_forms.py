@@ -6,7 +6,10 @@ import io
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +18,11 @@ import headscope
 from command_runs import CommandRun
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
-from headscope.studies.functions import _with_lists_of_heads
+from headscope.studies.functions import _with_lists_of_heads, function_of
 from lm_helpers import build
 
 PAIRS = [("The dog sees a cat.", "Der Hund sieht eine Katze.", "0-0 1-1 2-2 3-3 4-4")] * 2
+PAIR_NAMES = ("source", "target", "links")
 GEOMETRY = Geometry.uniform(12, 16)
 PLACES = st.tuples(st.integers(0, 11), st.integers(0, 15))
 #: A head in the forms that a list of heads may hold.
@@ -232,3 +236,69 @@ def test_a_figure_is_drawn_in_given_axes(command_runs: list[CommandRun]) -> None
             result.figure(ax=figure.subplots(1, len(panels) + 1))
         drawn += 1
     assert drawn > 10
+
+
+def forms_of(columns: dict[str, list[Any]]) -> list[Any]:
+    """A table in every form that holds one in memory."""
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    hub = datasets.Dataset.from_dict(columns)
+    split = datasets.DatasetDict({"train": hub})
+    return [columns, rows, pd.DataFrame(columns), hub, split, pa.table(columns), iter(rows)]
+
+
+PAIR_COLUMNS = {name: [pair[at] for pair in PAIRS] for at, name in enumerate(PAIR_NAMES)}
+TEXTS = {"text": ["The dog sees a cat and a man."] * 4, "language": ["en", "en", "de", "de"]}
+TABLES: list[tuple[str, dict[str, list[Any]], dict[str, Any]]] = [
+    ("find translation-score", PAIR_COLUMNS, {"pair": "en-de"}),
+    (
+        "find translation-score",
+        {name.title(): cells for name, cells in PAIR_COLUMNS.items()},
+        {"pair": "en-de", "source_column": "Source", "target_column": "Target",
+         "links_column": "Links"},
+    ),
+    ("find first-order", TEXTS, {}),
+    (
+        "find first-order",
+        {"content": TEXTS["text"], "lang": TEXTS["language"]},
+        {"text_column": "content", "language_column": "lang"},
+    ),
+    (
+        "find patching",
+        {"es": ["perro", "gato", "casa"], "en": ["dog", "cat", "house"],
+         "de": ["Hund", "Katze", "Haus"]},
+        {},
+    ),
+    ("use adapt", {"text": ["The dog", "A man"]}, {"heads": "5.1"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "columns", "given"), TABLES)
+def test_data_in_every_form_are_one_run(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str, columns: dict[str, list[Any]], given: dict[str, Any],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    call = function_of(command)
+    runs = {call(pocket, form, **given).run for form in forms_of(columns)}
+    assert len(runs) == 1
+    both = datasets.DatasetDict({name: datasets.Dataset.from_dict(columns) for name in "ab"})
+    with pytest.raises(InputError, match="splits a, b; give one of them"):
+        call(pocket, both, **given)
+
+
+def test_tuples_are_what_the_command_reads(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    find = headscope.find
+    texts = [*zip(*TEXTS.values(), strict=True)]
+    assert find.first_order(pocket, texts).run == find.first_order(pocket, TEXTS).run
+    by_name = find.translation_score(pocket, PAIR_COLUMNS, pair="en-de").run
+    for pair in ("en-de", ("en", "de"), ["en", "de"], [("en", "de")], ["en-de"]):
+        assert find.translation_score(pocket, PAIRS, pair=pair).run == by_name
+    several = find.translation_score(
+        pocket, {("en", "de"): PAIRS, "de-en": PAIR_COLUMNS}, pair=[("en", "de"), ("de", "en")]
+    )
+    assert [*several.scores.config["mean_over"]] == ["en-de", "de-en"]
+    with pytest.raises(InputError, match="column 'source' is of type str; give the list"):
+        find.translation_score(pocket, {"source": "a", "target": "b"}, pair="en-de")

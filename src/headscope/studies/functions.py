@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import MISSING, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
 from decimal import Decimal
 from functools import partial
@@ -180,10 +180,31 @@ def _typed(options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> dict
         name: None if each.option.default is ... else each.option.default
         for name, each in options.items()
     }
-    return left_out | {name: _value(options[name], value) for name, value in given.items()}
+    read = _Reading.of(options, given)
+    return left_out | {name: _value(options[name], value, read) for name, value in given.items()}
 
 
-def _value(option: GivenOption, value: Any) -> Any:
+@dataclass(frozen=True)
+class _Reading:
+    """What rows in memory are read as: names of columns, and of the members of tuples."""
+
+    columns: frozenset[str] = frozenset({"text", "source", "target"})
+    members: tuple[str, ...] = ("source", "target", "links")
+
+    @classmethod
+    def of(cls, options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> _Reading:
+        """As the options of a command say."""
+        named = {
+            str(given.get(name) or _default(option) or "").partition(".")[0]
+            for name, option in options.items()
+            if name.endswith("_column")
+        }
+        documents = "text_column" in options and "source_column" not in options
+        members = ("text", "language") if documents else cls.members
+        return cls(cls.columns | named - {""}, members)
+
+
+def _value(option: GivenOption, value: Any, read: _Reading) -> Any:
     """A value as the command line has it, or `Final` where it is the field's own."""
     kind = plain_type(option.hint)
     several = get_origin(kind) is tuple and not option.option.single
@@ -191,7 +212,13 @@ def _value(option: GivenOption, value: Any) -> Any:
         return None
     if option.name == "heads":
         value = _with_lists_of_heads(value, several)
-    value = _named(value)
+    elif option.name == "pair":
+        value = _with_directions(value)
+    elif option.name == "data" and not several and type(value) is dict:
+        value = _columns_as_rows(value)
+    elif option.name == "task":
+        read = replace(read, members=("input", "output"))
+    value = _named(value, read)
     if several:
         single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
         values = [value] if single else list(value)
@@ -257,7 +284,7 @@ def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
     return Path(str(value)) if typed is Path else str(value) if typed is str else value
 
 
-def _named(value: Any) -> Any:
+def _named(value: Any, read: _Reading = _Reading()) -> Any:
     """Data and heads in memory as the names of files; a mapping as `NAME=VALUE`, several."""
     if isinstance(value, Result):
         if value.run is None:
@@ -267,9 +294,14 @@ def _named(value: Any) -> Any:
         scores = all(isinstance(each, HeadScores) for each in value.values())
         if scores and value:
             return _stored_heads(partial(save_scores, scores=dict(value)))
-        if (rows := _columns_as_rows(value)) is not None:
-            return _stored_rows(rows)
-        named = {name: _named(_texts(name, each)) for name, each in value.items()}
+        if hasattr(value, "column_names"):  # a `DatasetDict`
+            if len(value) > 1:
+                raise InputError(f"data has the splits {', '.join(value)}; give one of them")
+            return _named(next(iter(value.values())), read)
+        if read.columns & value.keys():
+            return _stored_rows(_columns_as_rows(value))
+        value = {"-".join(n) if isinstance(n, tuple) else n: each for n, each in value.items()}
+        named = {name: _named(_texts(name, each), read) for name, each in value.items()}
         for name, each in named.items():
             if not isinstance(each, (str, Real)):
                 kind = type(value[name]).__name__
@@ -281,7 +313,7 @@ def _named(value: Any) -> Any:
         return str(value)
     if isinstance(value, Iterator):
         value = list(value)
-    rows = _rows(value)
+    rows = _rows(value, read.members)
     return value if rows is None else _stored_rows(rows)
 
 
@@ -303,14 +335,13 @@ def _listed(value: Any) -> list[Any] | None:
     return list(value) if listed else None
 
 
-def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
-    """The rows of columns by name, none of which can be a language's; None if they are others."""
-    if "text" not in columns and not {"source", "target"} <= columns.keys():
-        return None
+def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """The rows of columns by name."""
     listed = {name: _listed(column) for name, column in columns.items()}
+    if other := [name for name, column in listed.items() if column is None]:
+        kind = type(columns[other[0]]).__name__
+        raise InputError(f"the column {other[0]!r} is of type {kind}; give the list of its cells")
     cells = [column for column in listed.values() if column is not None]
-    if len(cells) < len(listed):
-        return None
     lengths = {name: len(column) for name, column in zip(listed, cells, strict=True)}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -318,7 +349,7 @@ def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
     return [dict(zip(listed, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
-def _rows(value: Any) -> list[dict[str, Any]] | None:
+def _rows(value: Any, members: Sequence[str]) -> list[dict[str, Any]] | None:
     """The rows of data in memory; None if it is none."""
     arrow = hasattr(value, "to_pylist") and hasattr(value, "schema")
     frame = hasattr(value, "to_dict") and hasattr(value, "columns")
@@ -342,7 +373,7 @@ def _rows(value: Any) -> list[dict[str, Any]] | None:
     if all(isinstance(row, tuple) and 2 <= len(row) <= 3 for row in value) and all(
         isinstance(text, str) or _cell(text) is None for row in value for text in row[:2]
     ):
-        return [dict(zip(("source", "target", "links"), row, strict=False)) for row in value]
+        return [dict(zip(members, row, strict=False)) for row in value]
     if not all(isinstance(row, Mapping) or is_dataclass(row) for row in value):
         return None
     return [dict(row) if isinstance(row, Mapping) else _row(row) for row in value]
@@ -404,6 +435,16 @@ def _stored_heads(save: Callable[[Path], None]) -> str:
             begins(target)
             shutil.move(place, target)
     return str(target)
+
+
+def _with_directions(value: Any) -> Any:
+    """Directions as the command line has them: `("en", "de")` is `en-de`, also in a list."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    pairs = list(value)
+    if len(pairs) == 2 and all(isinstance(each, str) for each in pairs):
+        return pairs if all("-" in each for each in pairs) else "-".join(pairs)
+    return [each if isinstance(each, str) else "-".join(map(str, each)) for each in pairs]
 
 
 def _with_direction(given: Mapping[str, Any]) -> dict[str, Any]:
