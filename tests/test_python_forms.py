@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from command_runs import CommandRun
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.studies.functions import _with_lists_of_heads, function_of
-from lm_helpers import build
+from lm_helpers import build, wrapped
 
 PAIRS = [("The dog sees a cat.", "Der Hund sieht eine Katze.", "0-0 1-1 2-2 3-3 4-4")] * 2
 PAIR_NAMES = ("source", "target", "links")
@@ -302,3 +303,37 @@ def test_tuples_are_what_the_command_reads(
     assert [*several.scores.config["mean_over"]] == ["en-de", "de-en"]
     with pytest.raises(InputError, match="column 'source' is of type str; give the list"):
         find.translation_score(pocket, {"source": "a", "target": "b"}, pair="en-de")
+
+
+def test_the_attention_of_a_text_is_that_of_eager_attention(pocket: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    plain = AutoModelForCausalLM.from_pretrained(
+        pocket.folder, attn_implementation="eager", dtype=torch.float32
+    )
+    for text in ("Der Hund sieht eine Katze.", ("Sentence: The dog.\nAnswer:", "Der Hund.")):
+        attention = pocket.attention(text)
+        joined = text if isinstance(text, str) else " ".join(text)
+        ids = torch.tensor([pocket.encode(joined)])
+        with torch.no_grad():
+            expected = plain(ids, output_attentions=True).attentions
+        theirs = np.stack([layer[0].float().numpy() for layer in expected])
+        assert attention.weights.dtype == np.float32
+        np.testing.assert_allclose(attention.weights, theirs, atol=1e-5)
+        np.testing.assert_allclose(attention.weights.sum(axis=-1), 1, atol=1e-5)
+        assert "".join(attention.tokens) == pocket.decode(ids[0].tolist(), special=True)
+    some = pocket.attention(text, heads=["5.1", (4, 3)])
+    assert np.array_equal(some["5.1"], attention[5, 1])
+    assert np.isfinite(some.weights).any(axis=(2, 3)).sum() == 2
+    with pocket.gated(HeadSet.of(pocket.geometry, "0.1,1.2").removed()):
+        gated = pocket.attention(text, heads="5.1")
+    assert not np.allclose(gated["5.1"], attention["5.1"])
+    assert np.array_equal(pocket.attention(text)["5.1"], attention["5.1"])
+    with pytest.raises(InputError, match=r"there is no head 6\.0"):
+        pocket.attention(text, heads=(6, 0))
+
+
+def test_attention_is_not_a_number_where_layers_have_no_heads() -> None:
+    lm = wrapped("qwen3_next")
+    weights = lm.attention("a dog").weights
+    assert np.array_equal(np.isfinite(weights).all(axis=(2, 3)), lm.geometry.mask())

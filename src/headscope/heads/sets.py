@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,19 @@ class HeadSet(Artifact):
     def parse(cls, text: str, geometry: Geometry) -> HeadSet:
         """Read a list such as `5.3,7.11`."""
         return cls(geometry, tuple(Head.parse(part) for part in text.split(",")))
+
+    @classmethod
+    def of(cls, geometry: Geometry, heads: HeadSet | HeadLike | Iterable[HeadLike]) -> HeadSet:
+        """Heads named in any way: a set, `"5.3,7.11"`, `(5, 3)`, or several of these."""
+        if isinstance(heads, HeadSet):
+            check_geometry(heads, geometry, "the head set")
+            return heads
+        if isinstance(heads, str):
+            return cls.parse(heads, geometry)
+        named: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
+        if len(named) == 2 and all(isinstance(number, Integral) for number in named):
+            named = [Head.of(named)]
+        return cls(geometry, tuple(map(geometry.check, named)))
 
     @classmethod
     def from_mask(cls, geometry: Geometry, mask: ArrayLike) -> HeadSet:
