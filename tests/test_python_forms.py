@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
+import re
+import subprocess
+import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +23,10 @@ from hypothesis import strategies as st
 
 import headscope
 from command_runs import CommandRun
-from headscope.errors import InputError
+from headscope.data.prompts import DEFAULT_TEMPLATE, WrittenTemplate
+from headscope.errors import Caution, InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
+from headscope.own import digest_of
 from headscope.studies.functions import _with_lists_of_heads, function_of
 from lm_helpers import build, wrapped
 
@@ -337,3 +345,152 @@ def test_attention_is_not_a_number_where_layers_have_no_heads() -> None:
     lm = wrapped("qwen3_next")
     weights = lm.attention("a dog").weights
     assert np.array_equal(np.isfinite(weights).all(axis=(2, 3)), lm.geometry.mask())
+
+
+def short(source: str) -> str:
+    return f"{source} ="
+
+
+def with_languages(source: str, source_language: str, target_language: str) -> str:
+    task = f"Translate this sentence from {source_language} to {target_language}"
+    return f"{task}\nSentence: {source}\nAnswer:"
+
+
+def longer(texts: list[str], references: list[str]) -> list[float]:
+    return [len(text) - len(reference) for text, reference in zip(texts, references, strict=True)]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1))
+def test_the_sentence_is_found_in_what_a_function_writes(source: str) -> None:
+    for function in (
+        short,
+        with_languages,
+        lambda text: f"a {text} a {len(text)}:",
+        "Q: {}".format,
+    ):
+        prompt = WrittenTemplate.by(function).render(source, "English", "German")
+        assert prompt.text[prompt.source_start : prompt.source_end] == source
+    plain = DEFAULT_TEMPLATE.render(source, "English", "German")
+    assert WrittenTemplate.by(with_languages).render(source, "English", "German") == plain
+
+
+def test_a_template_may_be_a_function(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def find(template: Any) -> Any:
+        return headscope.find.translation_score(pocket, PAIRS, pair="en-de", template=template)
+
+    by_text, by_function = find("{source} ="), find(short)
+    assert np.array_equal(by_text.scores.values, by_function.scores.values)
+    assert find(short).run == by_function.run != by_text.run
+    assert np.array_equal(find(with_languages).scores.values, find(None).scores.values)
+    made = [find(lambda text, end=end: text + end).run for end in (" =", " :")]
+    assert made[0] != made[1]
+    for wrong, words in (
+        (lambda text: "no sentence", "puts the sentence in 0 times"),
+        (lambda text: 5, "gives 5; give a text"),
+        (lambda text: 1 / 0, "fails on '{source}'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            find(wrong)
+    with pytest.raises(InputError, match="template is a function, which other processes"):
+        headscope.find.translation_score(pocket, PAIRS, pair="en-de", template=short, workers=2)
+    with pytest.raises(InputError, match="the template is a text here"):
+        headscope.find.soft_gate(pocket, heads="5.1", template=short)
+
+
+def test_a_measure_may_be_a_function(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def remove(measure: Any) -> Any:
+        return headscope.verify.removal(
+            pocket, PAIRS, "5.1", pair="en-de", measure=measure, draws=2, max_new_tokens=8
+        )
+
+    result = remove(longer)
+    levels = result.to_frame()["levels"].query("statistic == 'longer'")
+    outputs = Path(result.run, "outputs.jsonl").read_text("utf-8")
+    rows = [json.loads(line) for line in outputs.splitlines()]
+    for level in levels.itertuples():
+        own = [row for row in rows if row["condition"] == level.condition]
+        lengths = longer([row["output"] for row in own], [row["reference"] for row in own])
+        assert level.value == pytest.approx(np.mean(lengths))
+    assert len(levels) == len({row["condition"] for row in rows}) > 4
+    assert {row.control for row in result.tests if row.statistic == "longer"} == {
+        "random", "same layers"
+    }  # fmt: skip
+    assert remove(["text", longer]).evidence == result.evidence
+    again = headscope.verify.measure(result.run)
+    assert again.evidence == result.evidence
+    for wrong, words in (
+        (lambda texts, references: [1] * len(texts), "called by its name, not <lambda>"),
+        (chrf, "there is a measure chrf already"),
+        (one_number, "give a list with one finite number for each"),
+    ):
+        with pytest.raises(InputError, match=words):
+            remove(wrong)
+
+
+def chrf(texts: list[str], references: list[str]) -> list[float]:
+    return [0.0 for _ in texts]
+
+
+def one_number(texts: list[str], references: list[str]) -> float:
+    return 1.0
+
+
+def test_functions_are_told_apart_by_what_they_do() -> None:
+    """Also where only a default, a value around them or a function that they call differs."""
+
+    def made(number: Any, called: Any = abs) -> Any:
+        return lambda text, more=number: f"{text}{number}{more}{called}"
+
+    values: list[Any] = [
+        1, 1.0, "1", (1,), [1], {1}, {"a": 1}, np.ones(2), np.zeros(2), re.compile("a"),
+        re.compile("b"), Path("a"), Head(1, 2), made(1), made(2), json, re, re.sub, str.upper,
+        partial(short, "a"), partial(short, "b"), short, longer, Head, Gate,
+    ]  # fmt: skip
+    digests = [digest_of(made(value)) for value in values]
+    assert len({*digests}) == len(values)
+    assert digests == [digest_of(made(value)) for value in values]
+    assert len({digest_of(made(1, called)) for called in (abs, short, longer, made(3))}) == 4
+    code = "def f(x):\n    return g(x)\ndef g(x):\n    return x + {}"
+    spaces: list[dict[str, Any]] = [{"__name__": "__main__"} for _ in range(3)]
+    for space, number in zip(spaces, (1, 1, 2), strict=True):
+        exec(code.format(number), space)
+    first, same, other = (digest_of(space["f"]) for space in spaces)
+    assert first == same != other
+
+
+def test_what_cannot_be_read_makes_runs_of_their_own(pocket: Any) -> None:
+    for value in ((n for n in [1]), threading.Lock(), pocket.model):
+
+        def function(text: str, value: Any = value) -> str:
+            return f"{text}{value}"
+
+        with pytest.warns(Caution, match="is not found again"):
+            assert digest_of(function) != digest_of(function)
+
+
+def test_an_edited_module_makes_another_function(tmp_path: Path) -> None:
+    """Also one that is only used by the module of the function."""
+    code = "import prompts_of_mine as p, headscope.own as o\nprint(o.digest_of(p.ask))"
+    (tmp_path / "prompts_of_mine.py").write_text(
+        "import words_of_mine as w\ndef ask(s): return w.end(s)"
+    )
+    seen = set()
+    for end in ("=", ":", "="):
+        (tmp_path / "words_of_mine.py").write_text(f"def end(s): return s + {end!r}")
+        made = subprocess.run(
+            [sys.executable, "-B", "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen.add(made.stdout)
+    assert len(seen) == 2

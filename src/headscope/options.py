@@ -144,8 +144,8 @@ MEASURES = Option(
     "What is measured: the translations (text, the default), or the loss of the reference "
     "translations (loss), which needs no generation; repeatable.",
     metavar="text|loss",
+    typed=str,
 )
-Measures = Annotated[tuple[str, ...] | None, MEASURES]
 Controls = Annotated[
     tuple[str, ...],
     Option(

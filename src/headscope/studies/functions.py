@@ -30,6 +30,7 @@ from headscope.heads import Head, HeadScores
 from headscope.heads.hub import Artifact
 from headscope.heads.resolve import LIST, save_scores
 from headscope.heads.store import write_bytes
+from headscope.own import OwnMeasure
 from headscope.runs import Result, begins, file_digest
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
 from headscope.studies.bars import chosen
@@ -83,6 +84,11 @@ def function_of(command: str) -> Callable[..., Any]:
         loads = bool(study.loads) and "progress" in takes
         with chosen(wanted, loads) as progress, given_model(given.get("model")) as model:
             settings = build(study.settings, _typed(options, {**given, **model}))
+            own = [name for name in ("template", "measure") if _has_functions(given.get(name))]
+            if own and getattr(getattr(settings, "execution", None), "elsewhere", False):
+                raise InputError(
+                    f"{own[0]} is a function, which other processes do not have; take one worker"
+                )
             helpers = {"out": out and Path(out), "progress": progress, "tell": print}
             return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
 
@@ -267,6 +273,8 @@ def _is_pair_of_numbers(value: Any) -> bool:
 
 def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
     """One value as it is typed: `read` is given what the command line would give it."""
+    if option.name == "measure" and callable(value):
+        return OwnMeasure.of(value)
     typed = option.option.typed or kind
     if typed in _KINDS:
         wanted, words = _KINDS[typed]
@@ -435,6 +443,12 @@ def _stored_heads(save: Callable[[Path], None]) -> str:
             begins(target)
             shutil.move(place, target)
     return str(target)
+
+
+def _has_functions(value: Any) -> bool:
+    return callable(value) or (
+        isinstance(value, Iterable) and not isinstance(value, str) and any(map(callable, value))
+    )
 
 
 def _with_directions(value: Any) -> Any:
