@@ -494,3 +494,16 @@ def test_an_edited_module_makes_another_function(tmp_path: Path) -> None:
         )
         seen.add(made.stdout)
     assert len(seen) == 2
+
+
+def test_the_examples_of_the_python_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[1] / "docs" / "reference" / "python" / "index.md"
+    first, example = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert "Qwen/" in first  # a model of the Hub, which no test loads
+    space: dict[str, Any] = {}
+    exec(compile(example, str(page), "exec"), space)
+    assert space["attention"].weights.ndim == 4
+    assert {row.statistic for row in space["result"].levels} >= {"length_ratio"}
