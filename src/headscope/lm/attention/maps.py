@@ -14,6 +14,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, HeadSet
 from headscope.heads.geometry import HeadLike
 from headscope.lm.attention.weights import WeightRequest, weights_in
+from headscope.lm.tokens import joint_after
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -51,19 +52,17 @@ def attention_of(
 ) -> Attention:
     """The attention of a text, or of a prompt and its answer, in one pass of the model.
 
-    A text is read as `lm.encode` reads it, a prompt and its answer as one text with a space between
-    them; no chat template is applied. `heads`: which, in any form; None: all. Memory: 4 bytes × L ×
-    W × T². Inside `lm.gated` it is that of the gated model. Raises `InputError` for a head that the
-    model lacks, for a text without tokens or beyond the context, and as
-    `headscope.lm.attention.weights` does where the weights do not explain what the model computed.
+    A text is read as `lm.encode` reads it, a prompt and its answer as one text, with a space
+    between them unless the prompt ends in white space; no chat template is applied. `heads`: which,
+    in any form; None: all. Memory: 4 bytes × L × W × T². Inside `lm.gated` it is that of the gated
+    model. Raises `InputError` for a head that the model lacks, for a text without tokens or beyond
+    the context, and as `headscope.lm.attention.weights` does where the weights do not explain what
+    the model computed.
     """
-    if isinstance(text, str):
-        ids = lm.encode(text)
-    else:
-        from headscope.lm.prompting import encode_answers
-
-        (row,) = encode_answers(lm, *text, chat=False)
-        ids = list(row.ids)
+    if not isinstance(text, str):
+        prompt, answer = text
+        text = f"{prompt}{joint_after(prompt)}{answer}"
+    ids = lm.encode(text)
     if not ids:
         raise InputError("the text has no tokens; give one that has")
     lm.check_lengths([ids])
