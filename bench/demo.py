@@ -16,9 +16,9 @@ from typing import Any
 
 from machine import machine, table, tell
 
-from headscope.cli.output import progress
 from headscope.runs import encode
 from headscope.studies.atlas import Atlas, atlas
+from headscope.studies.bars import progress
 from headscope.studies.survey import Survey, survey
 
 

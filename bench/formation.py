@@ -13,8 +13,8 @@ from pathlib import Path
 
 from machine import machine, tell
 
-from headscope.cli.output import progress
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.formation import Formation, formation
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from machine import machine, tell
 
-from headscope.cli.output import progress
 from headscope.compare.sets import rank_correlation
 from headscope.heads import HeadScores
 from headscope.results.lahis import LahisLanguage
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 

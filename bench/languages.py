@@ -19,9 +19,9 @@ from typing import Any
 
 from machine import machine, table, tell
 
-from headscope.cli.output import progress
 from headscope.find.importance import Lahis
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.verify.layers import VerifyLayers, verify_layers

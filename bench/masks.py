@@ -18,8 +18,8 @@ from typing import Any
 
 from machine import machine, tell
 
-from headscope.cli.output import progress
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.verify.mask import VerifyMask, verify_mask

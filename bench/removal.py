@@ -18,8 +18,8 @@ from typing import Any
 
 from machine import machine, table, tell
 
-from headscope.cli.output import progress
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from machine import machine, tell
 
-from headscope.cli.output import progress
 from headscope.data.questions import QuestionTemplate
 from headscope.find.trained_gates import SoftGate, answer, ask, train_soft_gate
 from headscope.heads import Gate, HeadScores, resolve_heads
@@ -31,6 +30,7 @@ from headscope.lm.losses import frozen, row_losses
 from headscope.lm.prompting import Answered
 from headscope.pocket.facts import KINDS, TEMPLATE, QuestionKind
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.first_order import FindFirstOrder, find_first_order
 from headscope.studies.find.lahis import FindLahis, find_lahis

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from machine import machine, table, tell
 
-from headscope.cli.output import progress
 from headscope.pocket.tasks import CROSS_LINGUAL, write_tasks
 from headscope.runs import encode
+from headscope.studies.bars import progress
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.tasks import VerifyTasks, verify_tasks

@@ -27,7 +27,6 @@ from typing import Any
 from machine import machine, tell
 
 import headscope
-from headscope.cli.output import progress
 from headscope.evidence.controls import DEFAULT, sets_of
 from headscope.heads import HeadSet, resolve_heads
 from headscope.heads.store import write_bytes
@@ -43,6 +42,7 @@ from headscope.pocket.mixture import (
     topic_sentences,
 )
 from headscope.pocket.world.languages import CODES
+from headscope.studies.bars import progress
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.use.rating import Rated, rate_texts

@@ -19,9 +19,10 @@ from rich.progress import Progress
 from small_models import build
 
 from headscope.cli import output
-from headscope.cli.output import hide_loading_bars
 from headscope.lm import LanguageModel, load
 from headscope.progress import by_size
+from headscope.studies import bars
+from headscope.studies.bars import hide_loading_bars
 from lm_helpers import tokenizer
 
 
@@ -48,8 +49,8 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
-    with output.progress() as update:
+    monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
+    with bars.progress() as update:
         for done in range(51):
             update("scoring [1/2]", done, 200)
             now[0] += 1
@@ -63,8 +64,8 @@ def test_work_of_an_earlier_run_does_not_count_for_the_rate(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
-    with output.progress() as update:
+    monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
+    with bars.progress() as update:
         update("scoring", 900, 1000)
         now[0] += 40
         update("scoring", 910, 1000)
@@ -75,7 +76,7 @@ def test_on_a_terminal_progress_writes_to_stderr_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with output.progress() as update:
+    with bars.progress() as update:
         update("scoring [1/2]", 1, 2)
         update("removing", 1, 4)
     said = capsys.readouterr()
@@ -88,9 +89,9 @@ def test_time_left_goes_by_bytes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
     hide_loading_bars()
-    with output.progress():
+    with bars.progress():
         for size in by_size("Loading weights", [3_000_000, *[10_000] * 100], lambda size: size):
             now[0] += size / 75_000
     # After 40 seconds one of 101 tensors is read, and three of four megabytes.
@@ -102,9 +103,9 @@ def test_work_that_tells_nothing_shows_that_it_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
-    with output.progress() as update:
-        lines: Any = output._blocks[-1]
+    monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
+    with bars.progress() as update:
+        lines: Any = bars._blocks[-1]
         now[0] += 29
         lines.remind()
         now[0] += 2
@@ -122,11 +123,11 @@ def test_work_that_tells_nothing_shows_that_it_goes_on(
 
 
 def test_the_reminder_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "LINE_EVERY", 0.01)
+    monkeypatch.setattr(bars, "LINE_EVERY", 0.01)
     came = threading.Event()
-    monkeypatch.setattr(output._Lines, "remind", lambda lines: came.set())
+    monkeypatch.setattr(bars._Lines, "remind", lambda lines: came.set())
     before = threading.active_count()
-    with output.progress():
+    with bars.progress():
         assert came.wait(10)
     for thread in threading.enumerate()[before:]:
         thread.join(10)
@@ -136,12 +137,12 @@ def test_the_reminder_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_terminal_work_of_one_step_moves_and_its_clock_runs() -> None:
     now, screen = [0.0], io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80, color_system=None)
-    bars = Progress(*output.columns(80), console=console, get_time=lambda: now[0])
-    show = output._Bars(bars)
+    shown = Progress(*bars.columns(80), console=console, get_time=lambda: now[0])
+    show = bars._Bars(shown)
 
     def drawn() -> str:
         with console.capture() as drawn:
-            console.print(bars.get_renderable())
+            console.print(shown.get_renderable())
         return drawn.get()
 
     seen = []
@@ -151,8 +152,8 @@ def test_on_a_terminal_work_of_one_step_moves_and_its_clock_runs() -> None:
         before = drawn()
         now[0] += 65
         assert (drawn() != before) and ("measuring" in before) == (step is not None)
-        seen.append([task.description for task in bars.tasks if task.visible])
-        seen[-1] += [str(task.total) for task in bars.tasks if task.description == "measuring"]
+        seen.append([task.description for task in shown.tasks if task.visible])
+        seen[-1] += [str(task.total) for task in shown.tasks if task.description == "measuring"]
     assert seen == [
         ["working"],
         ["measuring", "None"],
@@ -172,7 +173,7 @@ def _recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[int, int]
     def note(_: object, title: str, done: int, total: int) -> None:
         calls.setdefault(title, []).append((done, total))
 
-    monkeypatch.setattr(output._Lines, "__call__", note)
+    monkeypatch.setattr(bars._Lines, "__call__", note)
     return calls
 
 
@@ -191,7 +192,7 @@ def test_bytes_are_counted_while_a_model_is_loaded(
     tokenizer().save_pretrained(tmp_path)
     calls = _recorded(monkeypatch)
     hide_loading_bars()
-    with output.progress():
+    with bars.progress():
         load(tmp_path, check=False)
     assert len(calls) == 1
     sizes = [tensor.nbytes for tensor in build("llama").state_dict().values()]
@@ -209,7 +210,7 @@ def test_bytes_are_counted_where_tensors_are_joined(
     tokenizer().save_pretrained(tmp_path)
     calls = _recorded(monkeypatch)
     hide_loading_bars()
-    with output.progress():
+    with bars.progress():
         load(tmp_path, check=False)
     sizes = [tensor.nbytes for tensor in model.state_dict().values()]
     assert _is_counted_in(calls["loading weights"], sizes)
@@ -225,7 +226,7 @@ def test_bytes_are_counted_while_a_gguf_file_is_loaded(
     path = write(tmp_path / "it.gguf", model, "Q8_0")
     calls = _recorded(monkeypatch)
     hide_loading_bars()
-    with output.progress():
+    with bars.progress():
         assert load(path, check=False).digest
     sizes = [tensor.nbytes for tensor in model.state_dict().values()]
     assert _is_counted_in(calls["dequantising weights"], sizes)

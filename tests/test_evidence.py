@@ -242,7 +242,7 @@ def test_a_sentence_adds_up_where_a_part_lacks_the_condition() -> None:
 
 def test_controls_are_known_by_their_names() -> None:
     assert control_named("Same-Layers") == "same layers"
-    with pytest.raises(InputError, match="did you mean 'outside'"):
+    with pytest.raises(InputError, match="did you mean outside"):
         control_named("outsid")
     geometry = Geometry.uniform(3, 6)
     heads = TOP.in_model(geometry)

@@ -48,7 +48,7 @@ def test_the_registry_has_the_studies_of_all_commands() -> None:
         study = study_of(command)
         # What has a run folder can be read again, and shown.
         assert study.show is None or study.out is None or study.result or command == "reproduce"
-    with pytest.raises(InputError, match="is it find lahis"):
+    with pytest.raises(InputError, match="did you mean find lahis"):
         study_of("find lahi")
 
 

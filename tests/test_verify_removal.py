@@ -469,7 +469,7 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
         ({"draws": 0}, "at least one random draw"),
         ({"measure": ("text", "loss"), "draws": 12, "loss_draws": 4}, "loss_draws 4"),
         ({"measure": ("lost",)}, "measure 'lost' is not known"),
-        ({"controls": ("same layer",)}, "did you mean 'same layers'"),
+        ({"controls": ("same layer",)}, "did you mean same layers"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:

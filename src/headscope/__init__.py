@@ -70,7 +70,10 @@ def __getattr__(name: str) -> Any:
     if name in _VERBS:
         return import_module(f"headscope.{name}")
     if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        hint = import_module("headscope.errors").nearest(name, __all__).rstrip()
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}" + (hint and f"; {hint}")
+        )
     value = getattr(import_module(_ROOMS[name]), name)
     globals()[name] = value
     return value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -44,6 +45,12 @@ def naming(place: object) -> Iterator[None]:
         if type(error) is not InputError or str(place) in str(error):
             raise
         raise InputError(f"{place}: {error}") from error
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`did you mean …? ` with the known name that is most like this one, else nothing."""
+    close = get_close_matches(name, list(known), 1, cutoff)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def first_line(error: BaseException) -> str:

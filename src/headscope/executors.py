@@ -13,7 +13,6 @@ wait for ever when a worker is killed.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import shutil
 import signal
@@ -28,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError, MissingExtra, nearest
 from headscope.settings import Option, Settings
 
 RETRIES = 3
@@ -70,10 +69,9 @@ def read_cluster_options(path: str | Path) -> ClusterOptions:
     known = [option.name for option in dataclasses.fields(ClusterOptions)]
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(
-                f"{path}: {name} is no executor option; {hint}There are: {', '.join(known)}"
+                f"{path}: {name} is no executor option; {nearest(name, known)}There are: "
+                f"{', '.join(known)}"
             )
         wanted, fits = _check(name, value)
         if not fits:

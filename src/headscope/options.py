@@ -149,8 +149,8 @@ MEASURES = Option(
     "What is measured: the translations (text, the default), or the loss of the reference "
     "translations (loss), which needs no generation; repeatable.",
     metavar="text|loss",
+    typed=str,
 )
-Measures = Annotated[tuple[str, ...] | None, MEASURES]
 CONTROL = Option(
     "How random heads are drawn: random (any heads), same layers, outside (heads that are neither "
     "selected nor token alignment heads), equal norm (whose outputs are as large); repeatable",

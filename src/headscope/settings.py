@@ -24,7 +24,7 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 
 #: Of a field that does not decide what is computed, and so is not in a run's signature.
 UNSIGNED = {"signature": False}
@@ -103,7 +103,8 @@ def _check(name: str, value: Any, hint: Any, option: Option) -> None:
     choices = _choices(hint)
     if choices and value not in choices:
         names = ", ".join(str(choice) for choice in choices if choice is not None)
-        raise InputError(f"{name} is {value!r}; it is one of {names}")
+        hint = nearest(str(value), names.split(", "))
+        raise InputError(f"{name} is {value!r}; {hint}it is one of {names}")
     numeric = isinstance(value, Real)  # numpy's numbers too
     if numeric and option.min is not None and not value >= option.min:
         raise InputError(f"{name} is {value}; it must be at least {option.min}")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from headscope.errors import nearest
+
 
 def served(package: str, verb: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package that serves the studies of a verb."""
@@ -17,7 +19,10 @@ def served(package: str, verb: str) -> tuple[Callable[[str], Any], Callable[[], 
         registry = import_module("headscope.studies.registry")
         command = f"{verb} {name.replace('_', '-')}".strip()
         if command not in registry.COMMANDS:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = nearest(name, names()).rstrip()
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}" + (hint and f"; {hint}")
+            )
         return import_module("headscope.studies.functions").function_of(command)
 
     def names() -> list[str]:

@@ -17,10 +17,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from headscope.cli.output import emit, hide_loading_bars, note, print_result, progress
+from headscope.cli.output import emit, note, print_result
 from headscope.cli.repeat import fingerprint, finished, remember
 from headscope.errors import InputError
 from headscope.settings import Option, build, options_in, plain_type
+from headscope.studies.bars import hide_loading_bars, progress
 from headscope.studies.registry import COMMANDS
 from headscope.studies.study import Study
 

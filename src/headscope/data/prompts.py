@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from string import Formatter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from headscope.data.pairs import PairFile
 from headscope.data.rows import unusable
-from headscope.errors import InputError
+from headscope.errors import InputError, telling
+from headscope.own import OwnFunction
 from headscope.settings import Option
 
 _PLACEHOLDERS = ("source", "source_language", "target_language")
@@ -158,6 +160,67 @@ class Template:
         return parts
 
 
+@dataclass(frozen=True)
+class WrittenTemplate(Template):
+    """A prompt that a function of the user's writes, of the source sentence or of it and the
+    English names of both languages.
+
+    It must put the sentence in once, as it is, and depend on its arguments alone: a run is found
+    again by the function's code (see `headscope.own`). ``text`` is what it makes of ``{source}``.
+    """
+
+    function: OwnFunction
+
+    @classmethod
+    def by(cls, function: Callable[..., str]) -> WrittenTemplate:
+        """The template of a function."""
+        own = OwnFunction.of(function)
+        return cls(_written(own, "{source}", "{source_language}", "{target_language}"), own)
+
+    def __post_init__(self) -> None:
+        if self.text.count("{source}") != 1:
+            raise InputError(
+                f"the template function {self.function.name} puts the sentence in "
+                f"{self.text.count('{source}')} times; put it in once, as it is"
+            )
+
+    def render(self, source: str, source_language: str, target_language: str) -> Prompt:
+        languages = (source_language, target_language)
+        text = _written(self.function, source, *languages)
+        # Beside a sentence that no prompt holds, its place is certain.
+        start = _written(self.function, _NOWHERE, *languages).find(_NOWHERE)
+        if not text.startswith(source, start) or start < 0:
+            start = text.find(source)
+        if start < 0:
+            raise InputError(
+                f"the template function {self.function.name} does not put the sentence "
+                f"{source[:40]!r} into its prompt; put it in once, as it is"
+            )
+        return Prompt(text, start, start + len(source))
+
+
+#: A sign for private use, which stands in no text.
+_NOWHERE = "\ue0f1"
+
+
+def _written(own: OwnFunction, source: str, *languages: str) -> str:
+    """What a template function makes of a sentence; `InputError` where that is no prompt."""
+    try:
+        takes = [*inspect.signature(own.function).parameters.values()]
+    except ValueError:  # of a function in C
+        takes = []
+    required = [each for each in takes if each.kind in (each.POSITIONAL_ONLY,
+                each.POSITIONAL_OR_KEYWORD) and each.default is each.empty]  # fmt: skip
+    given = (source, *languages) if len(required) == 3 else (source,)
+    with telling(lambda why: f"the template function {own.name} fails on {source[:40]!r} ({why})"):
+        text = own.function(*given)
+    if not isinstance(text, str):
+        raise InputError(f"the template function {own.name} gives {text!r:.40}; give a text")
+    if reason := unusable(text, lines=True):
+        raise InputError(f"the prompt {text[:40]!r} holds {reason}; take it out")
+    return text
+
+
 class ChatWriter(Protocol):
     """Writes conversations by a chat template (see ``headscope.lm.prompting.chat_writer``)."""
 
@@ -224,7 +287,8 @@ TEMPLATE_OPTION = Option(
 class TemplateField(Generic[T]):
     """A field of settings that holds a template and is given one, or its text.
 
-    `read` makes a template of a text, and raises where it cannot be one.
+    `read` makes a template of a text, and raises where it cannot be one. A prompt of translations
+    may be written by a function, too (see `WrittenTemplate`).
     """
 
     def __init__(self, default: T, read: Callable[[str], T]) -> None:
@@ -241,4 +305,11 @@ class TemplateField(Generic[T]):
 
     def __set__(self, settings: Any, value: T | str) -> None:
         # Settings are frozen dataclasses: only their `__init__` reaches this.
-        vars(settings)[self._name] = self._read(value) if isinstance(value, str) else value
+        made: Any = value
+        if isinstance(value, str):
+            made = self._read(value)
+        elif callable(value):
+            if cast(Any, self._read) is not Template:
+                raise InputError("the template is a text here, with placeholders; give one")
+            made = WrittenTemplate.by(value)
+        vars(settings)[self._name] = made

@@ -14,6 +14,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from headscope.ablations import gives
+from headscope.display import brief
 from headscope.errors import InputError
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
@@ -307,6 +308,9 @@ class Evidence:
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
     tests: tuple[Tested, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @cached_property
     def _levels(self) -> dict[tuple[str, str, str], Level]:

@@ -6,7 +6,7 @@ the reason; it is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from headscope.measure.metrics import (
     source_copies,
 )
 from headscope.measure.statistics import counted
+from headscope.own import OwnMeasure
 
 Array = NDArray[Any]
 
@@ -188,6 +189,32 @@ def measured_texts(parts: Mapping[str, Outputs], names: Collection[str]) -> Meas
             if "bleu" in arrays[part]
         },
     )
+
+
+def own_measured(texts: Outputs, measure: OwnMeasure) -> Array:
+    """A measure of the user's, of every output; `InputError` unless it gives a number for each."""
+    given = measure.function.function(list(texts.outputs), list(texts.references))
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the measure {measure.name} gives no numbers ({error})") from error
+    if numbers.shape != (len(texts.outputs),) or not np.isfinite(numbers).all():
+        raise InputError(
+            f"the measure {measure.name} gives {given!s:.40} for {len(texts.outputs)} outputs; "
+            "give a list with one finite number for each"
+        )
+    measured: Array = counted(numbers)[texts.place]
+    return measured
+
+
+def own_statistics(measures: Iterable[OwnMeasure], known: Collection[str]) -> dict[str, Statistic]:
+    """The statistics of measures by name; `InputError` for a name that is taken."""
+    statistics = dict[str, Statistic]()
+    for measure in measures:
+        if measure.name in known or measure.name in statistics:
+            raise InputError(f"there is a measure {measure.name} already; give yours another name")
+        statistics[measure.name] = Statistic(measure.name, measure.better)
+    return statistics
 
 
 def _together(

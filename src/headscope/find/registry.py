@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,9 @@ def method(name: str, among: Mapping[str, Method] | None = None) -> Method:
     known = _methods if among is None else among
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"there is no method {name!r}; {hint}known: {', '.join(known)}")
+    raise InputError(
+        f"there is no method {name!r}; {nearest(name, known)}known: {', '.join(known)}"
+    )
 
 
 def methods() -> tuple[Method, ...]:

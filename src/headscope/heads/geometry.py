@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import index
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,34 @@ class Head:
             raise InputError(f"{text[:40]!r} is not a head; write LAYER.HEAD, for example 5.3")
         return cls(int(match[1]), int(match[2]))
 
+    @classmethod
+    def of(cls, head: object) -> Head:
+        """A head as people name one: itself, `"5.3"`, `(5, 3)`, or what has a layer and a head.
+
+        InputError for anything else.
+        """
+        if isinstance(head, Head):
+            return head
+        if isinstance(head, str):
+            return cls.parse(head)
+        try:
+            layer, number = (
+                (head.layer, head.head)
+                if hasattr(head, "layer") and hasattr(head, "head")
+                else cast(Iterable[int], head)
+            )
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{head!r:.40} is not a head; write '5.3' or (5, 3), layer and head"
+            ) from None
+        return cls(layer, number)
+
     def __str__(self) -> str:
         return f"{self.layer}.{self.head}"
+
+
+#: How a head may be given: see `Head.of`.
+HeadLike = Head | str | tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -116,8 +142,9 @@ class Geometry:
             and head.head < self.counts[head.layer]
         )
 
-    def check(self, head: Head) -> Head:
-        """`head` itself; InputError if the model has no such head."""
+    def check(self, head: HeadLike) -> Head:
+        """The head that is named (see `Head.of`); InputError if the model has no such head."""
+        head = Head.of(head)
         if head in self:
             return head
         if head.layer >= self.layers:

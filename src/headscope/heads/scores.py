@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headscope.display import some
 from headscope.errors import InputError
-from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
+from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin, Saved
@@ -115,9 +116,14 @@ class HeadScores(Artifact):
         """What made these scores."""
         return Origin(self.method, self.signature, self.config, self.provenance)
 
-    def __getitem__(self, head: Head) -> float:
-        self.geometry.check(head)
+    def __getitem__(self, head: HeadLike) -> float:
+        """The score of a head: `scores["5.1"]`, `scores[5, 1]` or `scores[Head(5, 1)]`."""
+        head = self.geometry.check(head)
         return float(self.values[head.layer, head.head])
+
+    def __repr__(self) -> str:
+        best = some([f"{head} {score:.3g}" for head, score in self.ranked("score")])
+        return f"HeadScores({self.method} of {self.geometry}: {best})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HeadScores):

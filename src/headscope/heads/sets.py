@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headscope.display import some
 from headscope.errors import InputError
-from headscope.heads.geometry import Geometry, Head, check_geometry, count_of
+from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin, Saved
 from headscope.options import Amount
@@ -32,10 +34,7 @@ class HeadSet(Artifact):
     origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
-        heads = tuple(
-            self.geometry.check(head if isinstance(head, Head) else Head(*head))
-            for head in self.heads
-        )
+        heads = tuple(map(self.geometry.check, self.heads))
         seen: set[Head] = set()
         for head in heads:
             if head in seen:
@@ -50,6 +49,19 @@ class HeadSet(Artifact):
     def parse(cls, text: str, geometry: Geometry) -> HeadSet:
         """Read a list such as `5.3,7.11`."""
         return cls(geometry, tuple(Head.parse(part) for part in text.split(",")))
+
+    @classmethod
+    def of(cls, geometry: Geometry, heads: HeadSet | HeadLike | Iterable[HeadLike]) -> HeadSet:
+        """Heads named in any way: a set, `"5.3,7.11"`, `(5, 3)`, or several of these."""
+        if isinstance(heads, HeadSet):
+            check_geometry(heads, geometry, "the head set")
+            return heads
+        if isinstance(heads, str):
+            return cls.parse(heads, geometry)
+        named: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
+        if len(named) == 2 and all(isinstance(number, Integral) for number in named):
+            named = [Head.of(named)]
+        return cls(geometry, tuple(map(geometry.check, named)))
 
     @classmethod
     def from_mask(cls, geometry: Geometry, mask: ArrayLike) -> HeadSet:
@@ -71,7 +83,10 @@ class HeadSet(Artifact):
         return iter(self.heads)
 
     def __contains__(self, head: object) -> bool:
-        return head in self._members
+        return (Head.of(head) if isinstance(head, str | tuple) else head) in self._members
+
+    def __repr__(self) -> str:
+        return f"HeadSet({len(self)} of {self.geometry}: {some([*map(str, self)])})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HeadSet):
@@ -184,11 +199,13 @@ class Gate(Artifact):
         return cls(geometry, np.ones(geometry.shape, dtype=np.float32))
 
     @classmethod
-    def of(cls, geometry: Geometry, values: Mapping[Head, float]) -> Gate:
+    def of(
+        cls, geometry: Geometry, values: Mapping[HeadLike, float] | Mapping[Head, float]
+    ) -> Gate:
         """The gate with the given values at the given heads and 1 elsewhere."""
         array = np.ones(geometry.shape, dtype=np.float32)
-        for head, value in values.items():
-            geometry.check(head)
+        for named, value in values.items():
+            head = geometry.check(named)
             array[head.layer, head.head] = value
         return cls(geometry, array)
 
@@ -196,9 +213,14 @@ class Gate(Artifact):
         check_geometry(other, self.geometry, "the other gate")
         return Gate(self.geometry, self.values * other.values)
 
-    def __getitem__(self, head: Head) -> float:
-        self.geometry.check(head)
+    def __getitem__(self, head: HeadLike) -> float:
+        """The gate of a head, which may be named as in `HeadScores`."""
+        head = self.geometry.check(head)
         return float(self.values[head.layer, head.head])
+
+    def __repr__(self) -> str:
+        changed = [f"{head} × {self[head]:.3g}" for head in self.changed_heads()]
+        return f"Gate({self.geometry}: {some(changed) or 'changes nothing'})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Gate):

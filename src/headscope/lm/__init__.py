@@ -4,6 +4,7 @@ Heads, feed-forward layers and queries are found by probing (`geometry`, `feed_f
 `queries`); gates, recordings and patches are contexts that put everything back.
 """
 
+from headscope.lm.attention.maps import Attention
 from headscope.lm.generation import GenerateConfig, Generation
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
@@ -11,6 +12,7 @@ from headscope.lm.positions import answers_at
 from headscope.lm.replacement import head_means, replacement_of
 
 __all__ = [
+    "Attention",
     "GenerateConfig",
     "Generation",
     "LanguageModel",

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, first_line, telling
+from headscope.errors import InputError, first_line, nearest, telling
 from headscope.hub import download
 from headscope.lm.gguf import (
     check_layers,
@@ -83,7 +83,12 @@ def resolve(
     if not of_hub or name.count("/") > 1:
         raise InputError(f"There is no folder {name}; give a model's folder or its Hub id.")
     # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
-    folder = download(name, revision, "model", patterns, ignore=["*/*"])
+    try:
+        folder = download(name, revision, "model", patterns, ignore=["*/*"])
+    except InputError as error:
+        if not (hint := nearest(name, ["pocket"], 0.7)):
+            raise
+        raise InputError(f"{hint}{error}") from error
     return folder, folder.name
 
 

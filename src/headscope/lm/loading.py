@@ -92,7 +92,9 @@ def load(
     """Load a decoder language model, find its heads and let it prove itself.
 
     A model of ``transformers`` that is loaded already is taken as it is, with its tokenizer:
-    ``load(model, tokenizer)``; see `LanguageModel.wrap`.
+    ``load(model, tokenizer)``; see `LanguageModel.wrap`. Without one the tokenizer is that of the
+    folder or Hub id that the model was loaded from (its ``name_or_path``); a model that was made
+    in memory has none then, and reads no texts.
 
     No remote code is run and no pickled weights are read. Models of the Hub are downloaded once and
     then read from the cache, also without network. The parameters are frozen, so that a backward
@@ -132,8 +134,11 @@ def load(
         if revision is not None and tokenizer is not None:
             raise InputError("The tokenizer is given twice, by place and by name; give it once.")
         own = revision if tokenizer is None else tokenizer
-        called = getattr(name, "name_or_path", None) or "model"
-        return LanguageModel.wrap(name, own, str(called), check=check not in (False, "never"))
+        called = str(getattr(name, "name_or_path", None) or "")
+        if own is None and called and isinstance(name, torch.nn.Module):
+            own = _tokenizer_by_name(called)
+            _check_fits(own, None, name, called)
+        return LanguageModel.wrap(name, own, called or "model", check=check not in (False, "never"))
     way = way_of(
         str(name), revision, device, dtype, device_map, max_memory=max_memory,
         offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
@@ -165,6 +170,17 @@ def load(
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
     return lm
+
+
+def _tokenizer_by_name(name: str) -> Any:
+    """The tokenizer of the folder or Hub id that a loaded model came from."""
+    try:
+        return tokenizer_of(Path(), name, name)
+    except InputError as error:
+        raise InputError(
+            f"The tokenizer of the loaded model is not found by its name {name!r} ({error}); give "
+            "it: headscope.load(model, tokenizer)."
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,10 +16,11 @@ from typing import Any, TypeVar, cast
 import torch
 
 from headscope.errors import Caution, InputError, naming, telling
-from headscope.heads import Gate, Geometry
+from headscope.heads import Gate, Geometry, HeadSet
 from headscope.heads.adaptation import Adaptation
-from headscope.heads.geometry import check_geometry
+from headscope.heads.geometry import HeadLike, check_geometry
 from headscope.lm import gates, generation, geometry, tokens
+from headscope.lm.attention.maps import Attention, attention_of
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
 from headscope.lm.batching import (
@@ -134,6 +135,11 @@ class LanguageModel:
                 stacklevel=2,
             )
         return dataclasses.replace(lm, **prove(lm)._asdict()) if check else lm
+
+    def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        facts = (repr(self.name), type(self.shell).__name__, self.geometry, dtype, self.device)
+        return f"{type(self).__name__}({', '.join(map(str, facts))})"
 
     @property
     def tokenizer(self) -> Any:
@@ -460,6 +466,15 @@ class LanguageModel:
         """Record exact attention on chosen keys inside a ``with`` block; see
         `headscope.lm.attention.weights`."""
         return attention_weights(self, request)
+
+    def attention(
+        self,
+        text: str | tuple[str, str],
+        heads: HeadSet | HeadLike | Iterable[HeadLike] | None = None,
+    ) -> Attention:
+        """What every token of a text, or of a prompt and its answer, attends to: `weights` float32
+        (layers, heads, queries, keys); see `headscope.lm.attention.maps.attention_of`."""
+        return attention_of(self, text, heads)
 
     def generate(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -13,7 +12,7 @@ from headscope.data.languages import parse_direction
 from headscope.data.pairs import PairFile, SentencePair, format_links
 from headscope.data.tasks import Example, Task, translation_task
 from headscope.data.words import Concept, ConceptFile, concept_file
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.pocket.mixture import (
     BARE,
     TEMPLATES,
@@ -145,8 +144,7 @@ def _split(name: str) -> Split:
 def check_known(what: str, name: str, known: Sequence[str]) -> None:
     """InputError, with the nearest name, for something that the world lacks."""
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.81)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = nearest(name, known, 0.81)
         raise InputError(
             f"the world of the model pocket has no {what} {name!r}; {hint}known: {', '.join(known)}"
         )
@@ -172,8 +170,7 @@ def word_task(name: str, *splits: str) -> Task:
     Raises `InputError`, with the nearest name, for a task or split that the world lacks.
     """
     if name not in task_names():
-        close = difflib.get_close_matches(name, task_names(), n=1, cutoff=0.6)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = nearest(name, task_names())
         raise InputError(
             f"the model pocket has no word task {name!r}; {hint}a name is one of "
             f"{', '.join(TASKS)} and a language ({', '.join(CODES)}), such as plural-de or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from math import nan
 from typing import Any
 
@@ -41,16 +42,46 @@ DIVERGING = ("#1f4080", "#68bace", "#fdfdfc", "#f0a377", "#c2410c")
 Drawable = Heatmap | Lines | Bars | Forest | HeadMaps | HeadTable | Histograms
 
 
-def figure_of(shown: Shown, title: str = "") -> Any:
+#: The axes that a figure is drawn in, where they are given.
+_GIVEN: ContextVar[list[Any] | None] = ContextVar("axes", default=None)
+
+
+class _Inside:
+    """The figure of given axes, of which nothing outside of them is changed."""
+
+    def __init__(self, axes: list[Any]) -> None:
+        self._axes = axes
+
+    def suptitle(self, title: str, **style: Any) -> None:
+        self._axes[0].set_title(title, **style)
+
+    def colorbar(self, image: Any, **how: Any) -> None:
+        self._axes[0].figure.colorbar(image, **how)
+
+    def legend(self, handles: Any, labels: Any, **style: Any) -> None:
+        self._axes[0].legend(handles, labels, frameon=False, fontsize="small")
+
+
+def figure_of(shown: Shown, title: str = "", ax: Any = None) -> Any:
     """The first block that can be drawn, or the one of this title, as a matplotlib figure.
 
-    `InputError` if there is none.
+    It is drawn in `ax`, the axes or several of them, where they are given. `InputError` if there is
+    none, or it has another number of panels.
     """
     blocks = {block.title: block for block in reversed(shown.blocks) if isinstance(block, Drawable)}
     if not blocks or (title and title not in blocks):
         known = "; ".join(reversed(blocks)) or "none"
         raise InputError(f"there is no figure {title!r}; this run shows: {known}")
-    return drawn(blocks[title] if title else next(reversed(blocks.values())))
+    block = blocks[title] if title else next(reversed(blocks.values()))
+    if ax is None:
+        return drawn(block)
+    axes = list(ax.flat) if hasattr(ax, "flat") else list(ax) if isinstance(ax, Sequence) else [ax]
+    before = _GIVEN.set(axes)
+    try:
+        drawn(block)
+    finally:
+        _GIVEN.reset(before)
+    return axes[0].figure
 
 
 def drawn(block: Drawable) -> Any:
@@ -77,6 +108,12 @@ def _panels(panels: int, columns: int = 2, size: tuple[float, float] = (6.4, 4.0
     """A figure and its axes, as many as there are panels; pyplot keeps no record of it."""
     from matplotlib.figure import Figure
 
+    if (given := _GIVEN.get()) is not None:
+        if len(given) != panels:
+            raise InputError(
+                f"this figure has {panels} panels; give as many axes, not {len(given)}"
+            )
+        return _Inside(given), given
     columns = min(columns, panels)
     rows = -(-panels // columns)
     figure = Figure((size[0] * columns**0.5, size[1] * rows / columns**0.5), layout="constrained")

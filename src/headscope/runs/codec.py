@@ -45,8 +45,8 @@ class Result(Displayed, Record):
     line tells the seconds of commands without a run.
     """
 
-    format: int = RUN_FORMAT
-    signature: str = ""
+    format: int = field(default=RUN_FORMAT, repr=False)
+    signature: str = field(default="", repr=False)
     run: str | None = None
     seconds: float = 0.0
 

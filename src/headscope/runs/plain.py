@@ -21,9 +21,10 @@ from headscope.errors import InputError
 def plain(value: Any) -> Any:
     """`value` as JSON knows it: object, array, string, number, true, false or null.
 
-    Dataclasses and mappings become objects, sequences arrays, sets sorted arrays, numpy numbers
-    and arrays their Python values, paths and enumerations strings; NaN and infinity, which JSON
-    lacks, become null. TypeError for anything else: nothing is written by its `repr`.
+    Dataclasses, but for fields that are not written, and mappings become objects, sequences arrays,
+    sets sorted arrays, numpy numbers and arrays their Python values, paths and enumerations
+    strings; NaN and infinity, which JSON lacks, become null. TypeError for anything else: nothing
+    is written by its `repr`.
     """
     match value:
         case Enum():
@@ -45,7 +46,8 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        written = [each.name for each in fields(value) if each.metadata.get("written", True)]
+        return {name: plain(getattr(value, name)) for name in written}
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
 
 

@@ -11,10 +11,11 @@ import hashlib
 import inspect
 import json
 import math
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
 from decimal import Decimal
 from functools import partial
@@ -24,13 +25,15 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from headscope.data.tables import arrow_rows
-from headscope.errors import InputError
-from headscope.heads import HeadScores
+from headscope.errors import InputError, nearest
+from headscope.heads import Head, HeadScores
 from headscope.heads.hub import Artifact
-from headscope.heads.resolve import save_scores
+from headscope.heads.resolve import LIST, save_scores
 from headscope.heads.store import write_bytes
+from headscope.own import OwnMeasure
 from headscope.runs import Result, begins, file_digest
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
+from headscope.studies.bars import chosen
 from headscope.studies.models import given_model
 from headscope.studies.registry import study_of
 
@@ -46,8 +49,9 @@ _KINDS = {
 def function_of(command: str) -> Callable[..., Any]:
     """The study of a command such as `verify removal` as a function that returns its result.
 
-    The function takes `out`, the run folder, and `progress`, called with a title, how much is done
-    and of how much, besides the command's options. Model, arguments, data and heads, those that the
+    Besides the command's options the function takes `out`, the run folder, and `progress`: True for
+    a bar on stderr, False for silence, or what is called with a title, how much is done, and of how
+    much. Model, arguments, data and heads, those that the
     command has, may be given by place in this order; comparisons of runs begin with the runs.
 
     A model is a loaded one, or what `--model` takes. Data are what `--data` takes, or in memory a
@@ -62,6 +66,7 @@ def function_of(command: str) -> Callable[..., Any]:
     for option in options_in(study.settings):
         options.setdefault(option.name, option)
     names = _places(command, options)
+    takes = inspect.signature(study.run).parameters
 
     def call(*values: Any, **given: Any) -> Any:
         if len(values) > len(names):
@@ -69,23 +74,45 @@ def function_of(command: str) -> Callable[..., Any]:
         if doubled := [name for name in names[: len(values)] if name in given]:
             raise InputError(f"{doubled[0]} is given twice, by place and by name")
         given = {**dict(zip(names, values, strict=False)), **given}
-        helpers = {name: given.pop(name, None) or None for name in ("out", "progress")}
-        helpers["out"] = None if helpers["out"] is None else Path(helpers["out"])
-        helpers["tell"] = print
-        if unknown := [name for name in given if name not in options]:
-            raise InputError(f"there is no {unknown[0]}; there are {', '.join(sorted(options))}")
-        takes = inspect.signature(study.run).parameters
-        with given_model(given.get("model")) as model:
+        out, wanted = given.pop("out", None), given.pop("progress", True)
+        known = sorted([*options, *({"out", "progress"} & takes.keys())])
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"there is no {name}; {nearest(name, known)}known: {', '.join(known)}"
+                )
+        loads = bool(study.loads) and "progress" in takes
+        with chosen(wanted, loads) as progress, given_model(given.get("model")) as model:
             settings = build(study.settings, _typed(options, {**given, **model}))
+            own = [name for name in ("template", "measure") if _has_functions(given.get(name))]
+            if own and getattr(getattr(settings, "execution", None), "elsewhere", False):
+                raise InputError(
+                    f"{own[0]} is a function, which other processes do not have; take one worker"
+                )
+            helpers = {"out": out and Path(out), "progress": progress, "tell": print}
             return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
 
     described: Any = call
     described.__name__ = described.__qualname__ = command.rpartition(" ")[2].replace("-", "_")
-    described.__doc__ = f"{study.settings.__doc__}\n\nOptions:\n" + "\n".join(
-        f"    {name}: {option.option.help}" for name, option in options.items()
+    about = {name: option.option.help for name, option in options.items()}
+    about |= {name: words for name, words in _ABOUT.items() if name in about or name in takes}
+    described.__doc__ = _as_python(
+        f"{inspect.cleandoc(study.settings.__doc__ or '')}\n\nArgs:\n"
+        + "\n".join(f"    {name}: {words}" for name, words in about.items())
     )
-    described.__signature__ = _signature(options, names)
+    described.__signature__ = _signature(options, names, takes)
     return call
+
+
+def _as_python(text: str) -> str:
+    """Help with the names of keywords instead of flags."""
+    text = re.sub(r"--no-([a-z][a-z-]*)", lambda flag: f"{_keyword(flag[1])}=False", text)
+    text = re.sub(r"--([a-z][a-z-]*)", lambda flag: _keyword(flag[1]), text)
+    return text.replace("repeatable", "or a list")
+
+
+def _keyword(flag: str) -> str:
+    return flag.replace("-", "_")
 
 
 def _places(command: str, options: Mapping[str, GivenOption]) -> list[str]:
@@ -96,16 +123,52 @@ def _places(command: str, options: Mapping[str, GivenOption]) -> list[str]:
     return [name for name in dict.fromkeys((*order, "data", "heads")) if name in options]
 
 
-def _signature(options: Mapping[str, GivenOption], names: Iterable[str]) -> inspect.Signature:
-    def parameter(name: str, kind: Any) -> inspect.Parameter:
-        default = _default(options[name])
-        return inspect.Parameter(name, kind, default=None if default is MISSING else default)
+class _Words(str):
+    """A type in words, as `help` shows it."""
 
+    def __repr__(self) -> str:
+        return str(self)
+
+
+#: What names take besides what the command line does.
+_TAKE = {
+    "model": _Words("str | LanguageModel | PreTrainedModel"),
+    "data": _Words("Data"),
+    "heads": _Words("Heads"),
+    "template": _Words("str | Callable[[str], str]"),
+    "measure": _Words("str | Callable | Sequence"),
+    "pair": _Words("str | tuple[str, str] | Sequence"),
+    "out": _Words("str | Path | None"),
+    "progress": _Words("bool | Callable"),
+}
+_ABOUT = {
+    "data": "A path; rows in memory: a data frame, a Dataset, a list of tuples (source, target) or "
+    "of mappings, a mapping of columns; a mapping of languages or directions to any of these.",
+    "heads": "A run or its result, HeadScores, a HeadSet, a Gate, or heads by name: '5.1,4.3', "
+    "['5.1', (4, 3)], (5, 1).",
+    "out": "The run folder; without it runs/COMMAND-HASH.",
+    "progress": "True: a bar on stderr; False: none; or what is called with a title, how much is "
+    "done, and of how much.",
+}
+
+
+def _signature(
+    options: Mapping[str, GivenOption], names: Iterable[str], takes: Iterable[str]
+) -> inspect.Signature:
+    def parameter(name: str, kind: Any) -> inspect.Parameter:
+        default, hint = _default(options[name]), _TAKE.get(name, options[name].hint)
+        default = None if default is MISSING else getattr(default, "text", default)
+        return inspect.Parameter(name, kind, default=default, annotation=hint)
+
+    only = inspect.Parameter.KEYWORD_ONLY
     placed = [parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    named = [
-        parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in options if name not in names
+    named = [parameter(name, only) for name in options if name not in names]
+    own = [
+        inspect.Parameter(name, only, default=default, annotation=_TAKE[name])
+        for name, default in (("out", None), ("progress", True))
+        if name in takes
     ]
-    return inspect.Signature([*placed, *named])
+    return inspect.Signature([*placed, *named, *own])
 
 
 def _default(option: GivenOption) -> Any:
@@ -123,35 +186,95 @@ def _typed(options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> dict
         name: None if each.option.default is ... else each.option.default
         for name, each in options.items()
     }
-    return left_out | {name: _value(options[name], value) for name, value in given.items()}
+    read = _Reading.of(options, given)
+    return left_out | {name: _value(options[name], value, read) for name, value in given.items()}
 
 
-def _value(option: GivenOption, value: Any) -> Any:
+@dataclass(frozen=True)
+class _Reading:
+    """What rows in memory are read as: names of columns, and of the members of tuples."""
+
+    columns: frozenset[str] = frozenset({"text", "source", "target"})
+    members: tuple[str, ...] = ("source", "target", "links")
+
+    @classmethod
+    def of(cls, options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> _Reading:
+        """As the options of a command say."""
+        named = {
+            str(given.get(name) or _default(option) or "").partition(".")[0]
+            for name, option in options.items()
+            if name.endswith("_column")
+        }
+        documents = "text_column" in options and "source_column" not in options
+        members = ("text", "language") if documents else cls.members
+        return cls(cls.columns | named - {""}, members)
+
+
+def _value(option: GivenOption, value: Any, read: _Reading) -> Any:
     """A value as the command line has it, or `Final` where it is the field's own."""
     kind = plain_type(option.hint)
     several = get_origin(kind) is tuple and not option.option.single
     if value is None:
         return None
-    if option.name == "heads" and isinstance(value, list | tuple) and not several:
-        value = ",".join(map(_head_name, value))
-    value = _named(value)
+    if option.name == "heads":
+        value = _with_lists_of_heads(value, several)
+    elif option.name == "pair":
+        value = _with_directions(value)
+    elif option.name == "data" and not several and type(value) is dict:
+        value = _columns_as_rows(value)
+    elif option.name == "task":
+        read = replace(read, members=("input", "output"))
+    value = _named(value, read)
     if several:
         single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
         values = [value] if single else list(value)
         if not values and option.name == "data":  # which is not the same as none given
             raise InputError("data is empty; give at least one row")
-        return [_plain(option, get_args(kind)[0], each) for each in values]
+        kept = (_named(each) if isinstance(each, Artifact | Result) else each for each in values)
+        return [_plain(option, get_args(kind)[0], each) for each in kept]
     return _plain(option, kind, value)
 
 
-def _head_name(head: Any) -> str:
-    """A head as lists of the command line have it, from its text or from layer and head."""
-    pair = isinstance(head, tuple | list) and len(head) == 2
-    return f"{head[0]}.{head[1]}" if pair else str(head)
+def _with_lists_of_heads(value: Any, several: bool) -> Any:
+    """Heads by themselves, alone or listed, as the command line has them; all else as it is.
+
+    Where `several` sets can be given, a list of anything but heads is such.
+    """
+    if isinstance(value, Mapping):
+        return {name: _with_lists_of_heads(each, False) for name, each in value.items()}
+    if isinstance(value, Head) or _is_pair_of_numbers(value):
+        return str(Head.of(value))
+    if isinstance(value, Set):
+        value = sorted(map(Head.of, value))
+    elif getattr(value, "ndim", None) == 2 and hasattr(value, "tolist"):
+        value = value.tolist()
+    heads = None if isinstance(value, Artifact) else _listed(value)
+    if heads is None or (several and not all(map(_is_head, heads))):
+        return value if heads is None else heads
+    return ",".join(str(each if _is_text_of_heads(each) else Head.of(each)) for each in heads)
+
+
+def _is_head(value: Any) -> bool:
+    listed = isinstance(value, list | tuple) and _is_pair_of_numbers(tuple(value))
+    return listed or isinstance(value, Head) or _is_text_of_heads(value)
+
+
+def _is_text_of_heads(value: Any) -> bool:
+    return isinstance(value, str) and LIST.fullmatch(value) is not None
+
+
+def _is_pair_of_numbers(value: Any) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(number, Integral) for number in value)
+    )
 
 
 def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
     """One value as it is typed: `read` is given what the command line would give it."""
+    if option.name == "measure" and callable(value):
+        return OwnMeasure.of(value)
     typed = option.option.typed or kind
     if typed in _KINDS:
         wanted, words = _KINDS[typed]
@@ -169,7 +292,7 @@ def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
     return Path(str(value)) if typed is Path else str(value) if typed is str else value
 
 
-def _named(value: Any) -> Any:
+def _named(value: Any, read: _Reading = _Reading()) -> Any:
     """Data and heads in memory as the names of files; a mapping as `NAME=VALUE`, several."""
     if isinstance(value, Result):
         if value.run is None:
@@ -179,9 +302,14 @@ def _named(value: Any) -> Any:
         scores = all(isinstance(each, HeadScores) for each in value.values())
         if scores and value:
             return _stored_heads(partial(save_scores, scores=dict(value)))
-        if (rows := _columns_as_rows(value)) is not None:
-            return _stored_rows(rows)
-        named = {name: _named(_texts(name, each)) for name, each in value.items()}
+        if hasattr(value, "column_names"):  # a `DatasetDict`
+            if len(value) > 1:
+                raise InputError(f"data has the splits {', '.join(value)}; give one of them")
+            return _named(next(iter(value.values())), read)
+        if read.columns & value.keys():
+            return _stored_rows(_columns_as_rows(value))
+        value = {"-".join(n) if isinstance(n, tuple) else n: each for n, each in value.items()}
+        named = {name: _named(_texts(name, each), read) for name, each in value.items()}
         for name, each in named.items():
             if not isinstance(each, (str, Real)):
                 kind = type(value[name]).__name__
@@ -193,7 +321,7 @@ def _named(value: Any) -> Any:
         return str(value)
     if isinstance(value, Iterator):
         value = list(value)
-    rows = _rows(value)
+    rows = _rows(value, read.members)
     return value if rows is None else _stored_rows(rows)
 
 
@@ -215,14 +343,13 @@ def _listed(value: Any) -> list[Any] | None:
     return list(value) if listed else None
 
 
-def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
-    """The rows of columns by name, none of which can be a language's; None if they are others."""
-    if "text" not in columns and not {"source", "target"} <= columns.keys():
-        return None
+def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """The rows of columns by name."""
     listed = {name: _listed(column) for name, column in columns.items()}
+    if other := [name for name, column in listed.items() if column is None]:
+        kind = type(columns[other[0]]).__name__
+        raise InputError(f"the column {other[0]!r} is of type {kind}; give the list of its cells")
     cells = [column for column in listed.values() if column is not None]
-    if len(cells) < len(listed):
-        return None
     lengths = {name: len(column) for name, column in zip(listed, cells, strict=True)}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -230,7 +357,7 @@ def _columns_as_rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
     return [dict(zip(listed, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
-def _rows(value: Any) -> list[dict[str, Any]] | None:
+def _rows(value: Any, members: Sequence[str]) -> list[dict[str, Any]] | None:
     """The rows of data in memory; None if it is none."""
     arrow = hasattr(value, "to_pylist") and hasattr(value, "schema")
     frame = hasattr(value, "to_dict") and hasattr(value, "columns")
@@ -254,7 +381,7 @@ def _rows(value: Any) -> list[dict[str, Any]] | None:
     if all(isinstance(row, tuple) and 2 <= len(row) <= 3 for row in value) and all(
         isinstance(text, str) or _cell(text) is None for row in value for text in row[:2]
     ):
-        return [dict(zip(("source", "target", "links"), row, strict=False)) for row in value]
+        return [dict(zip(members, row, strict=False)) for row in value]
     if not all(isinstance(row, Mapping) or is_dataclass(row) for row in value):
         return None
     return [dict(row) if isinstance(row, Mapping) else _row(row) for row in value]
@@ -316,6 +443,22 @@ def _stored_heads(save: Callable[[Path], None]) -> str:
             begins(target)
             shutil.move(place, target)
     return str(target)
+
+
+def _has_functions(value: Any) -> bool:
+    return callable(value) or (
+        isinstance(value, Iterable) and not isinstance(value, str) and any(map(callable, value))
+    )
+
+
+def _with_directions(value: Any) -> Any:
+    """Directions as the command line has them: `("en", "de")` is `en-de`, also in a list."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    pairs = list(value)
+    if len(pairs) == 2 and all(isinstance(each, str) for each in pairs):
+        return pairs if all("-" in each for each in pairs) else "-".join(pairs)
+    return [each if isinstance(each, str) else "-".join(map(str, each)) for each in pairs]
 
 
 def _with_direction(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -195,8 +195,13 @@ def kept_model() -> Iterator[None]:
 def given_model(lm: Any) -> Iterator[dict[str, str]]:
     """Let commands take a loaded model where they ask for one of its name and revision.
 
-    Gives the options that name it; none, where `lm` is no loaded model.
+    It is one of `headscope.load`, or of `transformers`, which is loaded from there first. Gives the
+    options that name it; none, where `lm` is no loaded model.
     """
+    if hasattr(lm, "state_dict") and hasattr(lm, "config"):
+        from headscope.lm import load
+
+        lm = load(lm)
     if not hasattr(lm, "gated"):
         yield {}
         return

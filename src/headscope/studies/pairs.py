@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from headscope.data.split import (
     leakage,
     text_digests,
 )
-from headscope.errors import InputError, naming
+from headscope.errors import InputError, naming, nearest
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.models import POCKET
 from headscope.studies.named_data import split_named
@@ -116,8 +115,8 @@ def _read_all(
 ) -> dict[str, PairFile]:
     if not choice.data:
         if model != POCKET:
-            near = difflib.get_close_matches(model, [POCKET], cutoff=0.7)
-            hint = f"did you mean {POCKET}? Else " if near and not Path(model).exists() else ""
+            near = "" if Path(model).exists() else nearest(model, [POCKET], 0.7)
+            hint = near and f"{near}Else "
             raise InputError(
                 f"no data given for the model {model}; {hint}add --data FILE and --pair, such as "
                 "--data pairs.tsv --pair en-de"

@@ -7,9 +7,8 @@ method: `headscope methods` lists it, and a survey runs it if it has a `survey`.
 from __future__ import annotations
 
 import importlib
-from difflib import get_close_matches
 
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.find import registry
 from headscope.find.registry import Method
 from headscope.studies.study import Study
@@ -76,10 +75,8 @@ def study_of(command: str) -> Study:
         reproduced: Study = module.papers if command == "reproduce all" else module.paper
         return reproduced
     if command not in COMMANDS:
-        near = get_close_matches(command, COMMANDS, 1)
-        raise InputError(
-            f"no study is called '{command}'" + (f"; is it {near[0]}?" if near else "")
-        )
+        hint = nearest(command, COMMANDS).rstrip()
+        raise InputError(f"no study is called '{command}'" + (hint and f"; {hint}"))
     study: Study = importlib.import_module(COMMANDS[command]).command
     return study
 

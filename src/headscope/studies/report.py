@@ -102,9 +102,9 @@ def frames(value: Result | Artifact) -> Any:
     return frames_of(_blocks(value))
 
 
-def figure(value: Result | Artifact, title: str) -> Any:
-    """A picture of it as a matplotlib figure: the first, or the one of this title."""
-    return figure_of(_blocks(value), title)
+def figure(value: Result | Artifact, title: str, ax: Any = None) -> Any:
+    """A picture of it as a matplotlib figure: the first, or the one of this title; in `ax`."""
+    return figure_of(_blocks(value), title, ax)
 
 
 def framed(value: Result | Artifact) -> str:

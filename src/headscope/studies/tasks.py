@@ -8,7 +8,6 @@ world. Nor is a word task trained on what another one that is named beside it ho
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from headscope.data.tasks import (
     split_task,
     translation_task,
 )
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.evidence.rows import Basis
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.leakage import apart, task_digests
@@ -217,14 +216,12 @@ def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
         return None
     known = [file.name.partition(".")[0] for file in files]
     known += list(task_names()) if model == POCKET else []
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
     if not files and model == POCKET and "/" not in name and "." not in name:
         from headscope.pocket.sample import word_task
 
         word_task(name, "test")  # says what names there are
-    advice = hint or "; give its path, or its name and the folder as --data"
-    raise InputError(f"there is no task file {name}{advice}")
+    advice = nearest(name, known).rstrip() or "give its path, or its name and the folder as --data"
+    raise InputError(f"there is no task file {name}; {advice}")
 
 
 def _pocket_task(choice: TaskChoice, name: str) -> TaskSides:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
 from headscope.evidence.controls.instructed import INSTRUCTED
@@ -47,9 +46,10 @@ def control_named(name: str) -> str:
     wanted = name.strip().replace("-", " ").replace("_", " ").casefold()
     known = [own for own, control in CONTROLS.items() if control.draw is not None]
     if wanted not in known:
-        near = get_close_matches(wanted, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"the control {name!r} is not known; {hint}There are {', '.join(known)}")
+        raise InputError(
+            f"the control {name!r} is not known; {nearest(wanted, known)}There are "
+            f"{', '.join(known)}"
+        )
     return wanted
 
 

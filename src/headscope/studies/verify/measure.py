@@ -16,7 +16,7 @@ from headscope.studies.baseline import judge_translations
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import COMMAND, described, read_losses
 from headscope.studies.verify.removal_show import concluded, show_removal
-from headscope.verify.translation.evidence import has_texts
+from headscope.verify.translation.evidence import STATISTICS, has_texts
 from headscope.verify.translation.measures import read_outputs
 
 
@@ -68,6 +68,7 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             read_losses(run, directions) if "loss" in details.measures else None,
             details.seed,
             progress,
+            {name: own for name, own in evidence.statistics.items() if name not in STATISTICS},
         )
         details = replace(details, removed=removed)
         works = old.baseline_works

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,9 @@ from headscope import options
 from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
-from headscope.evidence.rows import Basis, Condition, Evidence
+from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import ZERO, Replacements
-from headscope.evidence.texts import measured_texts
+from headscope.evidence.texts import measured_texts, own_measured, own_statistics
 from headscope.executors import Execution
 from headscope.heads import (
     Amount,
@@ -32,6 +33,7 @@ from headscope.heads import (
 from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
+from headscope.own import OwnMeasure
 from headscope.progress import Progress
 from headscope.results.removal import (
     Languages,
@@ -61,6 +63,7 @@ from headscope.verify.translation.conditions import (
     reference_alignment,
     reference_losses,
 )
+from headscope.verify.translation.evidence import STATISTICS as KNOWN
 from headscope.verify.translation.evidence import TEXTS, has_texts, mixed, removal_evidence
 from headscope.verify.translation.measures import (
     Translations,
@@ -303,6 +306,7 @@ def removal_run(
 
     Writes `statistics.safetensors`, and for texts `outputs.jsonl` and `links.jsonl`.
     """
+    own = own_statistics(config.own_measures, KNOWN)
     draws = config.all_draws
     losses = table = alignments = links = None
     if "loss" in draws:
@@ -333,8 +337,9 @@ def removal_run(
         links=links,
     )
     return described(
-        run, planned, removed, draws.get("text", 0), table, losses, config.seed, progress
-    )
+        run, planned, removed, draws.get("text", 0), table, losses, config.seed, progress,
+        own, config.own_measures,
+    )  # fmt: skip
 
 
 def described(
@@ -346,8 +351,13 @@ def described(
     losses: Mapping[str, ReferenceLosses] | None,
     seed: int,
     progress: Progress | None = None,
+    own: Mapping[str, Statistic] = MappingProxyType({}),
+    measures: Sequence[OwnMeasure] = (),
 ) -> tuple[Evidence, Removed]:
     """The table of texts, of the first `text_draws`, and of losses, of all draws.
+
+    `own` are statistics of the user's functions, which are measured by `measures` where these are
+    at hand, and else kept.
 
     Writes `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be
     measured now, but was before, is kept; `removed` tells what was measured then.
@@ -360,7 +370,12 @@ def described(
         texts = measured_texts({name: each.outputs for name, each in made.items()}, TEXTS)
         if (run.path / STATISTICS).exists():
             before = removed.measuring or Measuring()
-            texts = kept_from(run.read_written(STATISTICS), texts, before)
+            texts = kept_from(run.read_written(STATISTICS), texts, before, own)
+        parts = {
+            name: {**texts.parts[name], **{m.name: own_measured(each.outputs, m) for m in measures}}
+            for name, each in made.items()
+        }
+        texts = replace(texts, parts=parts)
         if progress:
             progress("measuring", 1, 1)
         kept |= tensors(texts)
@@ -374,7 +389,7 @@ def described(
         tokens_of = {name: Tokens(*counts) for name, counts in tokens.items()}
         removed = replace(removed, reference_tokens=tokens_of)
     run.write_tensors(STATISTICS, kept)
-    return removal_evidence(conditions, texts, losses, text_draws, seed, progress), removed
+    return removal_evidence(conditions, texts, losses, text_draws, seed, progress, own), removed
 
 
 def read_losses(run: Run, directions: Iterable[str]) -> dict[str, ReferenceLosses]:

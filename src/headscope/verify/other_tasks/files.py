@@ -7,17 +7,16 @@ here data files are looked up from the task file, and Python is imported only wh
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from headscope.data.files import Unread, files_below, parse_object, raw_lines
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 
 #: Keys beside those of a task's own configuration.
 STRUCTURE = ("include", "tag", "group", "class", "group_alias", "aggregate_metric_list")
@@ -41,12 +40,6 @@ class _Function:
     name: str
     path: Path
     line: int
-
-
-def close_to(name: str, known: Iterable[str]) -> str:
-    """`did you mean …? ` where a known name is near, else nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return f"did you mean {close[0]}? " if close else ""
 
 
 def read_folder(folder: Path, allow_code: bool = False) -> list[TaskFile]:
@@ -78,7 +71,7 @@ def read_task_file(path: Path, allow_code: bool = False) -> list[TaskFile]:
         if name not in others:
             raise InputError(
                 f"{path}: the group {file.name} names the task {name}, which no file in "
-                f"{path.parent} holds; {close_to(name, others)}put its file there"
+                f"{path.parent} holds; {nearest(name, others, 0.7)}put its file there"
             )
     return [file, *(others[name] for name in file.members if others[name].members is None)]
 
@@ -130,7 +123,7 @@ def _check_metrics(path: Path, config: dict[str, Any]) -> None:
 def _unknown(path: Path, place: str, name: object, what: str, known: Sequence[str]) -> InputError:
     """That a name on the line of `place` is not one of those known."""
     return InputError(
-        f"{path}:{_line_of(path, place)}: {name!r} is {what}; {close_to(str(name), known)}"
+        f"{path}:{_line_of(path, place)}: {name!r} is {what}; {nearest(str(name), known, 0.7)}"
         f"known: {', '.join(known)}"
     )
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headscope.errors import InputError, need
+from headscope.errors import InputError, nearest, need
 from headscope.measure.metrics import normalize_answer
-from headscope.verify.other_tasks.files import TaskFile, close_to, read_folder, read_task_file
+from headscope.verify.other_tasks.files import TaskFile, read_folder, read_task_file
 
 #: Multilingual groups of the harness and what they ask for.
 GROUPS = {
@@ -118,7 +118,7 @@ def resolve(name: str) -> tuple[str, ...]:
     within = {member for match in matches for member in _members(index, match)}
     if not matches:
         raise InputError(
-            f"there is no task named {name!r}; {close_to(name, [*GROUPS, *index])}"
+            f"there is no task named {name!r}; {nearest(name, [*GROUPS, *index], 0.7)}"
             f"known groups: {', '.join(GROUPS)}; or name a task file"
         )
     return tuple(sorted(set(matches) - within))

@@ -31,11 +31,12 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.data.words import membership, within
-from headscope.errors import InputError
+from headscope.errors import InputError, nearest
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
+from headscope.own import OwnMeasure
 from headscope.progress import Progress
 from headscope.runs import Kept, Run
 from headscope.settings import GIVEN, UNSIGNED, Settings
@@ -76,7 +77,8 @@ class Removal(Settings):
         gates: numbers by which the outputs of the heads are multiplied, each a condition of its
             own; 0 removes them, 0.5 or 2 are points of a dose curve.
         measure: "text", what the model translates, and "loss", that of the reference translation;
-            None: text alone.
+            None: text alone. Also functions of outputs and references (see `OwnMeasure`), which are
+            measured of the translations.
         draws: random sets of heads of each kind.
         controls: how random sets are drawn (see `headscope.evidence.controls`).
         ablate: what stands in the place of what is removed, "zero" or of reference examples (see
@@ -92,7 +94,9 @@ class Removal(Settings):
         DEFAULT_TEMPLATE, Template
     )
     gates: options.Gates = (0.0,)
-    measure: options.Measures = field(default=None, metadata=GIVEN)
+    measure: Annotated[tuple[str | OwnMeasure, ...] | None, options.MEASURES] = field(
+        default=None, metadata=GIVEN
+    )
     draws: options.Draws = 10
     controls: options.Controls = DEFAULT
     ablate: options.Ablations = ("zero",)
@@ -108,14 +112,22 @@ class Removal(Settings):
     def all_draws(self) -> dict[str, int]:
         """The draws of each measure."""
         known = {"text": self.draws, "loss": self.loss_draws or LOSS_DRAWS}
-        wanted = self.measure or ("text",)
+        wanted = [each if isinstance(each, str) else "text" for each in self.measure or ("text",)]
         return {name: draws for name, draws in known.items() if name in wanted}
+
+    @property
+    def own_measures(self) -> tuple[OwnMeasure, ...]:
+        """The measures of texts that are functions of the user's."""
+        return tuple(each for each in self.measure or () if isinstance(each, OwnMeasure))
 
     def __post_init__(self) -> None:
         name_controls(self)
         for name in self.measure or ():
-            if name not in MEASURES:
-                raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
+            if isinstance(name, str) and name not in MEASURES:
+                hint = nearest(name, MEASURES)
+                raise InputError(
+                    f"the measure {name!r} is not known; {hint}use text, loss, or both"
+                )
         if not self.gates:
             raise InputError("there is no gate value; give at least one, 0 to remove heads")
         for gate in self.gates:
@@ -129,7 +141,7 @@ class Removal(Settings):
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
                 f"{', '.join(KINDS)}, or several, each once"
             )
-        if {"text", "loss"} <= set(self.measure or ()) and self.all_draws["loss"] < self.draws:
+        if {"text", "loss"} <= set(self.all_draws) and self.all_draws["loss"] < self.draws:
             raise InputError(
                 f"draws is {self.draws} and loss_draws {self.all_draws['loss']}; the random sets "
                 "of text are the first of those of loss, so give at least as many for loss"

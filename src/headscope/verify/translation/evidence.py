@@ -7,6 +7,7 @@ kind of tokens over the sentences that have some; `micro` is the mean over token
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,11 @@ def removal_evidence(
     text_draws: int,
     seed: int = 0,
     progress: Progress | None = None,
+    others: Mapping[str, Statistic] = MappingProxyType({}),
 ) -> Evidence:
     """The table of a removal: losses of all conditions, texts of those with `text_draws` draws.
+
+    `others` are statistics of texts that the user's functions measure.
 
     BLEU has a mean over directions only where all are cut by one tokeniser.
     """
@@ -89,7 +93,13 @@ def removal_evidence(
         own |= {name: micro if name.endswith("_micro") else mean for name in LOSSES}
     apart = mixed(texts.bleu_tokenizers) if texts else {}
     return evidence(
-        conditions, counted, STATISTICS, seed, TESTED, apart=apart.keys(), progress=progress
+        conditions,
+        counted,
+        {**STATISTICS, **others},
+        seed,
+        (*TESTED, *others),
+        apart=apart.keys(),
+        progress=progress,
     )
 
 

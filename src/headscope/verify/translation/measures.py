@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,13 +131,16 @@ def tensors(texts: MeasuredTexts) -> dict[str, NDArray[Any]]:
 
 
 def kept_from(
-    stored: Mapping[str, NDArray[Any]], texts: MeasuredTexts, before: Measuring
+    stored: Mapping[str, NDArray[Any]],
+    texts: MeasuredTexts,
+    before: Measuring,
+    own: Collection[str] = (),
 ) -> MeasuredTexts:
     """What could be measured, and of the rest what was measured before.
 
-    `stored` are `tensors`, `before` is what was told with them. The numbers count only if they are
-    of the same outputs, as their chrF counts tell; where there are none to compare, nothing is
-    kept.
+    `stored` are `tensors`, `before` is what was told with them; `own` are measures of the user's.
+    The numbers count only if they are of the same outputs, as their chrF counts tell; where there
+    are none to compare, nothing is kept.
     """
     parts = dict[str, dict[str, NDArray[Any]]]()
     tokenizers = dict(texts.bleu_tokenizers)
@@ -146,7 +149,7 @@ def kept_from(
         same = counts is not None and "chrf" in new and np.array_equal(counts, new["chrf"])
         old = {
             name: stored[f"{part}.{name}"]
-            for name in TEXTS
+            for name in (*TEXTS, *own)
             if same and name not in new and f"{part}.{name}" in stored
         }
         parts[part] = {**new, **old}
