@@ -54,10 +54,13 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     evidence, details, main = result.evidence, result.details, result.evidence.main
     texts = "text" in details.measures
     first = "chrf" if evidence.level("chrf") else "nll"
+    own = [name for name in evidence.statistics if name not in STATISTICS]
     heads = HeadSets(f"Heads {main.done}, best first", {"selected": named_places(details.heads)})
     sections = [
         Section("Heads", [heads]),
-        tables(evidence, TEXTS, main, "sentences", _texts_note(details)) if texts else None,
+        tables(evidence, [*TEXTS, *own], main, "sentences", _texts_note(details))
+        if texts
+        else None,
         Section("Not measured", missing, brief=True)
         if texts and (missing := not_measured(evidence, details))
         else None,
