@@ -134,11 +134,12 @@ def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
         groups.setdefault(each, []).append(name)
     if len(groups) == 1:
         return next(iter(groups))
-    return "; ".join(
-        f"{each} {joint} "
-        + (enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}")
-        for each, names in groups.items()
-    )
+    lines = []
+    for each, names in groups.items():
+        answer, colon, more = each.partition(":")  # the remedy comes last
+        where = enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}"
+        lines.append(f"{answer} {joint} {where}{colon}{more}")
+    return "; ".join(lines)
 
 
 def few_sets(evidence: Evidence, wanted: int) -> list[str]:

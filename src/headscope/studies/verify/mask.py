@@ -19,8 +19,8 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, OtherMask
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Section, Shown
-from headscope.shown.words import arrow, count, enumeration, sentence_of
+from headscope.shown.blocks import METHOD, Section, Shown
+from headscope.shown.words import count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
@@ -28,13 +28,11 @@ from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.masked_shows import (
-    by_task,
     concluded,
     effect,
     few_examples,
-    outputs_section,
-    taken,
-    tests_sections,
+    mask_sections,
+    masks_of,
     trained_on_caution,
 )
 from headscope.verify.masks.asking import (
@@ -50,6 +48,8 @@ from headscope.verify.masks.conditions import OWN, mask_conditions
 from headscope.verify.masks.evidence import masks_evidence, own_heads
 
 COMMAND = "verify mask"
+#: Masks whose sizes are named beside the title.
+FEW = 6
 
 
 @dataclass(frozen=True)
@@ -246,43 +246,33 @@ def _main(result: MaskTests) -> Condition:
 
 
 def _show(result: MaskTests, run: Path) -> Shown:
-    """Every task under every condition, against random masks, and the first outputs."""
+    """The loss under the mask against random masks, measures of outputs, and the first outputs."""
     evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
-    names = {name: _named(name, task) for name, task in tasks.items()}
+    examples = sum(task.examples for task in tasks.values())
+    lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
     return Shown(
         "Mask test",
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
-        [sentence_of(result.verdict), *_finding(result)],
-        *uncertainty(evidence, "nll", main, "held-out examples"),
+        [sentence_of(result.verdict), *moved(evidence, "nll", main, lead)],
+        *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
         result.cautions,
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
-            ("examples", str(sum(task.examples for task in tasks.values()))),
+            ("heads kept", enumeration([
+                f"{task.mask.kept} of {task.mask.kept + task.mask.removed}"
+                for task in list(tasks.values())[:FEW]
+            ])),
             *([("shots", str(result.details.shots))] if result.details.shots else []),
-            ("random masks", f"{result.details.draws} {' and '.join(evidence.controls)}"),
         ],
         [
-            Section("Effect", effect(evidence, main, tasks, _rules(tasks)), lead=_new(tasks)),
-            by_task(evidence, names),
-            *tests_sections(evidence, main, tasks),
-            *outputs_section(run, evidence),
+            masks_of(main, tasks),
+            *mask_sections(run, evidence, main, tasks),
+            Section(METHOD, [], after=_method(tasks)),
         ],
-    )
-
-
-def _finding(result: MaskTests) -> list[str]:
-    evidence, main = result.evidence, _main(result)
-    several = len(evidence.single) > 1
-    sentences = moved(evidence, "nll", main, lead="Under each task's mask") if several else []
-    for name, task in list(result.details.tasks.items())[:6]:
-        unseen = ", a task its mask was not trained on" if task.unseen else ""
-        heads = f"with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed"
-        lead = f"{arrow(name)}{unseen}: {heads}"
-        for measure in filter(None, ("nll", taken(evidence, name, task))):
-            sentences += moved(evidence, measure, main, lead=lead, part=name)
-    return sentences
+        effect(evidence, main, _new(tasks)),
+    )  # fmt: skip
 
 
 def _cautions(result: MaskTests) -> Iterator[str]:
@@ -310,28 +300,35 @@ def _cautions(result: MaskTests) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
-def _named(name: str, task: MaskedTask) -> str:
-    heads = f"the mask keeps {task.mask.kept} heads and removes {task.mask.removed}"
-    return f"{arrow(name)}{', not trained on' if task.unseen else ''}; {heads}"
-
-
 def _new(tasks: Mapping[str, MaskedTask]) -> str:
-    """Which tasks a mask of several tasks was not trained on."""
-    names = [name for name, task in tasks.items() if task.hybrid and task.hybrid.unseen]
-    return f"The mask of several tasks was not trained on {enumeration(names)}." if names else ""
+    """Which tasks their masks were not trained on."""
+    kinds = {
+        "The mask": [name for name, task in tasks.items() if task.unseen],
+        "The mask of several tasks": [
+            name for name, task in tasks.items() if task.hybrid and task.hybrid.unseen
+        ],
+    }
+    words = [f"{whose} was not trained on {enumeration(names)}" for whose, names in kinds.items()
+             if names]  # fmt: skip
+    return ". ".join(words)
 
 
-def _rules(tasks: Mapping[str, MaskedTask]) -> dict[str, str]:
-    """What notes say about measures."""
+def _method(tasks: Mapping[str, MaskedTask]) -> list[str]:
+    """What is compared, and when an output is right."""
     rules = {
-        "an output is right if it begins with the answer"
+        "An output is right if it begins with the answer."
         if task.at_start
-        else "an output is right if the answer is in its first 10 tokens"
+        else "An output is right if the answer is in its first 10 tokens."
         for task in tasks.values()
         if not task.translation
     }
-    lines = dict.fromkeys(("chrf", "rouge_l"), "Outputs end at a line break")
-    return {"nll": "Lower is better", "accuracy": "; ".join(sorted(rules)), **lines}
+    return [
+        "The loss is that of the right output in nats a token: the mean over examples of each "
+        "one's mean over its tokens. Random masks (shuffled) remove as many heads of the model, or "
+        "of each layer.",
+        *sorted(rules),
+        "Only the part of an output before its first line break is measured as a translation.",
+    ]
 
 
 command = Study(VerifyMask, verify_mask, result=MaskTests, show=_show)
