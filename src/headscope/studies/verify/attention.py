@@ -249,8 +249,8 @@ def _show(result: AttentionResult, run: Path) -> Shown:
         "Does more of the attention of heads that a mask keeps go to the right one of several "
         "words than chance gives?",
         [sentence_of(result.verdict), *_beside_even(result)],
-        f"Intervals are over {count(examples, 'example')}, p over {SETS} random sets of as many "
-        f"heads; random masks: {count(draws, 'draw')}.",
+        f"Intervals are over {count(examples, 'example')}, p over {SETS} random sets of heads; "
+        f"{count(draws, 'random mask')}.",
         "--draws 20" if draws < 20 else "",
         result.cautions,
         [
@@ -288,8 +288,8 @@ def _beside_even(result: AttentionResult) -> list[str]:
     else:
         side = "not shown to differ from"
     return [
-        f"In the masked model {own.number(level)} of the mask's attention on the candidates goes "
-        f"to the right word, {side} even attention ({own.number(even)})."
+        f"{own.number(level)} of the attention of the mask's heads goes to the right word, {side} "
+        f"even attention ({own.number(even)})."
     ]
 
 
@@ -303,7 +303,7 @@ def _figure(result: AttentionResult) -> Forest:
         title,
         tuple((arrow(name), (*_chances(result, name), *beside.get(name, ()))) for name in tasks),
         "Difference in pp",
-        ("less than chance", "more than chance"),
+        ("less on the right word", "more on the right word"),
         note="Random sets: with the central 95 % of sets",
     )
 
@@ -318,9 +318,10 @@ def _chances(result: AttentionResult, name: str) -> Iterator[Gap]:
     ends = (level.low, level.high) if level.bounded else ()
     yield Gap("even attention", *(100 * (end - even.value) for end in (level.value, *ends)))
     if random.mean is not None and random.low is not None and random.high is not None:
-        chances = random.mean, random.high, random.low
-        own = (100 * (level.value - chance) for chance in chances)
-        yield Gap("random sets", *own, p=random.p_value)
+        mean, low, high = (
+            100 * (level.value - chance) for chance in (random.mean, random.high, random.low)
+        )
+        yield Gap("random sets", mean, low, high, p=random.p_value)
 
 
 def _cautions(result: AttentionResult) -> Iterator[str]:

@@ -21,12 +21,12 @@ from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Cell,
     Lines,
+    Row,
     Section,
     Series,
     Shown,
     Table,
     method_section,
-    table_of,
 )
 from headscope.shown.words import arrow, count, enumeration, percent, sentence_of
 from headscope.studies.baseline import check_tasks
@@ -326,22 +326,21 @@ def _by_strength(result: ScalingTests, name: str) -> Lines:
 
 
 def _choice(result: ScalingTests) -> Table:
-    """By task the chosen α, its candidates, and how many resamples have their lowest loss there."""
-    return table_of(
-        "Chosen α",
-        [(arrow(name), task) for name, task in result.details.tasks.items()],
-        {
-            "lowest loss at": lambda task: f"{task.best:g}",
-            "candidates": lambda task: ", ".join(candidates(task)),
-            "examples": lambda task: task.chosen_on,
-            **{
-                f"resamples at {alpha:g}": lambda task, key=f"{alpha:g}": Cell.share(
-                    task.chosen_again.get(key), 0
-                )
-                for alpha in result.details.grid
-            },
-        },
+    """By task the chosen α, its candidates, and the share of resamples with the lowest loss
+    at each."""
+    alphas = [f"{alpha:g}" for alpha in result.details.grid]
+    rows = tuple(
+        Row(
+            arrow(name),
+            (
+                *map(Cell, (f"{task.best:g}", ", ".join(candidates(task)), task.chosen_on)),
+                *(Cell.share(task.chosen_again.get(alpha), 0) for alpha in alphas),
+            ),
+        )
+        for name, task in result.details.tasks.items()
     )
+    columns = ("lowest loss at", "candidates", "examples", *(f"resamples, {at}" for at in alphas))
+    return Table("Chosen α", columns, rows)
 
 
 def _cautions(result: ScalingTests) -> Iterator[str]:

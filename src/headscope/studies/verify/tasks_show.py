@@ -52,7 +52,7 @@ def show(result: TasksResult, run: Path) -> Shown:
         for part in evidence.parts
         if len(evidence.selected) > 1
     ]
-    figure, *others = _effects(result)
+    effects = _effects(result)
     return Shown(
         "Tasks without heads",
         "What can the model still do when attention heads are removed?",
@@ -69,7 +69,7 @@ def show(result: TasksResult, run: Path) -> Shown:
         ],
         [
             Section("Heads", [heads]),
-            Section("What is lost", others, brief=True),
+            Section("What is lost", effects[1:], brief=True),
             Section("Tasks", [*numbers, *tests, draws_table(evidence, first, main)]),
             method_section(
                 "Intervals of levels are Wilson's where each example is right or wrong, else the "
@@ -78,11 +78,11 @@ def show(result: TasksResult, run: Path) -> Shown:
                 "guessing among the choices gives."
             ),
         ],
-        figure,
+        next(iter(effects), None),
     )
 
 
-def _effects(result: TasksResult) -> list[Forest | None]:
+def _effects(result: TasksResult) -> list[Forest]:
     """By unit of their metrics the tasks minus random heads; groups of tasks stand first."""
     evidence, main, tasks = result.evidence, result.evidence.main, result.details.tasks
     units: dict[str, list[tuple[str, str, Condition, str | None]]] = {}
@@ -92,7 +92,7 @@ def _effects(result: TasksResult) -> list[Forest | None]:
             unit = evidence.statistics[metric].unit
             units.setdefault(unit, []).append((named_part(evidence, part), metric, main, part))
     title = "Tasks: selected minus random heads"
-    return [forest(evidence, rows, title) for rows in units.values()] or [None]
+    return [drawn for rows in units.values() if (drawn := forest(evidence, rows, title))]
 
 
 def concluded(result: TasksResult) -> TasksResult:
