@@ -265,7 +265,8 @@ def _show(result: AttentionResult, run: Path) -> Shown:
                 "Share of the attention on the candidates that goes to the right word, from the "
                 "last input token: exact weights, mean over heads and examples. Even attention: "
                 "the share of tokens that are the right word's. Random sets: as many heads, drawn "
-                "from all, of the same masked model; p is two-sided. Random masks (shuffled) "
+                "from all, of the same model; p, two-sided: how often they lie as far from their "
+                "mean. Random masks (shuffled) "
                 "change the model. The masked model computes heads outside the mask but does not "
                 "use them."
             ),
@@ -288,8 +289,8 @@ def _beside_even(result: AttentionResult) -> list[str]:
     else:
         side = "not shown to differ from"
     return [
-        f"{own.number(level)} of the attention of the mask's heads goes to the right word, {side} "
-        f"even attention ({own.number(even)})."
+        f"The mask's heads pay {own.number(level)} to the right word, {side} even attention "
+        f"({own.number(even)})."
     ]
 
 
@@ -354,11 +355,7 @@ def _random(result: AttentionResult) -> Table:
                      p_cell(random.p_value))  # fmt: skip
             rows.append(Row(f"{arrow(name)}, {each.of or each.kind}", cells))
     columns = "in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p"
-    note = (
-        "Random sets: the share of as many heads, drawn from all; p, two-sided: how often such a "
-        "set lies as far from their mean as the heads of the mask"
-    )
-    return Table("Heads in and outside the mask", columns, tuple(rows), note=note)
+    return Table("Heads in and outside the mask", columns, tuple(rows))
 
 
 command = Study(VerifyAttention, verify_attention, result=AttentionResult, show=_show)

@@ -194,20 +194,29 @@ def _show(result: FamilyTests, run: Path) -> Shown:
     every, main = details.families[0], _main(evidence)
     named = {family.name: family for family in details.families}
     words = {_words(named[each.of]): verdict(evidence, "nll", each) for each in evidence.selected}
-    rows = [(f"{_heads(named[each.of])}", "nll", each, None) for each in evidence.selected]
+    rows = [(_heads(named[each.of]), "nll", each, None) for each in evidence.selected]
     others = [
         parts_table(evidence, "nll", each, f"Loss without the {_heads(named[each.of])}")
         for each in evidence.selected
         if each != main and len(evidence.single) > 1
     ]
-    lead = f"Without the heads {_words(named[main.of])}" if evidence.selected else ""
+    # Of several families the figure shows by how much.
+    how_much = [
+        line
+        for each in evidence.selected
+        if len(evidence.selected) == 1
+        for line in moved(evidence, "nll", each, f"Without the heads {_words(named[each.of])}")
+    ]
     sets = {_words(family): places(family.heads) for family in details.families}
     examples = sum(task.examples for task in details.tasks.values())
     return Shown(
         "Shared heads",
         f"What does {result.model_name}, instructed, lose without the heads that "
         f"{count(len(details.masks), 'mask')} share, and without those in no mask?",
-        [sentence_of(verdicts(words, "for heads")), *moved(evidence, "nll", main, lead)],
+        [
+            sentence_of(verdicts(words, "for heads")),
+            *how_much,
+        ],
         *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
         [*result.cautions, *_untested(details)],
         [

@@ -20,7 +20,7 @@ from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, Oth
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import METHOD, Section, Shown
-from headscope.shown.words import count, enumeration, sentence_of
+from headscope.shown.words import arrow, count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
@@ -48,8 +48,6 @@ from headscope.verify.masks.conditions import OWN, mask_conditions
 from headscope.verify.masks.evidence import masks_evidence, own_heads
 
 COMMAND = "verify mask"
-#: Masks whose sizes are named beside the title.
-FEW = 6
 
 
 @dataclass(frozen=True)
@@ -249,6 +247,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
     """The loss under the mask against random masks, measures of outputs, and the first outputs."""
     evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
     examples = sum(task.examples for task in tasks.values())
+    new = [arrow(name) for name, task in tasks.items() if task.unseen]
     lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
     return Shown(
         "Mask test",
@@ -260,10 +259,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
-            ("heads kept", enumeration([
-                f"{task.mask.kept} of {task.mask.kept + task.mask.removed}"
-                for task in list(tasks.values())[:FEW]
-            ])),
+            ("heads kept", ", ".join(str(task.mask.kept) for task in tasks.values())),
             *([("shots", str(result.details.shots))] if result.details.shots else []),
         ],
         [
@@ -271,7 +267,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
             *mask_sections(run, evidence, main, tasks),
             Section(METHOD, [], after=_method(tasks)),
         ],
-        effect(evidence, main, _new(tasks)),
+        effect(evidence, main, f"Not trained on: {enumeration(new)}" if new else ""),
     )  # fmt: skip
 
 
@@ -300,34 +296,15 @@ def _cautions(result: MaskTests) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
-def _new(tasks: Mapping[str, MaskedTask]) -> str:
-    """Which tasks their masks were not trained on."""
-    kinds = {
-        "The mask": [name for name, task in tasks.items() if task.unseen],
-        "The mask of several tasks": [
-            name for name, task in tasks.items() if task.hybrid and task.hybrid.unseen
-        ],
-    }
-    words = [f"{whose} was not trained on {enumeration(names)}" for whose, names in kinds.items()
-             if names]  # fmt: skip
-    return ". ".join(words)
-
-
 def _method(tasks: Mapping[str, MaskedTask]) -> list[str]:
     """What is compared, and when an output is right."""
-    rules = {
-        "An output is right if it begins with the answer."
-        if task.at_start
-        else "An output is right if the answer is in its first 10 tokens."
-        for task in tasks.values()
-        if not task.translation
-    }
+    starts = {task.at_start for task in tasks.values() if not task.translation}
+    rules = {False: "the answer is in its first 10 tokens", True: "it begins with the answer"}
     return [
         "The loss is that of the right output in nats a token: the mean over examples of each "
         "one's mean over its tokens. Random masks (shuffled) remove as many heads of the model, or "
-        "of each layer.",
-        *sorted(rules),
-        "Only the part of an output before its first line break is measured as a translation.",
+        "of each layer. Of a translation the part before its first line break is measured.",
+        *(f"An output is right if {rules[start]}." for start in sorted(starts)),
     ]
 
 

@@ -59,6 +59,8 @@ def show(result: OneByOneResult, run: Path) -> Shown:
     lines = [block for block in (first, ranks, _last(details)) if block and block is not figure]
     prompts = count(details.sentences, "prompt")
     verdict = [sentence_of(result.verdict)] if random else []
+    cut = details.mask and details.mask.cut_step == main.k
+    lead = f"After {count(main.k, 'step')}{', with the heads of the mask left' if cut else ''}"
     sections = [
         Section("Heads", [order] if details.heads else []),
         Section("Steps", [_steps(details)], brief=True),
@@ -70,7 +72,7 @@ def show(result: OneByOneResult, run: Path) -> Shown:
     return Shown(
         "Heads one by one",
         "How does the next token change as heads are removed one after another?",
-        [*verdict, *moved(evidence, by, main, f"After {count(main.k, 'step')}")],
+        [*verdict, *moved(evidence, by, main, lead)],
         f"Intervals are over {prompts}; {draws_words(random)}."
         if random
         else f"{prompts}, no random order: other heads may do as much.",

@@ -282,10 +282,10 @@ def _show(result: ScalingTests, run: Path) -> Shown:
     )  # fmt: skip
 
 
-def candidates(task: ScaledTask) -> list[str]:
+def candidates(shares: Mapping[str, float]) -> list[str]:
     """The fewest values of α that together have the lowest loss in 95 % of resamples."""
     covered, chosen = 0.0, list[str]()
-    for alpha, share in sorted(task.chosen_again.items(), key=lambda item: -item[1]):
+    for alpha, share in sorted(shares.items(), key=lambda item: -item[1]):
         if covered < COVERED:
             covered += share
             chosen.append(alpha)
@@ -295,12 +295,12 @@ def candidates(task: ScaledTask) -> list[str]:
 def _finding(tasks: Mapping[str, ScaledTask]) -> str:
     """Which values of α may be the best, or in how many tasks one value alone may be."""
     if len(tasks) > 1:
-        decided = sum(len(candidates(task)) == 1 for task in tasks.values())
+        decided = sum(len(candidates(task.chosen_again)) == 1 for task in tasks.values())
         return (
             f"One value of α alone is a candidate for the best in {decided} of {len(tasks)} tasks."
         )
     (task,) = tasks.values()
-    found = candidates(task)
+    found = candidates(task.chosen_again)
     if len(found) == 1:
         helps = "; scaling does not help" if found == ["1"] else ""
         return f"The only candidate for the best α is {found[0]}{helps}."
@@ -333,7 +333,9 @@ def _choice(result: ScalingTests) -> Table:
         Row(
             arrow(name),
             (
-                *map(Cell, (f"{task.best:g}", ", ".join(candidates(task)), task.chosen_on)),
+                Cell(f"{task.best:g}"),
+                Cell(", ".join(candidates(task.chosen_again))),
+                Cell(task.chosen_on),
                 *(Cell.share(task.chosen_again.get(alpha), 0) for alpha in alphas),
             ),
         )

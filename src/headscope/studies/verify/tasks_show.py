@@ -14,14 +14,13 @@ from headscope.evidence.blocks import (
     few_sets,
     forest,
     holds,
-    moved,
     named_part,
     parts_table,
     table_of_tests,
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import Condition, Tested
 from headscope.results.tasks import TasksResult
 from headscope.shown.blocks import Forest, HeadSets, Section, Shown, method_section
 from headscope.shown.words import count, enumeration, fixed, sentence_of
@@ -32,6 +31,7 @@ from headscope.studies.shows import (
     model_facts,
     named_places,
 )
+from headscope.studies.verify.removal_show import said_of
 from headscope.verify.other_tasks.evaluate import METRICS
 
 
@@ -57,7 +57,7 @@ def show(result: TasksResult, run: Path) -> Shown:
         "Tasks without heads",
         "What can the model still do when attention heads are removed?",
         [sentence_of(result.verdict), *_finding(result)],
-        f"Intervals are over examples of each task; {draws_words(details.draws)}.",
+        f"Intervals are over examples; {draws_words(details.draws)}.",
         draws_remedy(details.draws),
         [*leakage_caution(details.leakage, "examples"), *result.cautions],
         [
@@ -102,30 +102,28 @@ def concluded(result: TasksResult) -> TasksResult:
     if len(tasks) == 1 or (len(names) == 1 and evidence.level(next(iter(names)))):
         words = verdict(evidence, next(iter(names)))
     else:
-        _, tested = _hurt(evidence, result, "random")
         words = verdicts(
-            {name: verdict(evidence, tasks[name].metric, part=name) for name in tested}
+            {name: verdict(evidence, tasks[name].metric, part=name) for name in _tested(result)}
         )
     return replace(result, verdict=words, cautions=tuple(_cautions(result)))
 
 
-def _hurt(evidence: Evidence, result: TasksResult, control: str) -> tuple[list[str], list[str]]:
-    """The tasks that are hurt more than by a control, and those that were tested."""
-    tasks, main = result.details.tasks, evidence.main
-    tests = {name: evidence.against(task.metric, main, name) for name, task in tasks.items()}
-    tested = {name: own[control] for name, own in tests.items() if control in own}
-    return [name for name, test in tested.items() if holds(test)], list(tested)
+def _tested(result: TasksResult) -> dict[str, Tested]:
+    """The tests of tasks against random heads, by their metric."""
+    evidence = result.evidence
+    tests = {name: evidence.against(task.metric, evidence.main, name).get("random")
+             for name, task in result.details.tasks.items()}  # fmt: skip
+    return {name: test for name, test in tests.items() if test is not None}
 
 
 def _finding(result: TasksResult) -> list[str]:
-    evidence, main, tasks = result.evidence, result.evidence.main, result.details.tasks
+    tasks, tests = result.details.tasks, _tested(result)
     if len(tasks) == 1:
-        ((name, task),) = tasks.items()
-        return moved(evidence, task.metric, main, part=name)
-    hurt, tested = _hurt(evidence, result, "random")
+        return said_of(result.evidence, next(iter(tasks.values())).metric)
+    more = sum(holds(test) is True for test in tests.values())
     return [
-        f"{len(hurt)} of {count(len(tested), 'task')} lose more than with as many random heads "
-        f"({fixed(LEVEL * len(tested), 1)} expected by chance)."
+        f"{more} of {count(len(tests), 'task')} lose more than with random heads "
+        f"({fixed(LEVEL * len(tests), 1)} expected by chance)."
     ]
 
 
