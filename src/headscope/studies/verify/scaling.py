@@ -328,7 +328,8 @@ def _by_strength(result: ScalingTests, name: str) -> Lines:
 def _choice(result: ScalingTests) -> Table:
     """By task the chosen α, its candidates, and the share of resamples with the lowest loss
     at each."""
-    alphas = [f"{alpha:g}" for alpha in result.details.grid]
+    again = [task.chosen_again for task in result.details.tasks.values()]
+    alphas = [alpha for alpha in again[0] if any(shares[alpha] for shares in again)]
     rows = tuple(
         Row(
             arrow(name),
