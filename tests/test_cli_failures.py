@@ -99,6 +99,13 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     assert set(result["directions"]) == {"en-de", "ru-es"}
     assert result["model"]["name"] == "small" and result["rank"] == "score"
     assert result["heads"] == ["0.1", "0.2", "1.0", "1.1"]
+    # The draw of as many random heads is sorted as if it had been asked for.
+    drawn = command("verify", "failures", folder, "--condition", "random", "--out",
+                    tmp_path / "drawn", "--json")  # fmt: skip
+    alone = json.loads(drawn.out)
+    assert "random" not in alone
+    own = {name: alone[name] for name in ("rows", "selected", "shares", "counts")}
+    assert result["random"] == [own]
     small = command("verify", "failures", folder, "--k", 2, "--out", tmp_path / "two", "--json")
     two = json.loads(small.out)
     assert two["selected"] == 0 and set(two["shares"].values()) == {None}

@@ -21,7 +21,7 @@ from headscope.results.mask_tests import MaskTests
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
 from headscope.studies.verify.mask import VerifyMask, masks_by_task, verify_mask
-from headscope.studies.verify.scaling import VerifyScaling, verify_scaling
+from headscope.studies.verify.scaling import VerifyScaling, candidates, verify_scaling
 from headscope.verify.masks import Asking
 from headscope.verify.masks.conditions import losses_by_alpha
 
@@ -170,6 +170,11 @@ def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path)
     words = dataclasses.replace(config, tasks=TaskChoice(("plural-en",), held_out=2))
     with pytest.raises(InputError, match="is for one translation direction"):
         verify_scaling(words, tmp_path / "other")
+
+
+def test_candidates_are_the_fewest_values_that_most_resamples_choose() -> None:
+    assert candidates({"0": 0.5, "0.5": 0.04, "1": 0.46}) == ["0", "1"]
+    assert candidates({"0": 0.0, "0.3": 0.96, "1": 0.04}) == ["0.3"]
 
 
 def test_families_of_masks_are_removed_beside_random_heads(

@@ -18,7 +18,8 @@ from headscope.evidence.rows import Condition
 from headscope.heads import Geometry, Head
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
-from headscope.studies.report import write_report
+from headscope.studies.report import read_run, write_report
+from headscope.studies.verify import attention
 from headscope.verify.looking import (
     STATISTICS,
     Placed,
@@ -209,6 +210,13 @@ def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> No
                 if (row["statistic"], row["condition"]) == ("share_in", names[2])]  # fmt: skip
     assert level["value"] == pytest.approx(np.nanmean(masked[:, kept], axis=1).mean(), rel=1e-5)
     assert "odd<i>" not in write_report(out).read_text()
+    # The figure stands around even attention.
+    figure = attention.command.show(read_run(out), out).figure
+    ((_, gaps),) = figure.rows
+    (even,) = [row["value"] for row in result["levels"]
+               if (row["statistic"], row["condition"]) == ("uniform", names[2])]  # fmt: skip
+    assert gaps[0].value == pytest.approx(100 * (level["value"] - even))
+    assert gaps[0].low == pytest.approx(100 * (level["low"] - even))
     code, said, err = command(*arguments[:-4], "--shots", 2)
     assert code == 2
     assert "leave --shots out" in err

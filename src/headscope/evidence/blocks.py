@@ -134,11 +134,12 @@ def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
         groups.setdefault(each, []).append(name)
     if len(groups) == 1:
         return next(iter(groups))
-    return "; ".join(
-        f"{each} {joint} "
-        + (enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}")
-        for each, names in groups.items()
-    )
+    lines = []
+    for each, names in groups.items():
+        answer, colon, more = each.partition(":")  # the remedy comes last
+        where = enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}"
+        lines.append(f"{answer} {joint} {where}{colon}{more}")
+    return "; ".join(lines)
 
 
 def few_sets(evidence: Evidence, wanted: int) -> list[str]:
@@ -564,7 +565,8 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
             chosen = [each for each in known if getattr(each, fixed_) == value]
             if len({getattr(each, axis) for each in chosen}) < 2:
                 continue
-            lines = {SELECTED: [point(start, base.value, base.low, base.high)]}
+            original = [point(start, base.value, base.value, base.value)]
+            lines = {SELECTED: [*original]}
             for each in chosen:
                 at, now = float(getattr(each, axis)), evidence.level(statistic, each, part)
                 change = now.change if now and now.change else Estimate()
@@ -574,8 +576,7 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
                 for control in evidence.controls:
                     draws: Draws = evidence.draws(statistic, each, control, part)
                     if draws.each and evidence.reference(each, control) is None:
-                        first = [point(start, base.value, base.value, base.value)]
-                        lines.setdefault(control, first).append(
+                        lines.setdefault(control, [*original]).append(
                             point(at, draws.mean, draws.low, draws.high)
                         )
             series = tuple(

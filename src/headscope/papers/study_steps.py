@@ -62,7 +62,7 @@ def of_run(
 
 def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
     """What the study of a finished step says of its run: its finding, and the sections with these
-    titles, or the blocks where no section has the title.
+    titles, or the blocks (its figure, too) where no section has the title.
 
     Maps and tables of heads become heatmaps. Empty where the run was not made.
     """
@@ -70,11 +70,13 @@ def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
     if shown is None:
         return Findings()
     single = set(titles) - {part.title for part in shown.sections}
+    sections = [*([("", [shown.figure])] if shown.figure else []),
+                *((part.title, part.blocks) for part in shown.sections)]  # fmt: skip
     blocks = [
         block
-        for part in shown.sections
-        for block in part.blocks
-        if part.title in titles or getattr(block, "title", None) in single
+        for title, blocks in sections
+        for block in blocks
+        if title in titles or getattr(block, "title", None) in single
     ]
     missing = (block for block in blocks if isinstance(block, NotMeasured))
     unknown = [f"Not measured: {block.title} ({block.why})." for block in missing]

@@ -170,7 +170,8 @@ class FailuresResult(Result, Sorted):
     """The result of `verify failures`.
 
     `condition` is None of a file, whose rows all count. What the heads of a run are ranked by is
-    carried as the run says it.
+    carried as the run says it. `random`: where selected heads were removed, the failures of each
+    draw of as many random ones, sorted likewise.
     """
 
     of: str = ""
@@ -184,6 +185,7 @@ class FailuresResult(Result, Sorted):
     directions: Mapping[str, Sorted]
     judge: Judging | None
     cases: tuple[FailedCase, ...] = ()
+    random: tuple[Sorted, ...] | None = entry(absent=True)
 
     @property
     def counted(self) -> int:

@@ -22,7 +22,7 @@ from headscope.compare.hidden_states import (
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.evidence.blocks import moved, table_of_tests, uncertainty, verdict
+from headscope.evidence.blocks import moved, tables, uncertainty, verdict
 from headscope.evidence.controls import SHUFFLES, name_controls
 from headscope.evidence.rows import Basis, Condition
 from headscope.measure.baseline import Rules
@@ -37,13 +37,24 @@ from headscope.results.states import (
     StatesFound,
 )
 from headscope.runs import Run, decode, encode
+from headscope.runs.reading import read_arrays
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import (
+    Cell,
+    HeadSets,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+    method_section,
+)
 from headscope.shown.words import arrow, percent, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import leakage_caution, model_facts
+from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
 from headscope.verify.masks.asking import Mask, Way
@@ -224,63 +235,89 @@ def _cautions(result: ComparedStates) -> Iterator[str]:
 
 
 def _show(result: ComparedStates, run: Path) -> Shown:
+    """Cosines by layer beside random masks, the rank of the answer, and all numbers."""
     evidence, details = result.evidence, result.details
-    states, mask = details.states, details.mask
-    tests = table_of_tests(evidence, ["cosine"], "samples", title="Nearness, later layers")
+    states, mask, main = details.states, details.mask, result.evidence.main
+    removed = HeadSets("Heads that the mask removes", {details.task: named_places(main.heads)})
+    pairs = {_pair_name(pair.a, pair.b): pair for pair in states.pairs} | {
+        f"{name} \u2013 instructed": rows for name, rows in states.controls.items()
+    }
+    nearer = {f"than {name}": rows for name, rows in states.nearer.items()}
+    shared = {_pair_name(pair.a, pair.b): pair.layers[1:] for pair in states.shared_top}
+    after = {name: rows.after_layer for name, rows in pairs.items()}
+    attention = {name: rows.after_attention for name, rows in pairs.items()}
+    top = len(next(iter(details.lens.conditions.values()))[0].tokens)
     return Shown(
         "Hidden states",
         "Does the masked model pass through the same hidden states as the instructed one?",
         [
             sentence_of(result.verdict),
-            *moved(evidence, "cosine", evidence.main,
-                  "In the later half of the layers, under the mask"),
+            *moved(evidence, "cosine", main, "In the later half of the layers, under the mask"),
         ],
-        *uncertainty(evidence, "cosine", evidence.main, f"{states.samples} samples"),
+        *uncertainty(evidence, "cosine", main, f"{states.samples} samples"),
         result.cautions,
         [
             *model_facts(result.model_name),
             ("task", arrow(details.task)),
-            ("samples", str(states.samples)),
             ("heads kept", f"{mask.kept} ({percent(mask.kept_share)})"),
             ("layers", str(states.layers)),
         ],
         [
-            Section("Nearer to the instructed model", [tests] if tests.rows else [], brief=True),
-            Section("Cosines", [_cosines(states)], brief=True),
-            Section("By layer", _by_layer(states)),
-            Section("Through the lens", [_lens_table(details.lens)]),
-            Section("The answer, layer by layer", _answer(details)),
-            Section("Other pairs", [_other_pairs(states)]),
+            Section("Heads", [removed]),
+            tables(evidence, ["cosine"], main, "samples"),
+            Section("Through the lens", [_ranks(details), _lens_table(details.lens)]),
+            Section(
+                "Layers in numbers",
+                [
+                    _layers("Cosine after each layer", after),
+                    _layers("Cosine after each attention", attention),
+                    _layers(
+                        "How much nearer the masked model is to the instructed one",
+                        {name: rows.after_layer for name, rows in nearer.items()},
+                        "Differences of cosines. With many layers some intervals exclude 0 by "
+                        "chance",
+                    ),
+                    _layers(
+                        f"Share of the {top} likeliest tokens that two conditions have in common",
+                        shared,
+                    ),
+                ],
+            ),
+            method_section(
+                "Cosines of states at the last input token, mean over samples; 1 is the same "
+                "direction. Original, masked and random masks read the input without its "
+                "instruction. Random masks keep as many heads. After attention: the state with "
+                "what the layer\u2019s attention wrote, before its feed-forward part. The verdict "
+                "is on the mean over the later half of the layers."
+            ),
         ],
-    )  # fmt: skip
-
-
-def _cosines(states: StatesFound) -> Table:
-    shown = {"original": _pair(states, "as is", "instructed"),
-             "masked": _pair(states, "instructed", "masked"),
-             **states.controls}  # fmt: skip
-    note = (
-        "At the last input token, mean over samples; 1 is the same direction. Original, masked and "
-        "random masks read the input without its instruction. Random masks keep as many heads "
-        "(mean over draws)"
+        _by_layer(states, run),
     )
-    return _layers("Cosine with the instructed model after each layer", states, shown, note)
 
 
-def _other_pairs(states: StatesFound) -> Table:
-    shown = {
-        _pair_name(pair.a, pair.b): pair
-        for pair in states.pairs
-        if (pair.a, pair.b) not in (("as is", "instructed"), ("instructed", "masked"))
-    }
-    return _layers("Cosine of other pairs after each layer", states, shown, "")
+def _by_layer(states: StatesFound, run: Path) -> Lines:
+    """Cosines with the instructed model after each layer; random masks with their range."""
+    drawn = read_arrays(run / "states.safetensors", list(states.controls))
+    own = {"original": ("as is", "instructed"), "masked": ("instructed", "masked")}
+    series = [_line(name, _pair(states, *pair).after_layer) for name, pair in own.items()]
+    for name, rows in states.controls.items():
+        each = drawn[name][:, :, 1].astype(np.float64).mean(axis=1)  # (draws, L)
+        ends = zip(rows.after_layer, each.min(axis=0), each.max(axis=0), strict=True)
+        series.append(_line(name, (Mean(row.mean, *map(float, both)) for row, *both in ends)))
+    return Lines(
+        "Cosine with the instructed model after each layer",
+        tuple(series),
+        "layer",
+        "cosine",
+        band="95\u00a0% intervals, of random masks the range of draws",
+    )
 
 
-def _layers(title: str, states: StatesFound, shown: Mapping[str, ByPlace], note: str) -> Table:
-    """The cosines after each layer, a row a layer."""
+def _layers(title: str, shown: Mapping[str, Sequence[Mean]], note: str = "") -> Table:
+    """Means after each layer, a row a layer."""
     rows = tuple(
-        Row(f"layer {layer}", tuple(Cell.of(rows.after_layer[layer]) for rows in shown.values()))
-        for layer in range(states.layers)
+        Row(f"layer {layer}", tuple(map(Cell.of, means)))
+        for layer, means in enumerate(zip(*shown.values(), strict=True))
     )
     return Table(title, tuple(shown), rows, note=note)
 
@@ -295,38 +332,6 @@ def _pair_name(a: str, b: str) -> str:
 
 def _line(name: str, rows: Iterable[Mean], first: int = 0) -> Series:
     return Series.of(name, ((float(at), row) for at, row in enumerate(rows, first)))
-
-
-def _by_layer(states: StatesFound) -> list[Lines]:
-    """Cosines after attention and after the layer, and what the mask adds to them."""
-    shown: dict[str, ByPlace] = {
-        _pair_name(pair.a, pair.b): pair for pair in states.pairs if pair.kind == "paper"
-    }
-    shown |= {f"{name} \u2013 instructed": rows for name, rows in states.controls.items()}
-    after = (("attention", "after_attention"), ("layer", "after_layer"))
-    notes = {"attention": "The state with what the layer\u2019s attention wrote, before its "
-                          "feed-forward part"}  # fmt: skip
-    return [
-        Lines(
-            "How much nearer the masked model is to the instructed one",
-            tuple(
-                _line(f"than {name}", nearer.after_layer) for name, nearer in states.nearer.items()
-            ),
-            "layer",
-            "difference of cosines",
-            note="Above 0 is nearer. With many layers some intervals exclude 0 by chance",
-        ),
-        *(
-            Lines(
-                f"Cosine after each {words}",
-                tuple(_line(name, getattr(rows, key)) for name, rows in shown.items()),
-                "layer",
-                "cosine",
-                note=notes.get(words, ""),
-            )
-            for words, key in after
-        ),
-    ]
 
 
 def _lens_table(lens: Lens) -> Table:
@@ -350,21 +355,19 @@ def _lens_table(lens: Lens) -> Table:
     return Table("Likeliest tokens by layer", columns, rows, note=note)
 
 
-def _answer(details: StatesDetails) -> list[Lines]:
-    states = details.states
-    k = len(next(iter(details.lens.conditions.values()))[0].tokens)
-    layer = "layer (\u22121: embedding)"
+def _ranks(details: StatesDetails) -> Lines:
     ranks = (
         _line(_WORDS.get(name, name), [Mean(r.geometric_mean, r.low, r.high) for r in rows], -1)
-        for name, rows in states.target_ranks.items()
+        for name, rows in details.states.target_ranks.items()
     )
-    shared = (_line(_pair_name(pair.a, pair.b), pair.layers, -1) for pair in states.shared_top)
-    return [
-        Lines("Rank of the answer\u2019s first token in the lens", tuple(ranks), layer,
-              "rank (1: the likeliest)", note="Geometric mean over samples", logarithmic_y=True),
-        Lines(f"Share of the {k} likeliest tokens that two conditions have in common",
-              tuple(shared), layer, "share"),
-    ]  # fmt: skip
+    return Lines(
+        "Rank of the answer\u2019s first token in the lens",
+        tuple(ranks),
+        "layer (\u22121: embedding)",
+        "rank (1: the likeliest)",
+        note="Geometric mean over samples",
+        logarithmic_y=True,
+    )
 
 
 command = Study(CompareStates, compare_states, result=ComparedStates, show=_show)

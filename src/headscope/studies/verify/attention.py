@@ -18,10 +18,10 @@ from headscope.evidence.blocks import (
     LEVEL,
     MORE,
     NO_MORE,
-    bars,
+    forest,
     levels_table,
-    moved,
     table_of_tests,
+    verdicts,
 )
 from headscope.evidence.rows import WHOLE, Basis, Condition
 from headscope.progress import Progress
@@ -33,13 +33,22 @@ from headscope.results.attention import (
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table, p_cell
+from headscope.shown.blocks import (
+    Cell,
+    Forest,
+    Gap,
+    Row,
+    Section,
+    Shown,
+    Table,
+    method_section,
+    p_cell,
+)
 from headscope.shown.words import (
     arrow,
     between,
     count,
     enumeration,
-    p_value,
     percent,
     sentence_of,
 )
@@ -50,7 +59,9 @@ from headscope.studies.shows import few_parts, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
+from headscope.studies.verify.masked_shows import masks_of
 from headscope.verify.looking import (
+    SETS,
     STATISTICS,
     Placed,
     beside_random_sets,
@@ -216,62 +227,104 @@ def _main(result: AttentionResult) -> Condition:
 
 
 def _verdict(result: AttentionResult) -> str:
-    """In how many tasks the heads of the mask look at the right word more than random sets."""
-    main, tasks, more = _main(result), result.details.tasks, 0
-    for name, task in tasks.items():
+    """In which tasks the heads of the mask look at the right word more than random sets."""
+    main, words = _main(result), dict[str, str]()
+    for name, task in result.details.tasks.items():
         random, level = task.random[main.id], result.evidence.level("share_in", main, name)
-        if random.p_value is not None and random.mean is not None and level is not None:
-            more += random.p_value <= LEVEL and level.value > random.mean
-    some = MORE if more == len(tasks) else f"{MORE} in {more} of {count(len(tasks), 'task')}"
-    return some if more else NO_MORE
+        more = (
+            random.p_value is not None and random.mean is not None and level is not None
+            and random.p_value <= LEVEL and level.value > random.mean
+        )  # fmt: skip
+        words[arrow(name)] = MORE if more else NO_MORE
+    return verdicts(words)
 
 
 def _show(result: AttentionResult, run: Path) -> Shown:
-    """Shares by condition and task, beside random masks and random sets of heads."""
+    """Attention on the right word minus even attention and controls, and every share."""
     evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
-    known = evidence.statistics
     examples, draws = sum(task.examples for task in tasks.values()), result.details.draws
-    note = (
-        "Share of the attention on the candidates that goes to the right word, from the last input "
-        "token: exact weights, mean over heads and examples. Even attention: the share of tokens "
-        "that are the right word's. The masked model computes heads outside the mask but does not "
-        "use them"
-    )
-    levels = [levels_table(evidence, [*STATISTICS], arrow(part), note, part)
+    shares = [levels_table(evidence, [*STATISTICS], arrow(part), part=part)
               for part in evidence.single]  # fmt: skip
-    shares = [name for name in STATISTICS if name.startswith("share") and name in known]
-    effect = [bars(evidence, name, main, known[name].words) for name in shares]
     tested = table_of_tests(evidence, TESTED, title="Under the mask and under random masks")
-    sentences = [
-        sentence
-        for name, task in tasks.items()
-        for sentence in (
-            *moved(evidence, "share_in", main, lead=f"{arrow(name)}: under the mask", part=name),
-            f"Random sets of as many heads of the masked model: p\u00a0=\u00a0"
-            f"{p_value(task.random[main.id].p_value)}.",
-        )
-    ]
     return Shown(
-        "Attention on the answer",
-        "Do the heads that a mask keeps look at the right one of several words?",
-        [sentence_of(result.verdict), *sentences],
-        f"Intervals are over {count(examples, 'example')}, p over random sets of as many heads; "
-        f"random masks: {count(draws, 'draw')}.",
+        "Attention on the right word",
+        "Does more of the attention of heads that a mask keeps go to the right one of several "
+        "words than chance gives?",
+        [sentence_of(result.verdict), *_beside_even(result)],
+        f"Intervals are over {count(examples, 'example')}, p over {SETS} random sets of heads; "
+        f"{count(draws, 'random mask')}.",
         "--draws 20" if draws < 20 else "",
         result.cautions,
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
-            ("examples", str(examples)),
             ("heads in the mask", ", ".join(str(task.mask.kept) for task in tasks.values())),
         ],
         [
-            Section("Effect", effect),
-            Section("Heads in the mask and random sets", [_random(result)], brief=True),
-            Section("Shares by task", levels),
-            *([Section("Random masks", [tested])] if tested.rows else []),
+            masks_of(main, tasks),
+            Section("Values and tests", [_random(result), *shares, tested]),
+            method_section(
+                "Share of the attention on the candidates that goes to the right word, from the "
+                "last input token: exact weights, mean over heads and examples. Even attention: "
+                "the share of tokens that are the right word's. Random sets: as many heads, drawn "
+                "from all, of the same model; p, two-sided: how often they lie as far from their "
+                "mean. Random masks (shuffled) "
+                "change the model. The masked model computes heads outside the mask but does not "
+                "use them."
+            ),
         ],
+        _figure(result),
     )
+
+
+def _beside_even(result: AttentionResult) -> list[str]:
+    """The share of the main condition in words, and on which side of even attention it lies."""
+    evidence, main = result.evidence, _main(result)
+    level, even = (evidence.level(name, main) for name in ("share_in", "uniform"))
+    if level is None or even is None:
+        return []
+    own = evidence.statistics["share_in"]
+    if level.low > even.value:
+        side = "more than"
+    elif level.high < even.value:
+        side = "less than"
+    else:
+        side = "not shown to differ from"
+    return [
+        f"The mask's heads pay {own.number(level)} to the right word, {side} even attention "
+        f"({own.number(even)})."
+    ]
+
+
+def _figure(result: AttentionResult) -> Forest:
+    """By task the share of the mask's heads minus even attention, random sets and random masks."""
+    evidence, main, tasks = result.evidence, _main(result), result.details.tasks
+    title = "Attention on the right word: the mask's heads minus chance"
+    tested = forest(evidence, [(name, "share_in", main, name) for name in tasks], title)
+    beside = dict(tested.rows) if tested else {}
+    return Forest(
+        title,
+        tuple((arrow(name), (*_chances(result, name), *beside.get(name, ()))) for name in tasks),
+        "Difference in pp",
+        ("less on the right word", "more on the right word"),
+        note="Random sets: with the central 95 % of sets",
+    )
+
+
+def _chances(result: AttentionResult, name: str) -> Iterator[Gap]:
+    """The share of a task minus even attention and minus random sets of heads, in pp."""
+    evidence, main = result.evidence, _main(result)
+    random = result.details.tasks[name].random[main.id]
+    level, even = (evidence.level(each, main, name) for each in ("share_in", "uniform"))
+    if level is None or even is None:
+        return
+    ends = (level.low, level.high) if level.bounded else ()
+    yield Gap("even attention", *(100 * (end - even.value) for end in (level.value, *ends)))
+    if random.mean is not None and random.low is not None and random.high is not None:
+        mean, low, high = (
+            100 * (level.value - chance) for chance in (random.mean, random.high, random.low)
+        )
+        yield Gap("random sets", mean, low, high, p=random.p_value)
 
 
 def _cautions(result: AttentionResult) -> Iterator[str]:
@@ -304,11 +357,7 @@ def _random(result: AttentionResult) -> Table:
                      p_cell(random.p_value))  # fmt: skip
             rows.append(Row(f"{arrow(name)}, {each.of or each.kind}", cells))
     columns = "in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p"
-    note = (
-        "Random sets: the share of as many heads, drawn from all; p, two-sided: how often such a "
-        "set lies as far from their mean as the heads of the mask"
-    )
-    return Table("Heads in and outside the mask", columns, tuple(rows), note=note)
+    return Table("Heads in and outside the mask", columns, tuple(rows))
 
 
 command = Study(VerifyAttention, verify_attention, result=AttentionResult, show=_show)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,7 +42,7 @@ from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.models import steps_of
 from headscope.studies.study import Study
 from headscope.studies.verify.failures_show import show
-from headscope.verify.failure.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
+from headscope.verify.failure.classify import GOOD, LOSS, Case, Row, Rules, classify, failed, shares
 from headscope.verify.failure.judge import Verdicts, judge
 from headscope.verify.translation.measures import Translations, read_outputs
 
@@ -99,8 +100,9 @@ class Choice(Settings):
 class Rows:
     """Rows to judge and where they are from.
 
-    `condition` is that of a run, None for a file. `inputs` are digests of what was read.
-    `subject` is the run's model with the condition's heads, `ranked` what these are ranked by.
+    `condition` is that of a run, None for a file; `random` are the rows of each draw of as many
+    random heads, where it is of selected ones. `inputs` are digests of what was read. `subject` is
+    the run's model with the condition's heads, `ranked` what these are ranked by.
     """
 
     rows: tuple[Row, ...]
@@ -109,6 +111,7 @@ class Rows:
     inputs: Mapping[str, str]
     subject: Subject | None = None
     ranked: Mapping[str, Any] = field(default_factory=dict)
+    random: tuple[tuple[Row, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,7 @@ def verify_failures(
             },
             judge=None if verdicts is None else _about_judge(config, counted, verdicts),
             cases=tuple(rows),
+            random=_random(read, identifier, config.rules) or None,
         )
 
     return carry_out(
@@ -276,6 +280,17 @@ def _sorted(cases: Sequence[Case], selected_only: bool) -> Sorted:
     )
 
 
+def _random(read: Rows, identifier: str | None, rules: Rules) -> tuple[Sorted, ...]:
+    """What every draw of random heads makes fail, sorted with the words of all sentences known."""
+    lost = [[row for row, bad in zip(rows, failed(rows), strict=True) if bad]
+            for rows in read.random]  # fmt: skip
+    every = [*read.rows, *(row for rows in lost for row in rows)]
+    cases = classify(every, _identified(every, identifier, None), rules) if read.random else []
+    left = iter(cases[len(read.rows) :])
+    sorted_ = (_sorted(list(islice(left, len(rows))), True) for rows in lost)
+    return tuple(replace(own, rows=len(read.rows)) for own in sorted_)
+
+
 def _about_judge(config: VerifyFailures, cases: Sequence[Case], verdicts: Verdicts) -> Judging:
     """The judge's shares, and how often the rules agree with it, over the rows it answered."""
     both = [
@@ -346,27 +361,35 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
         links = _reference_links(path / "links.jsonl")
         inputs["links"] = file_digest(path / "links.jsonl")
     aligner = None if linked is None else linked.aligner
-    rows = tuple(
-        Row(
-            identifier,
-            texts_of.sources[at],
-            texts_of.references[at],
-            texts_of.texts[before][at],
-            texts_of.texts[after][at],
-            name,
-            removed.directions[name].source,
-            removed.directions[name].target,
-            *_between(links.get((name, identifier)), texts_of, at),
-            aligner,
+
+    def rows_after(after: int) -> tuple[Row, ...]:
+        return tuple(
+            Row(
+                identifier,
+                texts_of.sources[at],
+                texts_of.references[at],
+                texts_of.texts[before][at],
+                texts_of.texts[after][at],
+                name,
+                removed.directions[name].source,
+                removed.directions[name].target,
+                *_between(links.get((name, identifier)), texts_of, at),
+                aligner,
+            )
+            for name, texts_of in made.items()
+            for at, identifier in enumerate(texts_of.ids)
         )
-        for name, texts_of in made.items()
-        for at, identifier in enumerate(texts_of.ids)
+
+    random = tuple(
+        rows_after(ids.index(each.id))
+        for each in conditions
+        if condition.kind == SELECTED and each.kind == "random" and each.case == condition.case
     )
     subject = Subject(result.model, condition.heads)
     ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
     if condition.kind == SELECTED:
         ranked = {"rank": result.details.rank, "rank_note": result.details.rank_note}
-    return Rows(rows, path, condition, inputs, subject, ranked)
+    return Rows(rows_after(after), path, condition, inputs, subject, ranked, random)
 
 
 def _no_removal(path: Path) -> InputError:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import nan
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from headscope.ablations import gives
 from headscope.data.words import CHARACTERS
-from headscope.estimates import Estimate
-from headscope.evidence.blocks import Bar, bars_of
-from headscope.evidence.rows import ORIGINAL, SELECTED, SHARE, Statistic
+from headscope.estimates import Draws, Estimate
+from headscope.evidence.rows import ORIGINAL, SELECTED
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import (
     KINDS,
@@ -26,7 +26,6 @@ from headscope.shown.blocks import (
     Bars,
     Block,
     Cell,
-    HeadPlace,
     HeadSets,
     Reference,
     Row,
@@ -36,9 +35,10 @@ from headscope.shown.blocks import (
     Shown,
     Table,
     grid,
+    method_section,
     table_of,
 )
-from headscope.shown.words import arrow, between, count, enumeration, fixed, percent, sentence_of
+from headscope.shown.words import arrow, between, count, fixed, number, percent, sentence_of
 from headscope.studies.shows import named_places
 
 MEANING: dict[Kind, str] = {
@@ -60,41 +60,53 @@ FEW, FIRST = 30, 3
 
 
 def show(result: FailuresResult, run: Path) -> Shown:
-    """Shares of the kinds, directions, the judge, and every case with the words that decided."""
+    """Shares of the kinds beside random heads, every case with what decided, and all numbers."""
     file = run / "cases.jsonl"
     with naming(file, "sorted failures"):
         cases = [decode(FailedText, row) for _, row in read_rows(file)]
-    counted, links = _counted(result, cases), result.links
-    subject = result.subject
+    counted, links, subject = _counted(result, cases), result.links, result.subject
+    condition = result.condition
     heads = named_places((subject and subject.heads) or ())
-    given = gives(result.condition.replacement) if result.condition else ""
+    given = gives(condition.replacement) if condition else ""
+    removed = HeadSets("Heads of the condition", {condition.kind if condition else "": heads})
     sections = [
-        Section("Shares of the kinds", [_shares(result)], brief=True),
+        Section("Heads", [removed] if heads else []),
         Section("First cases of each kind", _first(counted), brief=True),
-        Section("Kinds of failure", [_bars(result)]),
-        Section("By direction", _directions(result)),
-        Section("Rules and judge", [] if result.judge is None else [_judge(result.judge)]),
         Section("Cases", _cases(counted)),
-        Section("Kinds and rules", _rules(result, heads)),
+        Section(
+            "Values",
+            [
+                _shares(result),
+                *_directions(result),
+                *([] if result.judge is None else [_judge(result.judge)]),
+                table_of("What the kinds mean", MEANING.items(), {"an output counts if": str}),
+            ],
+        ),
     ]
+    chosen = (
+        f"A case is a sentence with a chrF++ of at least {result.rule.good:g} before that loses at "
+        f"least {result.rule.loss:g}. Intervals of shares are Wilson's. "
+        if condition
+        else "Every row of the file is a case. Intervals of shares are Wilson's. "
+    )
     return Shown(
         "How translations fail",
         "Do failed outputs lack a translation, hallucinate, or miss details?",
         _finding(result),
-        "The rules compare words and cannot see meaning: of 60 labelled translations in five "
-        "languages they sort 49 correctly.",
+        "The rules cannot see meaning: they sort 49 of 60 labelled translations correctly.",
         "" if result.judge else "--judge llm",
         _cautions(result),
         [
             ("model", (subject and subject.model and subject.model.name) or ""),
-            ("run" if result.condition else "file", result.of),
-            ("cases", str(result.counted)),
+            ("run" if condition else "file", result.of),
             ("removed heads give", f"their {given}" if given else ""),
             ("words linked by", "the data" if links == "given" else links or "nothing"),
             ("words cut by", result.segmenter or "spaces and signs"),
             ("languages identified by", result.identifier or "nothing"),
         ],
-        [section for section in sections if section.blocks],
+        [*(section for section in sections if section.blocks),
+         method_section(f"{chosen}The rules compare words, languages and links between words.")],
+        _bars(result) if result.counted else None,
     )  # fmt: skip
 
 
@@ -105,37 +117,34 @@ def _counted(result: FailuresResult, cases: Sequence[FailedText]) -> list[Failed
 
 
 def _finding(result: FailuresResult) -> list[str]:
-    total, label, rule = result.counted, result.condition, result.rule
-    selection = ""
-    if label is not None:
-        heads = label.kind if label.kind in (SELECTED, "random") else f"random, {label.kind},"
-        selection = (
-            f"A case is a sentence with a chrF++ of at least {rule.good:g} before that lost at "
-            f"least {rule.loss:g} with {label.k} {heads} heads "
-            f"{label.done}: "
-            f"{result.selected} of {result.rows}."
-        )
+    """The most frequent kind, if one is; how many sentences fail, also with random heads."""
+    total, condition = result.counted, result.condition
+    what = "failed translations" if condition else "outputs"
     if not total:
-        return [
-            "No sentence was good before and bad after, so there is nothing to sort.",
-            selection,
-        ]
-    order: list[Kind] = sorted(KINDS, key=lambda kind: -result.counts[kind])
-    low, high = wilson_interval(result.counts[order[0]], total)
-    first = (
-        f"{percent(result.shares[order[0]])} {order[0]} (95\u00a0% CI "
-        f"{between(100 * low, 100 * high, 0)}\u00a0%)"
-    )
-    rest = [f"{percent(result.shares[kind])} {kind}" for kind in order[1:]]
-    cases = count(total, "failed translation" if label else "output")
-    return [f"Of {cases}: {enumeration([first, *rest])}.", *filter(None, [selection])]
+        return [f"None of {count(result.rows, 'sentence')} was good before and bad after."]
+    first, second, *_ = sorted(KINDS, key=lambda kind: -result.counts[kind])
+    low, _ = wilson_interval(result.counts[first], result.counts[first] + result.counts[second])
+    # Of the two most frequent kinds more than half are of the first.
+    answer = "One kind is the most frequent" if low > 0.5 else "No kind is clearly most frequent"
+    lines = [f"{answer} ({first}: {percent(result.shares[first])} of the {what})."]
+    if condition is None:
+        return [*lines, f"{count(total, 'output')}."]
+    beside = ""
+    if result.random:
+        random = Draws.of([draw.selected for draw in result.random])
+        ends = f"{number(random.mean)} (range of draws {between(random.low, random.high, 0)})"
+        none = f"none in {count(len(random.each), 'draw')}"
+        beside = f"; with random heads {ends if random.high else none}"
+    heads = count(condition.k, f"{condition.kind} head")
+    fail = f"{total} of {count(result.rows, 'sentence')} fail with {heads} {condition.done}"
+    return [*lines, f"{fail}{beside}."]
 
 
 def _cautions(result: FailuresResult) -> list[str]:
     cautions = []
     if 0 < result.counted < FEW:
         cautions.append(f"Fewer than {FEW} cases: the shares are uncertain.")
-    if result.condition is not None and result.condition.kind == SELECTED:
+    if result.condition is not None and result.condition.kind == SELECTED and not result.random:
         cautions.append(
             "Failures without random heads are not sorted here, so the kinds may not be particular "
             "to the selected heads; --condition random sorts them."
@@ -153,27 +162,42 @@ def _cautions(result: FailuresResult) -> list[str]:
     return cautions
 
 
-def _share(result: FailuresResult, kind: Kind) -> Cell:
-    """A share as per cent with its interval, and the paper's."""
-    total = result.counted
-    if not total:
-        return Cell(why="no cases", published=PAPER.get(kind))
-    low, high = wilson_interval(result.counts[kind], total)
-    share = 100 * result.counts[kind] / total
-    return Cell(share, 100 * low, 100 * high, PAPER.get(kind), digits=1, unit="%")
-
-
 def _shares(result: FailuresResult) -> Table:
-    judge = result.judge
+    """Shares by kind with their intervals, those of random draws, the judge's and the paper's."""
+    judge, random = result.judge, result.random or ()
     rows = []
     for kind in KINDS:
-        judged = () if judge is None else (Cell.share(judge.shares[kind]),)
-        rows.append(Row(kind, (_share(result, kind), Cell(result.counts[kind]), *judged)))
-    columns = ("share", "cases", *([] if judge is None else ["judge"]))
+        own = _share(result.counts, kind)
+        cells = [replace(own, published=PAPER.get(kind), why="no cases"), Cell(result.counts[kind])]
+        if random:
+            drawn = Draws.of([draw.counts[kind] for draw in random])
+            cells += [Cell(drawn.mean, digits=1), Cell(between(drawn.low, drawn.high, 0))]
+        if judge is not None:
+            cells.append(_share(_judged(judge), kind))
+        rows.append(Row(kind, tuple(cells)))
+    columns = (
+        "share", "cases",
+        *(("random, mean", "range of draws") if random else ()),
+        *(() if judge is None else ("judge",)),
+    )  # fmt: skip
     over = "all rows of the file" if result.condition is None else (
         f"{result.selected} of {result.rows} sentences, good before and bad after"
     )  # fmt: skip
     return Table(f"Shares over {over}", columns, tuple(rows), REFERENCE)
+
+
+def _share(counts: Mapping[Kind, int], kind: Kind) -> Cell:
+    """The share of a kind as per cent with its interval; empty without cases."""
+    total = sum(counts.values())
+    if not total:
+        return Cell()
+    share = Estimate(counts[kind] / total, *wilson_interval(counts[kind], total))
+    return Cell.of(share, 1, "%", 100)
+
+
+def _judged(judge: Judging) -> dict[Kind, int]:
+    """How many cases are of each kind by the judge."""
+    return {kind: sum(row[kind] for row in judge.rules_and_judge.values()) for kind in KINDS}
 
 
 def _first(cases: Sequence[FailedCase]) -> list[Block]:
@@ -188,16 +212,32 @@ def _first(cases: Sequence[FailedCase]) -> list[Block]:
 
 
 def _bars(result: FailuresResult) -> Bars:
-    judge, total = result.judge, result.counted
-    groups: dict[str, dict[str, Bar]] = {}
-    for kind in KINDS:
-        share, ends = result.shares[kind], (nan, nan)
-        if total:
-            ends = wilson_interval(result.counts[kind], total)
-        groups[kind] = {"rules": Bar(None if share is None else Estimate(share, *ends))}
-        if judge is not None:
-            groups[kind][f"judge {judge.model}"] = Bar(judge.shares[kind])
-    return bars_of(Statistic("share of cases", unit=SHARE, digits=1), groups, "Kinds of failure")
+    """The shares with their intervals, beside the judge's and those of every random draw."""
+    label, judge = result.condition, result.judge
+    columns = {label.kind if label else "outputs": [_share(result.counts, k) for k in KINDS]}
+    if judge is not None:
+        columns[f"judge {judge.model}"] = [_share(_judged(judge), kind) for kind in KINDS]
+    drawn = [draw for draw in result.random or () if draw.selected]
+    draws = [tuple(100 * (draw.shares[kind] or 0.0) for draw in drawn) for kind in KINDS]
+    if drawn:
+        columns["random"] = [Cell(fmean(each)) for each in draws]
+
+    def numbers(name: str) -> tuple[tuple[float | None, ...], ...]:
+        return tuple(zip(*([getattr(cell, name) for cell in own] for own in columns.values()),
+                         strict=True))  # fmt: skip
+
+    return Bars(
+        "Kinds of failure",
+        KINDS,
+        tuple(columns),
+        numbers("value"),
+        "share of cases, %",
+        numbers("low"),
+        numbers("high"),
+        draws=tuple((*[()] * (len(columns) - 1), each) for each in draws) if drawn else (),
+        start=0.0,
+        end=100.0,
+    )
 
 
 def _directions(result: FailuresResult) -> list[Block]:
@@ -271,10 +311,3 @@ def _evidence(case: FailedText) -> list[str]:
     if case.verdict is not None:
         words.append(f"The judge says {case.verdict.kind}: {case.verdict.reason}")
     return words
-
-
-def _rules(result: FailuresResult, heads: Sequence[HeadPlace]) -> list[Block]:
-    meaning = table_of("What the kinds mean", MEANING.items(), {"an output counts if": str})
-    if not heads:
-        return [meaning]
-    return [meaning, HeadSets("Heads of the condition", {"removed": tuple(heads)})]

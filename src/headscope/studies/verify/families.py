@@ -10,7 +10,14 @@ from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import bars, moved, parts_table, uncertainty, verdict
+from headscope.evidence.blocks import (
+    forest,
+    moved,
+    parts_table,
+    uncertainty,
+    verdict,
+    verdicts,
+)
 from headscope.evidence.controls import DEFAULT
 from headscope.evidence.rows import Condition, Evidence
 from headscope.progress import Progress
@@ -18,7 +25,7 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.runs import Run
 from headscope.settings import Option
-from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
+from headscope.shown.blocks import HeadSets, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
@@ -28,10 +35,9 @@ from headscope.studies.study import Study
 from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, named_place
 from headscope.studies.verify.masked_shows import (
-    by_task,
     concluded,
     few_examples,
-    tests_sections,
+    mask_sections,
     trained_on_caution,
 )
 from headscope.verify.masks.asking import Asking, Mask, ask, asked, read_mask, write_samples
@@ -180,34 +186,50 @@ def _show(result: FamilyTests, run: Path) -> Shown:
     """The loss without each family of heads, against random heads, and the heads themselves."""
     evidence, details = result.evidence, result.details
     every, main = details.families[0], _main(evidence)
-    tested = {each.of: each for each in evidence.selected}
     named = {family.name: family for family in details.families}
-    effects = [
-        block
-        for name, each in tested.items()
-        for title in [f"Loss without the {_heads(named[name])}"]
-        for block in (bars(evidence, "nll", each, title),
-                      parts_table(evidence, "nll", each, f"{title}: values and tests"))
-    ]  # fmt: skip
+    words = {_words(named[each.of]): verdict(evidence, "nll", each) for each in evidence.selected}
+    rows = [(_heads(named[each.of]), "nll", each, None) for each in evidence.selected]
+    others = [
+        parts_table(evidence, "nll", each, f"Loss without the {_heads(named[each.of])}")
+        for each in evidence.selected
+        if each != main and len(evidence.single) > 1
+    ]
+    # Of several families the figure shows by how much.
+    how_much = [
+        line
+        for each in evidence.selected
+        if len(evidence.selected) == 1
+        for line in moved(evidence, "nll", each, f"Without the heads {_words(named[each.of])}")
+    ]
     sets = {_words(family): places(family.heads) for family in details.families}
+    examples = sum(task.examples for task in details.tasks.values())
     return Shown(
         "Shared heads",
         f"What does {result.model_name}, instructed, lose without the heads that "
         f"{count(len(details.masks), 'mask')} share, and without those in no mask?",
-        [*_finding(result), *_untested(details)],
-        *uncertainty(evidence, "nll", main, "held-out examples"),
-        result.cautions,
+        [
+            sentence_of(verdicts(words, "for heads")),
+            *how_much,
+        ],
+        *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
+        [*result.cautions, *_untested(details)],
         [
             *model_facts(result.model_name, every.kept + every.removed),
             ("masks", ", ".join(details.masks)),
             ("tasks", str(len(details.tasks))),
         ],
         [
-            Section("Effect", effects),
-            by_task(evidence, {}),
-            *tests_sections(evidence, main, details.tasks),
-            Section("Sets of heads", [_sets(details), HeadSets("The heads", sets)]),
+            Section("Heads", [HeadSets("Heads of each family", sets)]),
+            *mask_sections(run, evidence, main, details.tasks),
+            *([Section("Other families", others)] if others else []),
+            Section("Families of masks", [_sets(details)]),
+            method_section(
+                "Heads in every mask of a family are said to be needed by its tasks: their removal "
+                "should harm more than that of random heads. The removal of heads in no mask "
+                "should harm less. All prompts have their instruction."
+            ),
         ],
+        forest(evidence, rows, "Loss of the right output: selected minus random heads"),
     )
 
 
@@ -219,18 +241,6 @@ def _words(family: FamilyHeads) -> str:
 
 def _heads(family: FamilyHeads) -> str:
     return f"{count(family.removed, 'head')} {_words(family)}"
-
-
-def _finding(result: FamilyTests) -> list[str]:
-    evidence, sentences = result.evidence, list[str]()
-    named = {family.name: family for family in result.details.families}
-    for each in evidence.selected:
-        who = f"Without the {_heads(named[each.of])}"
-        sentences.append(
-            sentence_of(f"heads {_words(named[each.of])}: {verdict(evidence, 'nll', each)}")
-        )
-        sentences += moved(evidence, "nll", each, lead=who)
-    return sentences
 
 
 def _untested(details: FamilyDetails) -> list[str]:

@@ -20,7 +20,7 @@ from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, OtherMask
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Section, Shown
+from headscope.shown.blocks import METHOD, Section, Shown
 from headscope.shown.words import arrow, count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
@@ -36,13 +36,11 @@ from headscope.studies.tasks import (
     task_inputs,
 )
 from headscope.studies.verify.masked_shows import (
-    by_task,
     concluded,
     effect,
     few_examples,
-    outputs_section,
-    taken,
-    tests_sections,
+    mask_sections,
+    masks_of,
     trained_on_caution,
 )
 from headscope.verify.masks.asking import (
@@ -263,43 +261,31 @@ def _main(result: MaskTests) -> Condition:
 
 
 def _show(result: MaskTests, run: Path) -> Shown:
-    """Every task under every condition, against random masks, and the first outputs."""
+    """The loss under the mask against random masks, measures of outputs, and the first outputs."""
     evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
-    names = {name: _named(name, task) for name, task in tasks.items()}
+    examples = sum(task.examples for task in tasks.values())
+    new = [arrow(name) for name, task in tasks.items() if task.unseen]
+    lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
     return Shown(
         "Mask test",
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
-        [sentence_of(result.verdict), *_finding(result)],
-        *uncertainty(evidence, "nll", main, "held-out examples"),
+        [sentence_of(result.verdict), *moved(evidence, "nll", main, lead)],
+        *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
         result.cautions,
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
-            ("examples", str(sum(task.examples for task in tasks.values()))),
+            ("heads kept", ", ".join(str(task.mask.kept) for task in tasks.values())),
             *([("shots", str(result.details.shots))] if result.details.shots else []),
-            ("random masks", f"{result.details.draws} {' and '.join(evidence.controls)}"),
         ],
         [
-            Section("Effect", effect(evidence, main, tasks, _rules(tasks)), lead=_new(tasks)),
-            by_task(evidence, names),
-            *tests_sections(evidence, main, tasks),
-            *outputs_section(run, evidence),
+            masks_of(main, tasks),
+            *mask_sections(run, evidence, main, tasks),
+            Section(METHOD, [], after=_method(tasks)),
         ],
-    )
-
-
-def _finding(result: MaskTests) -> list[str]:
-    evidence, main = result.evidence, _main(result)
-    several = len(evidence.single) > 1
-    sentences = moved(evidence, "nll", main, lead="Under each task's mask") if several else []
-    for name, task in list(result.details.tasks.items())[:6]:
-        unseen = ", a task its mask was not trained on" if task.unseen else ""
-        heads = f"with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed"
-        lead = f"{arrow(name)}{unseen}: {heads}"
-        for measure in filter(None, ("nll", taken(evidence, name, task))):
-            sentences += moved(evidence, measure, main, lead=lead, part=name)
-    return sentences
+        effect(evidence, main, f"Not trained on: {enumeration(new)}" if new else ""),
+    )  # fmt: skip
 
 
 def _cautions(result: MaskTests) -> Iterator[str]:
@@ -327,28 +313,16 @@ def _cautions(result: MaskTests) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
-def _named(name: str, task: MaskedTask) -> str:
-    heads = f"the mask keeps {task.mask.kept} heads and removes {task.mask.removed}"
-    return f"{arrow(name)}{', not trained on' if task.unseen else ''}; {heads}"
-
-
-def _new(tasks: Mapping[str, MaskedTask]) -> str:
-    """Which tasks a mask of several tasks was not trained on."""
-    names = [name for name, task in tasks.items() if task.hybrid and task.hybrid.unseen]
-    return f"The mask of several tasks was not trained on {enumeration(names)}." if names else ""
-
-
-def _rules(tasks: Mapping[str, MaskedTask]) -> dict[str, str]:
-    """What notes say about measures."""
-    rules = {
-        "an output is right if it begins with the answer"
-        if task.at_start
-        else "an output is right if the answer is in its first 10 tokens"
-        for task in tasks.values()
-        if not task.translation
-    }
-    lines = dict.fromkeys(("chrf", "rouge_l"), "Outputs end at a line break")
-    return {"nll": "Lower is better", "accuracy": "; ".join(sorted(rules)), **lines}
+def _method(tasks: Mapping[str, MaskedTask]) -> list[str]:
+    """What is compared, and when an output is right."""
+    starts = {task.at_start for task in tasks.values() if not task.translation}
+    rules = {False: "the answer is in its first 10 tokens", True: "it begins with the answer"}
+    return [
+        "The loss is that of the right output in nats a token: the mean over examples of each "
+        "one's mean over its tokens. Random masks (shuffled) remove as many heads of the model, or "
+        "of each layer. Of a translation the part before its first line break is measured.",
+        *(f"An output is right if {rules[start]}." for start in sorted(starts)),
+    ]
 
 
 command = Study(VerifyMask, verify_mask, result=MaskTests, show=_show)

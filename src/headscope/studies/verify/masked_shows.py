@@ -1,4 +1,4 @@
-"""What the tests of masks show alike: their verdict, outputs, tables by task, what weakens them."""
+"""What the tests of masks show alike: their verdict, outputs, heads, what weakens them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from headscope.evidence.blocks import (
-    bars,
-    draws_table,
-    levels_table,
-    parts_table,
-    table_of_tests,
-    verdict,
-)
-from headscope.evidence.rows import ORIGINAL, WHOLE, Condition, Evidence
+from headscope.evidence.blocks import by_part, forest, tables, verdict
+from headscope.evidence.rows import ORIGINAL, Condition, Evidence
+from headscope.results.attention import AttendedTask
 from headscope.results.common import ComparedResult, Leakage
 from headscope.results.mask_tests import TestedTask
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Block, Cell, Row, Section, Table
-from headscope.shown.words import arrow, count
-from headscope.studies.shows import few_parts
+from headscope.shown.blocks import Block, Cell, Forest, HeadSets, Row, Section, Table
+from headscope.shown.words import arrow, count, sentence_of
+from headscope.studies.shows import few_parts, named_places
 from headscope.verify.masks.evidence import STATISTICS
 
 Compared = TypeVar("Compared", bound=ComparedResult)
-#: Examples whose outputs are shown, the letters of a text, and tasks that get a table each.
-SHOWN, LETTERS, TABLES = 20, 160, 3
+#: Examples whose outputs are shown, and the letters of a text.
+SHOWN, LETTERS = 20, 160
 
 
 def concluded(
@@ -43,43 +37,53 @@ def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:
     return next(known, None)
 
 
-def effect(
-    evidence: Evidence, main: Condition, tasks: Mapping[str, TestedTask], notes: Mapping[str, str]
-) -> list[Block]:
-    """The loss and the measures of outputs by task, as bars and as tables with the tests."""
-    used = dict.fromkeys(filter(None, (taken(evidence, *each) for each in tasks.items())))
-    blocks: list[Block] = []
-    for name in ("nll", *used):
-        own = evidence.statistics[name]
-        title = f"{own.words[:1].upper()}{own.words[1:]} by task"
-        note = notes.get(name, "")
-        blocks += [
-            bars(evidence, name, main, title, note),
-            parts_table(evidence, name, main, f"{title}: values and tests", "examples", note),
-        ]
-    return blocks
+def effect(evidence: Evidence, main: Condition, note: str = "") -> Forest | None:
+    """The loss under the mask minus every control, by task."""
+    title = "Loss of the right output: under the mask minus controls"
+    return forest(evidence, by_part(evidence, "nll", main), title, note)
 
 
-def by_task(evidence: Evidence, names: Mapping[str, str]) -> Section:
-    """Every measure under every condition: of few tasks each, of many their mean; `names` are what
-    tables call tasks."""
-    parts = evidence.single if len(evidence.single) <= TABLES else (WHOLE,)
-    title = "Conditions"
-    measured = [*STATISTICS]
-    tables = [levels_table(evidence, measured, names.get(part, title), part=part) for part in parts]
-    return Section(title, tables, brief=True)
-
-
-def tests_sections(
-    evidence: Evidence, main: Condition, tasks: Mapping[str, TestedTask]
+def mask_sections(
+    run: Path,
+    evidence: Evidence,
+    main: Condition,
+    tasks: Mapping[str, TestedTask],
+    note: str = "",
 ) -> Iterator[Section]:
-    """The tests of the loss and of outputs over all tasks, and every random draw."""
-    used = filter(None, (taken(evidence, *each) for each in tasks.items()))
-    names = dict.fromkeys(("nll", *used))
-    if evidence.tests:
-        yield Section("Tests", [table_of_tests(evidence, [*names])], brief=True)
-    if evidence.controls:
-        yield Section("Random masks", [draws_table(evidence, [*names], main)])
+    """Measures of outputs beside their controls, all numbers, and outputs."""
+    used = dict.fromkeys(filter(None, (taken(evidence, *each) for each in tasks.items())))
+    blocks, lines = list[Block](), list[str]()
+    for name in used:
+        words = evidence.statistics[name].words
+        if same := unmoved(evidence, name):
+            lines.append(same)
+        elif drawn := forest(evidence, by_part(evidence, name, main), f"Outputs: {words}"):
+            blocks.append(drawn)
+    yield Section("Measures of outputs", blocks, " ".join(lines), brief=True)
+    yield tables(evidence, [*STATISTICS], main, "held-out examples", note)
+    yield from outputs_section(run, evidence)
+
+
+def masks_of(
+    main: Condition, tasks: Mapping[str, TestedTask] | Mapping[str, AttendedTask]
+) -> Section:
+    """The heads that each task's mask removes, to be copied."""
+    sets = {
+        arrow(name): named_places(task.heads.get(main.id, main.heads))
+        for name, task in tasks.items()
+    }
+    return Section("Heads", [HeadSets("Heads that the mask removes", sets)])
+
+
+def unmoved(evidence: Evidence, statistic: str) -> str:
+    """A statistic that no condition changes in any part, in a sentence; empty if one does."""
+    rows = [row for row in evidence.levels if row.statistic == statistic]
+    if len({row.value for row in rows}) != 1:
+        return ""
+    own, row = evidence.statistics[statistic], min(rows, key=lambda row: row.examples)
+    bound = f"; 95\u00a0% upper bound {own.number(row.high)}" if row.value < row.high else ""
+    where = f"in every condition ({count(row.examples, 'example')}{bound})"
+    return f"{sentence_of(own.words)[:-1]}: {own.number(row)} {where}."
 
 
 def few_examples(tasks: Mapping[str, TestedTask]) -> list[str]:
@@ -103,7 +107,7 @@ def outputs_section(run: Path, evidence: Evidence) -> list[Section]:
     """The first examples of each task under all conditions that were not drawn; none without."""
     wanted = [each for each in evidence.conditions if each.draw is None or each.kind == "foreign"]
     named = {each.id: _word(each) for each in wanted}
-    tables = []
+    shown_outputs = []
     for task in evidence.single:
         samples = _samples(run / "samples" / f"{task}.jsonl")
         shown = {key: word for key, word in named.items()
@@ -121,8 +125,8 @@ def outputs_section(run: Path, evidence: Evidence) -> list[Section]:
         )
         title = f"{arrow(task)}: outputs for the first {count(len(rows), 'example')}"
         if rows:
-            tables.append(Table(title, ("reference", *shown.values()), rows))
-    return [Section("Outputs", tables)] if tables else []
+            shown_outputs.append(Table(title, ("reference", *shown.values()), rows))
+    return [Section("Outputs", shown_outputs)] if shown_outputs else []
 
 
 def _word(condition: Condition) -> str:

@@ -119,8 +119,7 @@ class OneByOne(Settings):
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     order: Annotated[Order, MadeBy(_order)] = "given"
-    # From the first of the ascending order where there are scores, else of the given one; the
-    # others follow.
+    # The heads with the lowest scores or, without scores, the first given; the others follow.
     reorder: Annotated[int, Option("Heads that --order pass and alone order anew.", min=1)] = 320
     steps: Annotated[int | None, Option("Remove the first so many heads; none: all.", min=1)] = None
     gate: Annotated[float, Option("The gate of a removed head; 0 removes it.", metavar="G")] = 0.0
@@ -137,7 +136,7 @@ class OneByOne(Settings):
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
-    # Of prompts of sentence pairs: a task says so itself, and a `prompt` stays as it is.
+    # Of sentence pairs: a task has its own, and a `prompt` is used as it is.
     chat: options.Chat = None
     # Of the check of the original model; texts are shown whole.
     answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
@@ -147,8 +146,8 @@ class OneByOne(Settings):
     max_new_tokens: options.MaxNewTokens = None
     batch_tokens: options.BatchTokens = field(default=16384, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    # What these come to is in the signature where they play a part. A task's held-out examples
-    # stand instead of sentence pairs; of a mask run without a prompt those of its own task.
+    # They enter the signature where they decide results. Held-out examples of a task take the
+    # place of sentence pairs; a mask run without a prompt reads those of its own task.
     tasks: TaskChoice = field(default_factory=TaskChoice, metadata=UNSIGNED)
     examples: Annotated[int, Option("Held-out examples of a task to walk over.", min=1)] = field(
         default=POCKET_SENTENCES, metadata=UNSIGNED
@@ -170,7 +169,7 @@ class OneByOne(Settings):
 def verify_one_by_one(
     config: OneByOne, out: Path | None = None, progress: Progress | None = None
 ) -> OneByOneResult:
-    """Remove heads one by one and return what was seen; a run that was stopped goes on."""
+    """Remove heads one by one and return the command's result; a run that was stopped goes on."""
     began = time.monotonic()
     chosen = _task(config)
     directions = {} if chosen else _directions(config)
@@ -235,7 +234,7 @@ def verify_one_by_one(
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
-    """The heads in the order to remove them in, or to look at them in before they are ordered.
+    """The heads in the order of their removal, or in which they are tried before they are ordered.
 
     Raises `InputError` where an order needs scores and there are none.
     """
@@ -265,7 +264,7 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
 
 
 def _task(config: OneByOne) -> TaskForMask | None:
-    """The task to walk with: one that is named, or that of a mask run without a prompt."""
+    """The task that is named, or that of a mask run without a prompt."""
     asked = config.tasks
     if config.prompt is not None or config.target is not None:
         if asked.task:
@@ -285,7 +284,7 @@ def _task(config: OneByOne) -> TaskForMask | None:
 
 
 def _directions(config: OneByOne) -> dict[str, PairFile]:
-    """The sentence pairs to look at; none if a prompt is given instead."""
+    """The sentence pairs to read; none if a prompt is given instead."""
     asked = config.pairs
     apart = 0 if config.reference_texts else reference_number(config.ablate)
     if config.prompt is None:
@@ -317,19 +316,19 @@ def _subjects(
     from headscope.lm.prompting import chat_writer, encode_answer
 
     reference = None if config.reference is None else Template.from_option(config.reference)
-    found: dict[str, list[Subject]] = {}
+    subjects: dict[str, list[Subject]] = {}
     writer, bos = chat_writer(lm, config.chat), lm.tokenizer.bos_token or ""
     for name, pairs in directions.items():
         prompts = translation_prompts(pairs, config.template, writer, bos)
         references = translation_prompts(pairs, reference or config.template, writer, bos)
-        found[name] = []
+        subjects[name] = []
         for pair, prompt, other in zip(pairs.pairs, prompts, references, strict=True):
             full = prompt.with_target(pair.target)
             row = encode_answer(lm, full.text, full.target_start, full.special)
             begun = list(row.ids[: row.start]) == lm.encode(prompt.text, prompt.special)
             # Twice the source and 32, as in the other verifications.
             limit = 2 * len(lm.encode(pair.source, special=False)) + 32
-            found[name].append(
+            subjects[name].append(
                 Subject(
                     f"{name} {pair.id}",
                     prompt.text,
@@ -340,7 +339,7 @@ def _subjects(
                     row.ids[row.start] if begun else None,
                 )
             )
-    return found
+    return subjects
 
 
 def _make(
@@ -356,18 +355,18 @@ def _make(
 
     share = can_share(lm)
     prepared = {name: [prepare(lm, subject) for subject in many] for name, many in subjects.items()}
-    everyone = [prompt for many in prepared.values() for prompt in many]
+    prompts = [prompt for many in prepared.values() for prompt in many]
 
     def walks_of(
         heads: Sequence[Head], part: str, title: str, text: bool = False, alone: bool = False
     ) -> list[list[Step]]:
         how = Walk(text, config.batch_tokens, share, replacement)
-        return walk_all(lm, everyone, heads, config.gate, how, run, part, title, progress, alone)
+        return walk_all(lm, prompts, heads, config.gate, how, run, part, title, progress, alone)
 
     order, changed = base.heads, None
     if config.order in ("pass", "alone"):
         first, alone = order[: config.reorder], config.order == "alone"
-        title = "looking at each head" if alone else "first pass"
+        title = "each head alone" if alone else "first pass"
         seen = walks_of(first, "order", title, alone=alone)
         caused = rank_changes([[step.target_rank for step in steps] for steps in seen], alone)
         pairs = zip(first, caused, strict=True)
@@ -375,14 +374,14 @@ def _make(
         order = tuple(reordered(order, caused))
     order = order[: config.steps]
     drawn = random_orders(lm.geometry, config.random_orders, config.seed)
-    random = [some[: len(order)] for some in drawn]
+    random = [other[: len(order)] for other in drawn]
 
     def walked(number: int) -> list[list[Step]]:
         if number == 0:
             return walks_of(order, "steps", TITLE, config.text)
         return walks_of(random[number - 1], f"random {number - 1}", f"random order {number}")
 
-    report = further(progress, TITLE, 0, len(everyone) * (len(order) + 1) * (1 + len(random)))
+    report = further(progress, TITLE, 0, len(prompts) * (len(order) + 1) * (1 + len(random)))
     walks, *others = run.each(range(1 + len(random)), walked, report)
     masked = mask_result(config.heads) is not None
     left = iter(walks)
@@ -403,14 +402,14 @@ def _make(
         heads=tuple(map(str, order)),
         base_order=tuple(map(str, base)),
         changes=changed,
-        sentences=len(everyone),
+        sentences=len(prompts),
         # Of a task the reference prompt of the first example stands for all.
-        reference=config.reference or everyone[0].subject.reference_prompt,
+        reference=config.reference or prompts[0].subject.reference_prompt,
         layers_shared=share,
         mask=mask,
         target_first=first_steps(walks),
         random_orders=tuple(map(about_random, random, others)),
-        example=first_example(everyone[0], walks[0], order),
+        example=first_example(prompts[0], walks[0], order),
     )
     return OneByOneResult(
         verdict=verdict(table, compared_by(details), option="--random-orders"),

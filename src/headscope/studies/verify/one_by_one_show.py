@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.evidence.blocks import levels_table, moved, table_of_tests
+from headscope.evidence.blocks import FEW, WANTED, draws_words, moved, tables
 from headscope.results.one_by_one import (
     ExampleText,
     OneByOneDetails,
@@ -29,7 +29,7 @@ from headscope.shown.blocks import (
     Text,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, number, percent, sentence_of
+from headscope.shown.words import count, enumeration, number, sentence_of
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
 
 #: Points of a line and columns of a map; more are left out evenly.
@@ -44,103 +44,60 @@ ORDERS = {
     "alone": "by the change of the target's rank when removed alone",
 }
 BAND = "the range of random orders"
-#: Random orders from which their range says something.
-ORDERED = 20
 
 Item = TypeVar("Item")
 
 
 def show(result: OneByOneResult, run: Path) -> Shown:
-    """Steps at which something changes, lines by step, texts, and layers."""
-    details, evidence = result.details, result.evidence
-    single = details.sentences == 1
-    random = len(details.random_orders)
-    order = {"in this order": named_places(details.heads)}
-    names = [compared_by(details), *evidence.statistics]
-    measures = list(dict.fromkeys(names))
-    title = f"Order and random orders after {count(evidence.main.k, 'step')}"
-    tables = [
-        levels_table(evidence, measures, title),
-        table_of_tests(evidence, measures, "prompts"),
-    ]
+    """This order beside random ones by step, the steps at which something changes, and layers."""
+    details, evidence, main = result.details, result.evidence, result.evidence.main
+    random, by = len(details.random_orders), compared_by(details)
+    measures = list(dict.fromkeys([by, *evidence.statistics]))
+    order = HeadSets("Order of removal", {"in this order": named_places(details.heads)})
+    first, ranks = _first(details), _ranks(details)
+    figure = first if first and by == "target_first" else ranks
+    lines = [block for block in (first, ranks, _last(details)) if block and block is not figure]
+    prompts = count(details.sentences, "prompt")
+    verdict = [sentence_of(result.verdict)] if random else []
+    cut = details.mask and details.mask.cut_step == main.k
+    lead = f"After {count(main.k, 'step')}{', with the heads of the mask left' if cut else ''}"
     sections = [
+        Section("Heads", [order] if details.heads else []),
         Section("Steps", [_steps(details)], brief=True),
-        Section("This order and random orders", tables if random else [], brief=True),
-        Section("When behaviour changes", _switch(details)),
-        Section("Ranks of next tokens", [_ranks(details)]),
-        Section("Texts", _texts(details)),
+        tables(evidence, measures, main, "prompts") if random else Section("", []),
+        Section("By step", [*lines, *_texts(details)]),
         Section("One prompt", _example(details)),
         Section("Similarity by layer", [_layers(details)]),
-        Section("Heads", [HeadSets("Order of removal", order)] if details.heads else []),
     ]
     return Shown(
         "Heads one by one",
         "How does the next token change as heads are removed one after another?",
-        _finding(result),
-        "One prompt: the numbers are exact for it and have no interval for others."
-        if single
-        else f"{count(details.sentences, 'prompt')}; single ones may differ widely. "
-        f"{count(random, 'random order') if random else 'No random order'} of all heads.",
-        "" if single or random >= ORDERED else f"--random-orders {ORDERED}",
+        [*verdict, *moved(evidence, by, main, lead)],
+        f"Intervals are over {prompts}; {draws_words(random)}."
+        if random
+        else f"{prompts}, no random order: other heads may do as much.",
+        f"--random-orders {WANTED}" if random < FEW else "",
         result.cautions,
         [
             *model_facts(result.model_name),
-            ("prompts", str(details.sentences)),
             ("heads removed", str(len(details.steps))),
             ("order", ORDERS.get(details.order, details.order)),
             ("gate", "" if details.gate == 0 else number(details.gate)),
+            ("the mask removes", _mask(details)),
             *ablation_facts(details),
         ],
         [section for section in sections if section.blocks],
+        figure,
     )
 
 
-def _finding(result: OneByOneResult) -> list[str]:
-    details = result.details
-    first, last = details.baseline, details.states[-1]
-    best = min(details.states, key=lambda row: row.target_rank)
-    token = "" if first.target_token is None else f" \u201c{_plain(first.target_token)}\u201d"
-    what = f"The rank of the target's first token{token}" if details.sentences == 1 else (
-        f"The mean rank of the targets' first tokens over {details.sentences} prompts"
-    )  # fmt: skip
-    words = [
-        f"{what} is {number(first.target_rank)} in the original model and "
-        f"{number(last.target_rank)} after {count(len(details.steps), 'step')}; "
-        + (
-            "no step improves it."
-            if best.at == 0
-            else f"it is best, {number(best.target_rank)}, after step {best.at} (head {best.last})."
-        )
-    ]
-    if details.random_orders:
-        main = result.evidence.main
-        lead = f"After {count(main.k, 'step')}"
-        compared = moved(result.evidence, compared_by(details), main, "prompt", lead)
-        words = [sentence_of(result.verdict), *compared, *words]
-    words += _mask(details)
-    if first.chrf is not None and last.chrf is not None:
-        words.append(
-            f"chrF++ of the texts against the targets goes from {fixed(first.chrf, 1)} to "
-            f"{fixed(last.chrf, 1)}."
-        )
-    return words
-
-
-def _mask(details: OneByOneDetails) -> list[str]:
-    """Where the cut of a learned mask lies, and what the model is about to write there."""
-    mask, first = details.mask, details.target_first
+def _mask(details: OneByOneDetails) -> str:
+    """How many heads a mask removes, and whether exactly these are gone at some step."""
+    mask = details.mask
     if mask is None:
-        return []
-    words = f"The mask keeps {count(mask.kept, 'head')} and drops {mask.removed}."
-    if mask.cut_step is None or first is None:
-        return [f"{words} This order does not pass through the mask itself."]
-    drawn = [order.target_first[mask.cut_step] for order in details.random_orders]
-    random = f", {percent(fmean(drawn))} in random orders" if drawn else ""
-    return [
-        f"{words} After step {mask.cut_step} exactly its heads are left: the target's first token "
-        f"is then the likeliest in {percent(first.share[mask.cut_step])} of the prompts "
-        f"({percent(first.share[0])} in the original model{random})."
-    ]
+        return ""
+    exact = "" if mask.cut_step is not None else ", in no step exactly these"
+    return f"{mask.removed} of {mask.removed + mask.kept}{exact}"
 
 
 def compared_by(details: OneByOneDetails) -> str:
@@ -203,13 +160,14 @@ def _text(text: str | None) -> str | None:
     return None if text is None else text.strip() or "(nothing)"
 
 
-def _switch(details: OneByOneDetails) -> list[Block]:
-    """The share of prompts whose target comes first, and the similarity of the last layer."""
+def _first(details: OneByOneDetails) -> Lines | None:
+    """The share of prompts whose target comes first; None where no order changes it."""
     first = details.target_first
-    if first is None or (details.mask is None and not details.random_orders):
-        return []
+    orders = [order.target_first for order in details.random_orders]
+    if first is None or len({share for own in (first.share, *orders) for share in own}) < 2:
+        return None
     middle = "never" if first.median is None else number(first.median)
-    shares = Lines(
+    return Lines(
         "Prompts whose target's first token is the likeliest",
         (
             *_series(
@@ -224,18 +182,22 @@ def _switch(details: OneByOneDetails) -> list[Block]:
         note=f"The first such step, median over {count(details.sentences, 'prompt')}: {middle}",
         band=BAND,
     )
+
+
+def _last(details: OneByOneDetails) -> Lines | None:
+    """The similarity of the last layer beside random orders; None without them."""
+    if not details.random_orders:
+        return None
     last = [state.similarity[-1] for state in details.states]
     series = _series(last, details, lambda order: order.last_similarity)
-    ends = [y for line in series for _, y in line.points]
-    similar = Lines(
+    return Lines(
         "The last layer's output",
-        (*series, *_cut(details, min(0.0, *ends), max(ends))),
+        tuple(series),
         "heads removed",
         "cosine",
         note=f"Cosine with that of the original model{_reference(details)} at the last input token",
         band=BAND,
     )
-    return [shares, similar]
 
 
 def _series(
@@ -282,7 +244,7 @@ def _ranks(details: OneByOneDetails) -> Lines:
         [state.target_rank for state in details.states],
         details,
         lambda order: order.target_rank,
-        f"target {token}".strip(),
+        f"this order, target {token}".strip(),
     )
     for place, each in enumerate(tokens):
         points = _points([state.top5_ranks[place] for state in details.states])

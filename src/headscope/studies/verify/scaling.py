@@ -12,13 +12,22 @@ from typing import Annotated
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import dose_lines, levels_table, moved, uncertainty
+from headscope.evidence.blocks import dose_lines, levels_table, uncertainty
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.progress import Progress
 from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
-from headscope.shown.blocks import Section, Shown
+from headscope.shown.blocks import (
+    Cell,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+    method_section,
+)
 from headscope.shown.words import arrow, count, enumeration, percent, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import apart, check_task_leakage
@@ -29,13 +38,11 @@ from headscope.studies.study import Study
 from headscope.studies.tasks import TaskSides, basis_of, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, masks_by_task
 from headscope.studies.verify.masked_shows import (
-    by_task,
     concluded,
     effect,
     few_examples,
-    outputs_section,
-    taken,
-    tests_sections,
+    mask_sections,
+    masks_of,
     trained_on_caution,
 )
 from headscope.verify.masks.asking import (
@@ -61,6 +68,8 @@ from headscope.verify.masks.conditions import (
 from headscope.verify.masks.evidence import masks_evidence, numbers_of, own_heads
 
 COMMAND = "verify scaling"
+#: The share of resamples whose lowest loss lies at a candidate for the best α.
+COVERED = 0.95
 Records = Mapping[Condition, MaskRecord]
 
 
@@ -229,23 +238,19 @@ def _losses(task: Task, records: Records) -> dict[float, Floats]:
 
 
 def _show(result: ScalingTests, run: Path) -> Shown:
-    """The loss by α, and the best α on other examples, against random masks."""
+    """The loss by α beside random masks, and the chosen α on other examples."""
     evidence, tasks, main = result.evidence, result.details.tasks, result.evidence.selected[0]
-    tried = result.details.tried
-    words = (
-        "counts characters without punctuation in the best paragraph of an output: it is high, and "
-        "compares with that paper alone"
-    )
-    names = {name: f"{arrow(name)} at α = {task.best:g}" for name, task in tasks.items()}
+    curves = [_by_strength(result, name) for name in tasks]
+    effects = effect(evidence, main)
+    figure = effects if len(tasks) > 1 and effects else curves[0]
+    left = [block for block in (*curves, effects) if block and block is not figure]
+    examples = sum(task.examples for task in tasks.values())
     return Shown(
         "Scaled mask",
         f"Does {result.model_name}, instructed, get better at {enumeration([*tasks])} when the "
         "heads outside a mask keep a part α of their strength?",
-        [
-            sentence_of(result.verdict),
-            *(line for name, task in tasks.items() for line in _finding(result, name, task)),
-        ],
-        *uncertainty(evidence, "nll", main, "held-out examples"),
+        [sentence_of(result.verdict), _finding(tasks)],
+        *uncertainty(evidence, "nll", main, f"{count(examples, 'other example')}"),
         result.cautions,
         [
             *model_facts(result.model_name),
@@ -253,45 +258,90 @@ def _show(result: ScalingTests, run: Path) -> Shown:
             ("random masks", str(result.details.draws)),
         ],
         [
+            Section("Choice of α", [_choice(result)], brief=True),
+            Section("Effect", left),
+            masks_of(main, tasks),
+            *mask_sections(run, evidence, main, tasks),
             Section(
-                "Strength of the other heads",
-                [
-                    levels_table(tried, ["nll"], f"{arrow(name)}: \u03b1", _again(task), name)
-                    for name, task in tasks.items()
-                ],
-                brief=True,
+                "Loss by α in numbers",
+                [levels_table(result.details.tried, ["nll"], arrow(name), part=name)
+                 for name in tasks],
             ),
-            Section(
-                "Loss by α",
-                [
-                    replace(lines, title=f"{arrow(name)}: loss by α")
-                    for name in tasks
-                    for lines in dose_lines(tried, "nll", name)
-                ],
+            method_section(
+                "α is chosen by the loss on some held-out examples and measured on others. "
+                "1: the original model; 0: the mask alone. A value is a candidate for the best "
+                f"α if it is among the values with the lowest loss in {percent(COVERED)} of "
+                "resamples of the examples that it is chosen on. BLEU as published counts "
+                "characters without punctuation in the best paragraph of an output: it is high, "
+                "and compares with that paper alone."
             ),
-            Section(
-                "The best α on other examples",
-                effect(evidence, main, tasks, {"bleu_published": words}),
-            ),
-            by_task(evidence, names),
-            *tests_sections(evidence, main, tasks),
-            *outputs_section(run, evidence),
         ],
+        figure,
+    )  # fmt: skip
+
+
+def candidates(shares: Mapping[str, float]) -> list[str]:
+    """The fewest values of α that together have the lowest loss in 95 % of resamples."""
+    covered, chosen = 0.0, list[str]()
+    for alpha, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if covered < COVERED:
+            covered += share
+            chosen.append(alpha)
+    return sorted(chosen, key=float)
+
+
+def _finding(tasks: Mapping[str, ScaledTask]) -> str:
+    """Which values of α may be the best, or in how many tasks one value alone may be."""
+    if len(tasks) > 1:
+        decided = sum(len(candidates(task.chosen_again)) == 1 for task in tasks.values())
+        return (
+            f"One value of α alone is a candidate for the best in {decided} of {len(tasks)} tasks."
+        )
+    (task,) = tasks.values()
+    found = candidates(task.chosen_again)
+    if len(found) == 1:
+        helps = "; scaling does not help" if found == ["1"] else ""
+        return f"The only candidate for the best α is {found[0]}{helps}."
+    return (
+        f"The best α is not decided: {len(found)} of {len(task.chosen_again)} values are "
+        f"candidates, from {found[0]} to {found[-1]}."
     )
 
 
-def _finding(result: ScalingTests, name: str, task: ScaledTask) -> list[str]:
-    evidence, main = result.evidence, result.evidence.selected[0]
-    helps = "so scaling does not help" if task.best == 1 else f"{task.mask.removed} heads scaled"
-    sentences = [
-        f"{arrow(name)}: the loss is lowest at α = {task.best:g}, {helps}; "
-        f"{percent(task.chosen_again[f'{task.best:g}'])} of resamples of "
-        f"{count(task.chosen_on, 'example')} select it again."
-    ]
-    lead = f"On {count(task.examples, 'other example')}"
-    for each in filter(None, ("nll", taken(evidence, name, task))):
-        sentences += moved(evidence, each, main, lead=lead, part=name)
-    return sentences
+def _by_strength(result: ScalingTests, name: str) -> Lines:
+    """The loss of a task by α, beside random masks and the original model."""
+    tried = result.details.tried
+    lines = next(dose_lines(tried, "nll", name))
+    base = tried.level("nll", None, name)
+    level = Series(ORIGINAL, ((0.0, base.value), (1.0, base.value))) if base else None
+    return replace(
+        lines,
+        title=f"{arrow(name)}: loss by α",
+        series=(*lines.series, *([level] if level else [])),
+        x="α of the heads outside the mask (0: removed, 1: original)",
+        note=f"{count(result.details.tasks[name].chosen_on, 'example')} that α is chosen on",
+    )
+
+
+def _choice(result: ScalingTests) -> Table:
+    """By task the chosen α, its candidates, and the share of resamples with the lowest loss
+    at each."""
+    again = [task.chosen_again for task in result.details.tasks.values()]
+    alphas = [alpha for alpha in again[0] if any(shares[alpha] for shares in again)]
+    rows = tuple(
+        Row(
+            arrow(name),
+            (
+                Cell(f"{task.best:g}"),
+                Cell(", ".join(candidates(task.chosen_again))),
+                Cell(task.chosen_on),
+                *(Cell.share(task.chosen_again.get(alpha), 0) for alpha in alphas),
+            ),
+        )
+        for name, task in result.details.tasks.items()
+    )
+    columns = ("lowest loss at", "candidates", "examples", *(f"resamples, {at}" for at in alphas))
+    return Table("Chosen α", columns, rows)
 
 
 def _cautions(result: ScalingTests) -> Iterator[str]:
@@ -305,15 +355,6 @@ def _cautions(result: ScalingTests) -> Iterator[str]:
                 "of α had seen them."
             )
     yield "A mask is one training run: another seed can keep other heads."
-
-
-def _again(task: ScaledTask) -> str:
-    """What is said below the losses that \u03b1 was chosen by."""
-    shares = ", ".join(f"{at}: {percent(share)}" for at, share in task.chosen_again.items())
-    return (
-        f"{count(task.chosen_on, 'example')}. Strength 1: the original model; 0: the mask alone. "
-        f"Resamples of the examples with the lowest loss at \u03b1, {shares}"
-    )
 
 
 command = Study(VerifyScaling, verify_scaling, result=ScalingTests, show=_show)

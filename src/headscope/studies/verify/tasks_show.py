@@ -8,21 +8,22 @@ from pathlib import Path
 
 from headscope.evidence.blocks import (
     LEVEL,
-    bars,
+    draws_remedy,
     draws_table,
+    draws_words,
     few_sets,
+    forest,
     holds,
-    moved,
     named_part,
     parts_table,
     table_of_tests,
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import Evidence
+from headscope.evidence.rows import Condition, Tested
 from headscope.results.tasks import TasksResult
-from headscope.shown.blocks import HeadSets, Section, Shown
-from headscope.shown.words import count, enumeration, fixed, p_value, sentence_of
+from headscope.shown.blocks import Forest, HeadSets, Section, Shown, method_section
+from headscope.shown.words import count, enumeration, fixed, sentence_of
 from headscope.studies.shows import (
     ablation_facts,
     few_parts,
@@ -30,61 +31,68 @@ from headscope.studies.shows import (
     model_facts,
     named_places,
 )
+from headscope.studies.verify.removal_show import said_of
 from headscope.verify.other_tasks.evaluate import METRICS
 
 
 def show(result: TasksResult, run: Path) -> Shown:
-    """Each task with and without the heads, means of groups, and every number."""
+    """Each task without the heads minus without random ones, and every number."""
     evidence, details, main = result.evidence, result.details, result.evidence.main
     tasks = details.tasks
     chance = {name: task.chance for name, task in tasks.items()}
-    metrics = list(dict.fromkeys([*(task.metric for task in tasks.values()), *evidence.statistics]))
+    first = list(dict.fromkeys(task.metric for task in tasks.values()))
     heads = HeadSets("Selected heads", {"selected": named_places(details.heads)})
-    first = metrics[: len({task.metric for task in tasks.values()})]
-    drawings = [
-        bars(evidence, name, main, sentence_of(METRICS.get(name, name)).rstrip("."), "", chance)
-        for name in first
-    ]
-    tables = [
-        parts_table(evidence, name, main, f"{name} with {count(main.k, 'head')} {main.done}",
-                    "examples", _NOTE, chance)
+    metrics = list(dict.fromkeys([*first, *evidence.statistics]))
+    numbers = [
+        parts_table(evidence, name, main, METRICS.get(name, name), "examples", chance=chance)
         for name in metrics
-    ]  # fmt: skip
-    doses = [
+    ]
+    tests = [
         table_of_tests(evidence, metrics, "examples", part, f"{named_part(evidence, part)}, tests")
         for part in evidence.parts
         if len(evidence.selected) > 1
     ]
+    effects = _effects(result)
     return Shown(
         "Tasks without heads",
         "What can the model still do when attention heads are removed?",
         [sentence_of(result.verdict), *_finding(result)],
-        "Intervals and p over examples hold for these heads and this model; with "
-        f"{count(details.draws, 'random draw')} p over draws is at least "
-        f"{p_value(1 / (1 + details.draws))}.",
-        "--draws 99" if details.draws < 19 else "",
+        f"Intervals are over examples; {draws_words(details.draws)}.",
+        draws_remedy(details.draws),
         [*leakage_caution(details.leakage, "examples"), *result.cautions],
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
             ("examples", f"{sum(task.examples for task in tasks.values()):,}"),
-            ("random draws", str(details.draws)),
             *ablation_facts(details),
             ("lm-evaluation-harness", details.harness),
         ],
         [
-            Section("What is lost", [*drawings, heads]),
-            Section("Tasks", [*tables, *doses], brief=True),
-            Section("Random draws", [draws_table(evidence, first, main)]),
+            Section("Heads", [heads]),
+            Section("What is lost", effects[1:], brief=True),
+            Section("Tasks", [*numbers, *tests, draws_table(evidence, first, main)]),
+            method_section(
+                "Intervals of levels are Wilson's where each example is right or wrong, else the "
+                "bootstrap's; those of differences resample examples. Means over tasks count each "
+                "task alike. A metric that is no mean over examples has no test. Chance: what "
+                "guessing among the choices gives."
+            ),
         ],
+        next(iter(effects), None),
     )
 
 
-_NOTE = (
-    "Intervals of levels are Wilson's where each example is right or wrong, else the bootstrap's; "
-    "those of differences resample examples. Means over tasks count each task alike. Empty: the "
-    "metric is no mean over examples"
-)
+def _effects(result: TasksResult) -> list[Forest]:
+    """By unit of their metrics the tasks minus random heads; groups of tasks stand first."""
+    evidence, main, tasks = result.evidence, result.evidence.main, result.details.tasks
+    units: dict[str, list[tuple[str, str, Condition, str | None]]] = {}
+    for part in (*result.details.groups, *tasks):
+        metrics = {tasks[name].metric for name in result.details.groups.get(part, (part,))}
+        for metric in metrics:
+            unit = evidence.statistics[metric].unit
+            units.setdefault(unit, []).append((named_part(evidence, part), metric, main, part))
+    title = "Tasks: selected minus random heads"
+    return [drawn for rows in units.values() if (drawn := forest(evidence, rows, title))]
 
 
 def concluded(result: TasksResult) -> TasksResult:
@@ -94,48 +102,29 @@ def concluded(result: TasksResult) -> TasksResult:
     if len(tasks) == 1 or (len(names) == 1 and evidence.level(next(iter(names)))):
         words = verdict(evidence, next(iter(names)))
     else:
-        _, tested = _hurt(evidence, result, "random")
         words = verdicts(
-            {name: verdict(evidence, tasks[name].metric, part=name) for name in tested}
+            {name: verdict(evidence, tasks[name].metric, part=name) for name in _tested(result)}
         )
     return replace(result, verdict=words, cautions=tuple(_cautions(result)))
 
 
-def _hurt(evidence: Evidence, result: TasksResult, control: str) -> tuple[list[str], list[str]]:
-    """The tasks that are hurt more than by a control, and those that were tested."""
-    tasks, main = result.details.tasks, evidence.main
-    tests = {name: evidence.against(task.metric, main, name) for name, task in tasks.items()}
-    tested = {name: own[control] for name, own in tests.items() if control in own}
-    return [name for name, test in tested.items() if holds(test)], list(tested)
+def _tested(result: TasksResult) -> dict[str, Tested]:
+    """The tests of tasks against random heads, by their metric."""
+    evidence = result.evidence
+    tests = {name: evidence.against(task.metric, evidence.main, name).get("random")
+             for name, task in result.details.tasks.items()}  # fmt: skip
+    return {name: test for name, test in tests.items() if test is not None}
 
 
-def _finding(result: TasksResult) -> Iterator[str]:
-    evidence, main = result.evidence, result.evidence.main
-    heads = f"The {count(main.k, 'selected head')} {main.done}"
-    hurt, tested = _hurt(evidence, result, "random")
-    if not tested:
-        yield f"{heads} were tested on no task."
-        return
-    yield (
-        f"{heads} hurt {len(hurt)} of {count(len(tested), 'task')} more than as many random heads "
-        f"(the interval excludes zero and p over draws is at most {LEVEL}, each task by itself; "
-        f"{fixed(LEVEL * len(tested), 1)} expected by chance)."
-    )
-    losses = {}
-    for name in tested:
-        metric = result.details.tasks[name].metric
-        test, own = evidence.against(metric, main, name)["random"], evidence.statistics[metric]
-        losses[name] = own.sign * own.factor * test.difference.value
-    most = max(losses, key=lambda name: losses[name])
-    if losses[most] > 0:
-        metric = result.details.tasks[most].metric
-        lead = f"Largest difference: {most}"
-        yield from moved(evidence, metric, main, lead, most)
-    hurt, tested = _hurt(evidence, result, "same layers")
-    if tested:
-        yield (
-            f"Against random heads of the same layers: {len(hurt)} of {count(len(tested), 'task')}."
-        )
+def _finding(result: TasksResult) -> list[str]:
+    tasks, tests = result.details.tasks, _tested(result)
+    if len(tasks) == 1:
+        return said_of(result.evidence, next(iter(tasks.values())).metric)
+    more = sum(holds(test) is True for test in tests.values())
+    return [
+        f"{more} of {count(len(tests), 'task')} lose more than with random heads "
+        f"({fixed(LEVEL * len(tests), 1)} expected by chance)."
+    ]
 
 
 def _cautions(result: TasksResult) -> Iterator[str]:

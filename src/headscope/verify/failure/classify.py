@@ -81,6 +81,14 @@ class Case:
     links: str | None = None
 
 
+def failed(rows: Sequence[Row]) -> list[bool]:
+    """Which rows are good before and bad after."""
+    references = [row.reference for row in rows]
+    before = sentence_chrf([row.before for row in rows], references)
+    after = sentence_chrf([row.after for row in rows], references)
+    return [bool(at) for at in (before >= GOOD) & (before - after >= LOSS)]
+
+
 def classify(
     rows: Sequence[Row],
     languages: Sequence[str | None] | None = None,
