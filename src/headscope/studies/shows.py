@@ -119,9 +119,10 @@ def by_rank(head: ScoredHead) -> float:
 
 
 def strongest(heads: Sequence[ScoredHead], unit: str = "") -> str:
-    """`Strongest: 4.3 (0.70).`, of a ranking by what its heads are ranked by."""
+    """`Strongest: 4.3 (0.70 above chance).`, by what its heads are ranked by."""
     best = max(heads, key=by_rank)
-    return f"Strongest: {best.place} ({number(by_rank(best))}{unit})."
+    above = "" if best.above_chance is None else " above chance"
+    return f"Strongest: {best.place} ({number(by_rank(best))}{unit}{above})."
 
 
 def significant(heads: Iterable[ScoredHead]) -> list[ScoredHead]:
@@ -136,9 +137,11 @@ def by_luck(heads: Sequence[ScoredHead]) -> str:
     return f"{fixed(TAIL * len(heads), 1)} expected by chance"
 
 
-def candidates(heads: Sequence[ScoredHead]) -> bool:
-    """Whether no more heads are above chance than may be where all of them are at chance."""
-    return wilson_interval(len(significant(heads)), len(heads))[0] <= TAIL
+def candidates(heads: Sequence[ScoredHead], examples: int) -> bool:
+    """Whether the heads above chance are only candidates: their intervals are of few examples, or
+    as many may be above chance where all heads are at chance."""
+    found = len(significant(heads))
+    return examples < FEW or wilson_interval(found, len(heads))[0] <= TAIL
 
 
 def head_sets(title: str, sets: Mapping[str, Sequence[ScoredHead]]) -> HeadSets:
@@ -154,8 +157,8 @@ def head_sets(title: str, sets: Mapping[str, Sequence[ScoredHead]]) -> HeadSets:
 
 def top_heads(heads: Sequence[ScoredHead]) -> HeadSets:
     """The first heads of a ranking that tells no set of heads apart."""
-    best = heads[:HIGHEST]
-    return HeadSets("Highest heads", {"highest": places(head.place for head in best)})
+    best = sorted(heads, key=by_rank, reverse=True)[:HIGHEST]
+    return head_sets("Highest heads", {"highest": best})
 
 
 def spread(heads: Sequence[ScoredHead], examples: str) -> str:

@@ -120,9 +120,9 @@ def _changes(**values: Any) -> dict[str, Any]:
 class FindCausalGating(Settings):
     """Fit soft gates of all heads to a task, pushed towards keeping and towards removing them.
 
-    A head that stays open either way helps the task, one that stays closed hinders it, one that
-    follows the push has no effect. Removal tests these roles. --steps, --seeds and --batch are 500,
-    10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
+    A head that stays open either way may help the task, one that stays closed may hinder it, one
+    that follows the push may have no effect. Removal tests these roles. --steps, --seeds and
+    --batch are 500, 10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
     """
 
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
@@ -411,10 +411,13 @@ def _cautions(result: CausalGatingResult) -> Iterator[str]:
             f"Fewer than half of the {enumeration(unstable)} heads have the role in every seed: "
             "heads can stand in for each other."
         )
-    helpful = without(table, "facilitating")
-    level = table.level("nll", helpful) if helpful else None
-    if level is not None and level.change is not None and level.change.low <= 0:
-        yield "Removal does not confirm that the task needs the facilitating heads."
+    for each in table.selected:
+        level = table.level("nll", each)
+        change = level.change if level else None
+        if change and each.of == "facilitating" and not change.low > 0:
+            yield "Removal does not confirm that the task needs the facilitating heads."
+        if change and each.of == "interfering" and not change.high < 0:
+            yield "Removal does not confirm that the interfering heads are in the way."
     yield from few_sets(table, details.draws)
     nobody = [role for role in ROLES if without(table, role) is None]
     if nobody:
@@ -451,9 +454,12 @@ def _ranking(result: CausalGatingResult) -> HeadTable:
         Column("remove", "G\u2212", "the gate pushed shut"),
     )
     score = Column("score", "Facilitating", "the gate pushed shut")
+    heads = result.heads
+    if len(result.details.fits) == 1:  # one seed has no range
+        heads = tuple(replace(head, low=None, high=None) for head in heads)
     return head_table(
         "Every head by facilitation",
-        {result.details.task: result.heads},
+        {result.details.task: heads},
         extra,
         score,
         threshold=nextafter(result.details.threshold, 0),

@@ -22,12 +22,14 @@ from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_lan
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import run_with_model, steps_of
 from headscope.studies.shows import (
+    FEW,
     SCORE,
     by_rank,
     head_sets,
     head_table,
     significant,
     strongest,
+    top_heads,
 )
 
 if TYPE_CHECKING:
@@ -97,26 +99,21 @@ LOOKING = (
 #: What they are called.
 CANDIDATES = (
     "A head is said to look there where its interval lies above chance and its score \u2212 "
-    f"chance above {CLEAR}; where only the interval does, it is a candidate."
+    f"chance above {CLEAR}, over at least {FEW} examples; where only the interval does, it is a "
+    "candidate."
 )
 
 
-def looking(name: str, heads: Sequence[ScoredHead]) -> tuple[list[str], HeadSets]:
+def looking(name: str, heads: Sequence[ScoredHead], examples: int) -> tuple[list[str], HeadSets]:
     """How many heads are called `name`, the strongest, and the sets: heads that are clearly above
-    chance, and candidates, of which only the interval is."""
+    chance over enough examples, and candidates, of which only the interval is."""
     above = significant(heads)
-    clear = [head for head in above if by_rank(head) > CLEAR]
-    others = [head for head in above if head not in clear]
-    words = [count(len(clear), f"{name} head")] if clear else [f"No {name} head"]
-    if others:
-        words.append(count(len(others), "candidate"))
-    answer = (
-        f"{enumeration(words)} among {count(len(heads), 'head')}."
-        if above
-        else f"No head of {len(heads)} is above chance."
-    )
-    sets = {f"{name} heads": clear, "candidates": others}
-    return [answer, strongest(heads)], head_sets("Heads above chance, best first", sets)
+    clear = [head for head in above if by_rank(head) > CLEAR and examples >= FEW]
+    known = {f"{name} head": clear, "candidate": [head for head in above if head not in clear]}
+    words = [count(len(own), word) for word, own in known.items() if own]
+    answer = f"{enumeration(words) or 'No head'} above chance among {len(heads)} heads."
+    sets = head_sets("Heads above chance, best first", {f"{w}s": own for w, own in known.items()})
+    return [answer, strongest(heads)], sets if above else top_heads(heads)
 
 
 def parts_of(scores: Mapping[str, HeadScores]) -> Scored:

@@ -87,7 +87,7 @@ def _show(result: ScoresResult, run: Path) -> Shown:
         Column("previous_token", "Token before", "peak on the token before, random tokens"),
         Column("previous_token_text", "Token before, text", "peak on the token before, in text"),
     )
-    finding, sets = looking("induction", heads)
+    finding, sets = looking("induction", heads, blocks)
     return Shown(
         "Induction heads",
         "Which attention heads look at what followed the same token before?",

@@ -288,12 +288,15 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
 
 
 def _words(result: KeyTokensResult) -> Heatmap:
+    names = result.details.names
+    several = len(names) > 1
     return Heatmap(
         "Mean attention of each head to each word",
         tuple(str(head.place) for head in result.heads),
-        ("all words", *result.details.names),
+        (*["all words"] * several, *names),
         tuple(
-            (100 * head.score, *(100 * word.mean for word in head.words)) for head in result.heads
+            tuple(100 * share for share in (*[head.score] * several, *(w.mean for w in head.words)))
+            for head in result.heads
         ),
         "% of attention",
         "head",

@@ -22,6 +22,7 @@ from headscope.find.importance import (
     threshold,
 )
 from headscope.heads import Head, HeadScores, HeadSet
+from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import overlap
 from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
@@ -243,7 +244,8 @@ def _finding(result: LahisResult) -> list[str]:
             f"The {max(specific)} highest heads are candidates: with one language, general heads "
             "cannot be separated from specific ones."
         ]
-    more = "" if general > expected else "No more heads than by chance are general: "
+    least = wilson_interval(general, len(result.heads))[0] * len(result.heads)
+    more = "" if least > expected else "No more heads than by chance are general: "
     return [
         f"{more}{count(general, 'head')} {'is' if general == 1 else 'are'} important in most "
         f"languages ({fixed(expected, 1)} expected by chance).",

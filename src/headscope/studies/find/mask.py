@@ -50,7 +50,7 @@ from headscope.shown.blocks import (
     one_column,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, sentence_of
+from headscope.shown.words import enumeration, fixed, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
@@ -363,8 +363,8 @@ def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
 
 #: Points of a line.
 POINTS = 100
-#: A head is kept where its weight M is 0 or above, which is 0.5 or above in σ(M).
-KEPT = nextafter(0.5, 0)
+#: A head is kept where its weight M is above this: 0 or above.
+KEPT = nextafter(0.0, -1)
 FATES: dict[Fate, str] = {
     "kept": "kept from beginning to end",
     "dropped": "kept at first, then dropped for good",
@@ -444,7 +444,7 @@ def _finding(result: FoundMask) -> list[str]:
     return [
         f"The mask keeps {result.selected} of {len(result.heads)} heads: candidates, until verify "
         f"mask has tested them.{parts * (result.feed_forward is not None)}",
-        f"In training, the loss of the answers {'falls' if last < first else 'does not fall'} from "
+        f"In training, the loss of the answers {'falls' if last < first else 'rises'} from "
         f"{fixed(first, 3)} to {fixed(last, 3)} nats a token.",
     ]
 
@@ -483,7 +483,7 @@ def _every_head(result: FoundMask) -> HeadTable:
         places(head.place for head in heads),
         columns,
         {result.task: values},
-        ranked_by="open",
+        ranked_by="weight",
         threshold=KEPT,
         classes=(("kept", KEPT), ("dropped", None)),
         high=1.0,
@@ -509,7 +509,8 @@ def _training(result: FoundMask, history: History) -> list[Lines]:
             (Series("loss", loss),),
             "step",
             "nats a token",
-            note=f"Means of {count(width, 'step')}, with any penalty on kept heads",
+            note=("" if width == 1 else f"Means of {width} steps, ")
+            + "with any penalty on heads kept",
         ),
         Lines("Size of the mask", (Series("heads with M \u2265 0", size),), "step", "heads kept"),
     ]

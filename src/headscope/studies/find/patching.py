@@ -30,6 +30,7 @@ from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.shows import (
     by_luck,
+    by_rank,
     candidates,
     few_caution,
     head_sets,
@@ -37,7 +38,6 @@ from headscope.studies.shows import (
     model_facts,
     significant,
     spread,
-    strongest,
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import QUICK, SurveyPlan
@@ -149,18 +149,17 @@ def _show(result: PatchingResult, run: Path) -> Shown:
         "token is patched, so effects of several heads together are not seen."
     )
     above = {name: significant(heads) for name, heads in parts.items()}
-    found = [
-        f"{count(len(above[name]), 'head')} for the {name}" + " (candidates)" * candidates(heads)
-        for name, heads in parts.items()
-    ]
+    found = enumeration([f"{len(own)} for the {name}" for name, own in above.items()])
+    weak = [name for name, heads in parts.items() if candidates(heads, pairs)]
+    only = f"; those for the {enumeration(weak)} are candidates" if weak else ""
+    best = [(name, max(heads, key=by_rank)) for name, heads in parts.items()]
+    most = [f"{head.place} ({number(by_rank(head))}) for the {name}" for name, head in best]
     return Shown(
         "Activation patching",
         "Which attention heads carry the target language, and which the meaning of the word?",
         [
-            f"{enumeration(found)} are above the control; {by_luck(result.heads)}.",
-            " ".join(
-                f"{name.capitalize()}, s{strongest(heads)[1:]}" for name, heads in parts.items()
-            ),
+            f"Heads above the control: {found} ({by_luck(result.heads)}{only}).",
+            f"Strongest: {enumeration(most)}.",
         ],
         spread(result.heads, count(pairs, "pair", "pairs of prompts")),
         "--prompts 300",

@@ -127,7 +127,7 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
     heads, prompts, left = result.heads, result.examples or 0, result.left_out_in_all
     facts = sum(read.examples or 0 for read in result.data.values())
     elsewhere = Column("elsewhere", "Elsewhere", "peak on the same token outside the fact")
-    finding, sets = looking("retrieval", heads)
+    finding, sets = looking("retrieval", heads, facts)
     cautions = few_caution(facts, "fact")
     if left:
         cautions.append(

@@ -95,6 +95,7 @@ MEASURES = {
     "normalized": Statistic("answered, SQuAD match", unit=SHARE, digits=1),
     "nll": Statistic("the loss of the answer", "lower", "nats a token", 4),
 }
+TITLES = {"accuracy": "Questions answered", "nll": "Loss of the answer"}
 Values = Mapping[Condition, Mapping[str, Floats]]
 #: Every measure of every question, by condition.
 STATISTICS = "statistics.safetensors"
@@ -495,7 +496,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
                 "are not. A training with random heads is one draw."
             ),
         ],
-        forest(evidence, rows, f"{MEASURES[statistic].words}: selected minus random heads"),
+        forest(evidence, rows, f"{TITLES[statistic]}: selected minus random heads"),
     )
 
 

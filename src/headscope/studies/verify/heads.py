@@ -267,7 +267,7 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
     return Shown(
         "Single removal",
         "How much worse is the reference predicted without each single head?",
-        _finding(result),
+        _finding(result, fewest),
         spread(result.heads, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
         more_examples(fewest),
         cautions,
@@ -295,14 +295,18 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
             ),
         ],
         head_table(
-            "Change of NLL without each head, nats a token", parts, columns, significant=True
+            "Change of NLL without each head, nats a token",
+            parts,
+            columns,
+            Column("score", "Change of NLL"),
+            significant=True,
         ),
     )
 
 
-def _finding(result: RemovedHeads) -> list[str]:
+def _finding(result: RemovedHeads, fewest: int) -> list[str]:
     heads = result.heads
-    only = "; they are candidates" * candidates(heads)
+    only = "; they are candidates" * candidates(heads, fewest)
     return [
         f"The NLL rises without {len(significant(heads))} of {count(len(heads), 'head')}, one at a "
         f"time ({by_luck(heads)}{only}).",
