@@ -42,7 +42,7 @@ from headscope.shown.blocks import (
     method_section,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, percent
+from headscope.shown.words import count, enumeration, fixed, number, percent
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.head_scores import (
     describe_language,
@@ -249,7 +249,7 @@ def _finding(result: LahisResult) -> list[str]:
     return [
         f"{more}{count(general, 'head')} {'is' if general == 1 else 'are'} important in most "
         f"languages ({fixed(expected, 1)} expected by chance).",
-        f"Specific heads of a language: {fixed(fmean(specific), 1)} on average.",
+        f"Specific heads of a language: {number(fmean(specific))} on average.",
     ]
 
 
